@@ -1,0 +1,68 @@
+"""MAP inference for discrete graphical models.
+
+>>> import mapmrf
+>>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+>>> mapmrf.solve(graph).labels.tolist()
+[1, 1]
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mapmrf._version import __version__ as __version__
+from mapmrf.errors import FormatError as FormatError
+from mapmrf.errors import GraphError as GraphError
+from mapmrf.errors import MapMRFError as MapMRFError
+from mapmrf.errors import OptionError as OptionError
+from mapmrf.errors import UnknownName as UnknownName
+from mapmrf.errors import UnsupportedModel as UnsupportedModel
+from mapmrf.graph import FactorGraph as FactorGraph
+from mapmrf.graph import Names as Names
+
+if TYPE_CHECKING:
+    from mapmrf.formats import read as read
+    from mapmrf.formats import write as write
+    from mapmrf.methods.exhaustive import Exhaustive as Exhaustive
+    from mapmrf.methods.icm import ICM as ICM
+    from mapmrf.methods.lp import LP as LP
+    from mapmrf.methods.lslp import LSLP as LSLP
+    from mapmrf.polytope import Kind as Kind
+    from mapmrf.result import Result as Result
+    from mapmrf.result import Status as Status
+    from mapmrf.solver import Method as Method
+    from mapmrf.solver import methods as methods
+    from mapmrf.solver import solve as solve
+    from mapmrf.solver import solve_many as solve_many
+    from mapmrf.tuning import tune as tune
+
+_LAZY = {
+    "read": "mapmrf.formats",
+    "write": "mapmrf.formats",
+    "Exhaustive": "mapmrf.methods.exhaustive",
+    "ICM": "mapmrf.methods.icm",
+    "LP": "mapmrf.methods.lp",
+    "LSLP": "mapmrf.methods.lslp",
+    "Kind": "mapmrf.polytope",
+    "Result": "mapmrf.result",
+    "Status": "mapmrf.result",
+    "Method": "mapmrf.solver",
+    "methods": "mapmrf.solver",
+    "solve": "mapmrf.solver",
+    "solve_many": "mapmrf.solver",
+    "tune": "mapmrf.tuning",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is heavy only when it is used: numba must not slow down reading a file."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'mapmrf' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

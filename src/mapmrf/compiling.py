@@ -1,0 +1,73 @@
+"""Watch numba compile (or load) kernels, so that compile time is told apart from solving."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+
+class CompileClock:
+    """Seconds that this thread spent in numba's compiler while the clock was entered.
+
+    `on_begin` is called when a compilation begins. Does nothing as long as numba is not imported: a method that needs
+    it has imported it before it runs.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.on_begin: Callable[[], None] | None = None
+        self._thread = threading.get_ident()
+        self._depth = 0
+        self._began = 0.0
+        self._listener: Any = None
+
+    def __enter__(self) -> CompileClock:
+        if "numba" in sys.modules:
+            from numba.core import event
+
+            self._listener = _listener(self)
+            event.register("numba:compiler_lock", self._listener)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._listener is not None:
+            from numba.core import event
+
+            event.unregister("numba:compiler_lock", self._listener)
+
+    def begin(self) -> None:
+        """Note that a compilation begins on this thread; nested ones are part of the outermost."""
+        if threading.get_ident() != self._thread:
+            return
+        if self._depth == 0:
+            self._began = time.perf_counter()
+            if self.on_begin is not None:
+                self.on_begin()
+        self._depth += 1
+
+    def end(self) -> None:
+        """Note that a compilation ends."""
+        if threading.get_ident() != self._thread:
+            return
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._began
+
+
+def _listener(clock: CompileClock) -> Any:
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            clock.begin()
+
+        def on_end(self, event: Any) -> None:
+            clock.end()
+
+    return Listener()

@@ -1,0 +1,478 @@
+"""FactorGraph: a discrete graphical model as a few flat, read-only arrays. It knows no solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
+from mapmrf.errors import GraphError, UnknownName
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of the variables and, where known, of their states."""
+
+    variables: tuple[str, ...]
+    states: tuple[tuple[str, ...], ...] | None = None
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Variable name -> index."""
+        return {name: i for i, name in enumerate(self.variables)}
+
+
+@dataclass(frozen=True, eq=False)
+class FactorGraph:
+    """A factor graph with natural-log potentials, to be maximised; `-inf` forbids a configuration.
+
+    Build one with `from_tables`, `from_energies`, `from_pairwise` or `mapmrf.read`; the bare constructor takes
+    arrays that are already in the layout below and does not check them.
+
+    Attributes
+    ----------
+    card : (n_vars,)
+        Number of states of every variable.
+    theta_v : (sum of card,)
+        Unary log potentials, a block of ``card[i]`` per variable.
+    scope_ptr : (n_factors + 1,)
+        The variables of factor `a` are ``scope[scope_ptr[a]:scope_ptr[a + 1]]``; every factor has two or more.
+    scope : (n_edges,)
+        A place in `scope` is an edge of the factor graph.
+    table_of : (n_factors,)
+        The table that a factor uses; many factors may share one.
+    table_ptr : (n_tables + 1,)
+        Offsets of the tables in `theta_t`.
+    theta_t : (sum of table sizes,)
+        The tables, last variable of the scope fastest.
+    constant : float
+        Sum of all factors without variables.
+    names : Names or None
+        Names, where the source of the model had them.
+    """
+
+    card: Ints
+    theta_v: Floats
+    scope_ptr: Ints
+    scope: Ints
+    table_of: Ints
+    table_ptr: Ints
+    theta_t: Floats
+    constant: float = 0.0
+    names: Names | None = field(default=None)
+
+    def __post_init__(self) -> None:
+        for array in (self.card, self.theta_v, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t):
+            frozen(array)
+
+    def __repr__(self) -> str:
+        return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables})"
+
+    @property
+    def n_vars(self) -> int:
+        """Number of variables."""
+        return len(self.card)
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors on two or more variables."""
+        return len(self.table_of)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of (variable, factor) pairs."""
+        return len(self.scope)
+
+    @property
+    def n_tables(self) -> int:
+        """Number of distinct stored tables."""
+        return len(self.table_ptr) - 1
+
+    @cached_property
+    def var_ptr(self) -> Ints:
+        """Offsets of the variables' blocks in `theta_v`."""
+        return frozen(offsets(self.card))
+
+    @cached_property
+    def arity(self) -> Ints:
+        """Number of variables of every factor."""
+        return frozen(np.diff(self.scope_ptr))
+
+    @cached_property
+    def stride(self) -> Ints:
+        """What one state more of an edge's variable adds to the place in the factor's table."""
+        return frozen(_strides(self.card[self.scope], self.scope_ptr))
+
+    # -- constructors -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_tables(
+        cls,
+        card: ArrayLike,
+        scopes: Iterable[Sequence[int]],
+        tables: Iterable[ArrayLike],
+        *,
+        names: Names | None = None,
+    ) -> FactorGraph:
+        """Build a graph from one scope and one table of log potentials per factor.
+
+        Parameters
+        ----------
+        card : (n_vars,)
+            Number of states of every variable.
+        scopes
+            The variables of every factor; unary and empty scopes are welcome and folded.
+        tables
+            One array per factor with ``prod(card[scope])`` entries, last variable fastest. The same object given for
+            several factors is stored once.
+        names
+            Names of variables and states, if any.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (0, 1)], [[0.0, 1.0], [[0.5, 0.0], [0.0, 0.5]]])
+        >>> graph.value([1, 1])
+        1.5
+        """
+        scope_list = [tuple(scope) for scope in scopes]
+        place: dict[int, int] = {}
+        kept: list[ArrayLike] = []
+        flat: list[Floats] = []
+        table_of = []
+        for table in tables:
+            if id(table) not in place:
+                place[id(table)] = len(kept)
+                kept.append(table)  # keeps the object alive, so that its id stays its own
+                flat.append(_as_floats(table, len(table_of)))
+            table_of.append(place[id(table)])
+        if len(table_of) != len(scope_list):
+            raise GraphError(f"{len(scope_list)} scopes but {len(table_of)} tables: expected one table per scope")
+        return cls.from_arrays(
+            card,
+            offsets([len(scope) for scope in scope_list]),
+            _as_ints([i for scope in scope_list for i in scope], "scopes"),
+            np.array(table_of, dtype=np.int64),
+            offsets([len(table) for table in flat]),
+            np.concatenate([np.zeros(0), *flat]),
+            names=names,
+        )
+
+    @classmethod
+    def from_arrays(
+        cls,
+        card: ArrayLike,
+        scope_ptr: Ints,
+        scope: Ints,
+        table_of: Ints,
+        table_ptr: Ints,
+        theta_t: Floats,
+        *,
+        names: Names | None = None,
+    ) -> FactorGraph:
+        """Build a graph from flat arrays in the layout of the attributes, factors of any arity; checks everything.
+
+        Arity-0 factors go into `constant`, unary factors into `theta_v`.
+        """
+        card = _as_ints(card, "card")
+        _check(card, scope_ptr, scope, table_of, table_ptr, theta_t)
+        arity = np.diff(scope_ptr)
+        first = table_ptr[table_of]
+        theta_v = np.zeros(int(card.sum()))
+        var_ptr = offsets(card)
+        ones = np.flatnonzero(arity == 1)
+        of = scope[scope_ptr[ones]]
+        np.add.at(theta_v, ranges(var_ptr[of], card[of]), theta_t[ranges(first[ones], card[of])])
+        constant = float(theta_t[first[arity == 0]].sum())
+        keep = np.flatnonzero(arity >= 2)
+        used, table_of = np.unique(table_of[keep], return_inverse=True)
+        sizes = np.diff(table_ptr)[used]
+        if len(used) < len(table_ptr) - 1:
+            theta_t = theta_t[ranges(table_ptr[used], sizes)]
+        return cls(
+            card=card,
+            theta_v=theta_v,
+            scope_ptr=offsets(arity[keep]),
+            scope=scope[ranges(scope_ptr[keep], arity[keep])],
+            table_of=table_of.astype(np.int64),
+            table_ptr=offsets(sizes),
+            theta_t=np.array(theta_t, dtype=np.float64),
+            constant=constant,
+            names=_checked_names(names, card),
+        )
+
+    @classmethod
+    def from_energies(
+        cls,
+        card: ArrayLike,
+        scopes: Iterable[Sequence[int]],
+        energies: Iterable[ArrayLike],
+        *,
+        names: Names | None = None,
+    ) -> FactorGraph:
+        """Like `from_tables`, from energies (costs) to be minimised: log potential = -energy, `inf` forbids."""
+        negated: dict[int, tuple[ArrayLike, Floats]] = {}
+        tables = []
+        for a, energy in enumerate(energies):
+            if id(energy) not in negated:
+                negated[id(energy)] = (energy, -_as_floats(energy, a))
+            tables.append(negated[id(energy)][1])
+        return cls.from_tables(card, scopes, tables, names=names)
+
+    @classmethod
+    def from_pairwise(
+        cls, unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, *, names: Names | None = None
+    ) -> FactorGraph:
+        """Build a pairwise model in which all variables have the same states.
+
+        Parameters
+        ----------
+        unary : (n_vars, n_states)
+            Log potentials of the single variables.
+        edges : (n_edges, 2)
+            Pairs of variables.
+        pairwise : (n_states, n_states) or (n_edges, n_states, n_states)
+            Log potentials of the pairs: one table shared by all, or one each.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.value([1, 1])
+        2.0
+        """
+        unary = np.array(unary, dtype=np.float64, ndmin=2)
+        edges = _as_ints(edges, "edges").reshape(-1, 2)
+        pairwise = np.array(pairwise, dtype=np.float64)
+        n, k = unary.shape
+        if pairwise.shape not in ((k, k), (len(edges), k, k)):
+            raise GraphError(f"pairwise has shape {pairwise.shape}, expected {(k, k)} or {(len(edges), k, k)}")
+        shared = pairwise.ndim == 2
+        n_tables = 1 if shared else len(edges)
+        sizes = np.concatenate([np.full(n, k), np.full(n_tables, k * k)])
+        pair_of = np.full(len(edges), n) if shared else n + np.arange(len(edges))
+        return cls.from_arrays(
+            np.full(n, k),
+            offsets(np.concatenate([np.ones(n, dtype=np.int64), np.full(len(edges), 2)])),
+            np.concatenate([np.arange(n), edges.ravel()]),
+            np.concatenate([np.arange(n), pair_of]).astype(np.int64),
+            offsets(sizes),
+            np.concatenate([unary.ravel(), pairwise.ravel()]),
+            names=names,
+        )
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def table(self, a: int) -> Floats:
+        """Log potentials of factor `a`, an axis for each variable of its scope."""
+        t = self.table_of[a]
+        return self.theta_t[self.table_ptr[t] : self.table_ptr[t + 1]].reshape(self.card[self.scope_of(a)])
+
+    def scope_of(self, a: int) -> Ints:
+        """Variables of factor `a`."""
+        return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
+
+    def value(self, labels: ArrayLike) -> float:
+        """Log potential of a labelling: the sum over all factors.
+
+        Raises
+        ------
+        GraphError
+            If a label is missing or out of range.
+        """
+        labels = self.check_labels(labels)
+        total = self.constant + float(self.theta_v[self.var_ptr[:-1] + labels].sum())
+        if self.n_factors:
+            place = np.add.reduceat(labels[self.scope] * self.stride, self.scope_ptr[:-1])
+            total += float(self.theta_t[self.table_ptr[self.table_of] + place].sum())
+        return total
+
+    def check_labels(self, labels: ArrayLike) -> Ints:
+        """Return the labels as integers; raise GraphError unless there is a legal one for every variable."""
+        labels = _as_ints(labels, "labels")
+        if labels.shape != self.card.shape:
+            raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
+        bad = np.flatnonzero((labels < 0) | (labels >= self.card))
+        if len(bad):
+            i = bad[0]
+            raise GraphError(f"label of variable {i} is {labels[i]}, expected 0 to {self.card[i] - 1}")
+        return labels
+
+    def condition(self, evidence: Mapping[int | str, int | str]) -> FactorGraph:
+        """Fix observed variables; they stay in the model (and in the labels) as the only state left to them.
+
+        Parameters
+        ----------
+        evidence
+            Variable (index or name) -> state (index or name).
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.condition({1: 0}).value([1, 0])
+        1.0
+        """
+        observed = np.full(self.n_vars, -1, dtype=np.int64)
+        for variable, state in evidence.items():
+            i, k = self._place(variable, state)
+            observed[i] = k
+        seen = observed[self.scope] >= 0
+        touched = np.zeros(self.n_factors, dtype=bool)
+        touched[np.repeat(np.arange(self.n_factors), self.arity)[seen]] = True
+        return _conditioned(self, observed, seen, touched)
+
+    def _place(self, variable: int | str, state: int | str) -> tuple[int, int]:
+        """Indices of a variable and its state, given by index or by name."""
+        i = variable
+        if isinstance(i, str):
+            if self.names is None or i not in self.names.place:
+                raise UnknownName(f"no variable is named {i!r}")
+            i = self.names.place[i]
+        i = int(i)
+        if not 0 <= i < self.n_vars:
+            raise GraphError(f"evidence on variable {i}, expected 0 to {self.n_vars - 1}")
+        k = state
+        if isinstance(k, str):
+            known = self.names.states[i] if self.names is not None and self.names.states else ()
+            if k not in known:
+                raise UnknownName(f"variable {variable!r} has no state named {k!r}")
+            k = known.index(k)
+        k = int(k)
+        if not 0 <= k < self.card[i]:
+            raise GraphError(f"evidence {k} on variable {i}, expected 0 to {self.card[i] - 1}")
+        return i, k
+
+
+def _as_ints(values: ArrayLike, what: str) -> Ints:
+    array = np.asarray(values)
+    if array.dtype.kind not in "iub":
+        as_int = array.astype(np.int64) if array.dtype.kind == "f" and np.all(np.isfinite(array)) else None
+        if as_int is None or not np.array_equal(as_int, array):
+            raise GraphError(f"{what} must be whole numbers, found dtype {array.dtype}")
+        array = as_int
+    return np.array(array, dtype=np.int64)
+
+
+def _as_floats(table: ArrayLike, a: int) -> Floats:
+    try:
+        return np.array(table, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"factor {a}: the table is not an array of numbers ({error})") from None
+
+
+def _strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
+    """Product of the cardinalities that stand behind each place in its scope."""
+    arity = np.diff(scope_ptr)
+    stride = np.ones(len(edge_card), dtype=np.int64)
+    for back in range(2, int(arity.max(initial=0)) + 1):
+        edge = scope_ptr[1:][arity >= back] - back
+        stride[edge] = stride[edge + 1] * edge_card[edge + 1]
+    return stride
+
+
+def _check(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:
+    """Raise GraphError that names the first offending variable or factor."""
+    n = len(card)
+    if card.ndim != 1 or np.any(card < 1):
+        bad = int(np.flatnonzero(card < 1)[0]) if card.ndim == 1 else 0
+        raise GraphError(f"variable {bad} has {card[bad]} states, expected a list of counts of at least 1")
+    arity = np.diff(scope_ptr)
+    owner = np.repeat(np.arange(len(arity)), arity)
+    bad = np.flatnonzero((scope < 0) | (scope >= n))
+    if len(bad):
+        raise GraphError(f"factor {owner[bad[0]]}: variable {scope[bad[0]]} does not exist, expected 0 to {n - 1}")
+    by_factor = np.lexsort((scope, owner))
+    twice = (np.diff(scope[by_factor]) == 0) & (np.diff(owner[by_factor]) == 0)
+    if np.any(twice):
+        e = by_factor[np.flatnonzero(twice)[0]]
+        raise GraphError(f"factor {owner[e]}: variable {scope[e]} occurs twice in its scope")
+    found = np.diff(table_ptr)[table_of]
+    log_size = np.bincount(owner, weights=np.log2(card[scope]), minlength=len(arity))
+    expected = np.ones(len(arity), dtype=np.int64)
+    np.multiply.at(expected, owner, card[scope])
+    bad = np.flatnonzero((found != expected) | (log_size >= 62))
+    if len(bad):
+        _raise_size(int(bad[0]), found, scope[scope_ptr[bad[0]] : scope_ptr[bad[0] + 1]], card)
+    wrong = np.flatnonzero(np.isnan(theta_t) | (theta_t == np.inf))
+    if len(wrong):
+        t = int(np.searchsorted(table_ptr, wrong[0], side="right")) - 1
+        users = np.flatnonzero(table_of == t)
+        what = f"factor {users[0]}" if len(users) else f"table {t}"
+        entry = wrong[0] - table_ptr[t]
+        raise GraphError(f"{what}: entry {entry} is {theta_t[wrong[0]]}, expected a finite number or -inf")
+
+
+def _raise_size(a: int, found: Ints, scope: Ints, card: Ints) -> None:
+    shape = " x ".join(str(c) for c in card[scope]) or "1"
+    variables = ", ".join(str(i) for i in scope) or "none"
+    size = 1
+    for c in card[scope]:
+        size *= int(c)
+    raise GraphError(f"factor {a} (variables {variables}): the table has {found[a]} entries, expected {size} = {shape}")
+
+
+def _checked_names(names: Names | None, card: Ints) -> Names | None:
+    if names is None:
+        return None
+    if len(names.variables) != len(card):
+        raise GraphError(f"{len(names.variables)} variable names for {len(card)} variables")
+    if names.states is not None:
+        for i, states in enumerate(names.states):
+            if len(states) != card[i]:
+                raise GraphError(f"variable {names.variables[i]!r}: {len(states)} state names for {card[i]} states")
+    return names
+
+
+def _conditioned(graph: FactorGraph, observed: Ints, seen: np.ndarray, touched: np.ndarray) -> FactorGraph:
+    """Slice the touched factors' tables at the observed states; leave all the others and their sharing alone."""
+    keep = np.flatnonzero(~touched)
+    sizes = np.diff(graph.table_ptr)
+    scopes = [graph.scope[ranges(graph.scope_ptr[keep], graph.arity[keep])]]
+    arities = [graph.arity[keep]]
+    table_of = [graph.table_of[keep]]
+    new_tables = [graph.theta_t]
+    new_sizes = [sizes]
+    sliced: dict[tuple[int, ...], int] = {}
+    for a in np.flatnonzero(touched):
+        scope = graph.scope_of(a)
+        at = observed[scope]
+        key = (int(graph.table_of[a]), *at.tolist())
+        if key not in sliced:
+            sliced[key] = graph.n_tables + len(sliced)
+            table = graph.table(a)[tuple(slice(None) if k < 0 else int(k) for k in at)]
+            new_tables.append(np.ascontiguousarray(table).ravel())
+            new_sizes.append(np.array([table.size]))
+        scopes.append(scope[at < 0])
+        arities.append(np.array([int(np.count_nonzero(at < 0))]))
+        table_of.append(np.array([sliced[key]]))
+    rest = FactorGraph.from_arrays(
+        graph.card,
+        offsets(np.concatenate(arities)),
+        np.concatenate(scopes),
+        np.concatenate(table_of),
+        offsets(np.concatenate(new_sizes)),
+        np.concatenate(new_tables),
+        names=graph.names,
+    )
+    theta_v = graph.theta_v + rest.theta_v
+    fixed = np.flatnonzero(observed >= 0)
+    allowed = graph.var_ptr[fixed] + observed[fixed]
+    value = theta_v[allowed]
+    theta_v[ranges(graph.var_ptr[fixed], graph.card[fixed])] = -np.inf
+    theta_v[allowed] = value
+    return FactorGraph(
+        card=graph.card,
+        theta_v=theta_v,
+        scope_ptr=rest.scope_ptr,
+        scope=rest.scope,
+        table_of=rest.table_of,
+        table_ptr=rest.table_ptr,
+        theta_t=rest.theta_t,
+        constant=graph.constant + rest.constant,
+        names=graph.names,
+    )

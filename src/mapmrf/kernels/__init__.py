@@ -1,0 +1,1 @@
+"""Compiled loops that two or more methods share."""

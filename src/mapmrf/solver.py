@@ -1,0 +1,424 @@
+"""Method, the register, and `solve`: the one loop with its limits, interrupts, trace and report."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import logging
+import math
+import pkgutil
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf._version import __version__
+from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.compiling import CompileClock
+from mapmrf.errors import MapMRFError, OptionError, UnknownName, UnsupportedModel
+from mapmrf.feasible import find_feasible
+from mapmrf.graph import FactorGraph
+from mapmrf.polytope import classify, relaxed_value
+from mapmrf.problem import Problem
+from mapmrf.result import Result, Status, TracePoint, relative_gap
+
+log = logging.getLogger("mapmrf")
+
+DEFAULT_METHOD = "lslp"
+GAP_TOLERANCE = 1e-6
+"""A labelling counts as optimal when its relative gap to the upper bound is at most this."""
+
+Initial = ArrayLike | Result | None
+Callback = Callable[[TracePoint, Ints], bool | None]
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one step of a method tells the loop. Labels are candidates: the library evaluates them itself.
+
+    Attributes
+    ----------
+    iterations
+        Iterations done since the start.
+    labels, value
+        A candidate labelling and what the method thinks it is worth (None: evaluate it).
+    bound
+        A valid upper bound, if this step gives one.
+    finished
+        Set when the method has come to its own end.
+    relaxed_value, primal, sphere, rho, phase
+        For the trace.
+    """
+
+    iterations: int
+    labels: Ints | None = None
+    value: float | None = None
+    bound: float | None = None
+    finished: Status | None = None
+    relaxed_value: float | None = None
+    primal: float | None = None
+    sphere: float | None = None
+    rho: float | None = None
+    phase: str = ""
+
+
+@dataclass(slots=True)
+class Answer:
+    """Where a method stands: all parts optional. The loop's best labelling is used beside these labels."""
+
+    labels: Ints | None = None
+    mu_v: Floats | None = None
+    mu_f: Floats | None = None
+    bound: float | None = None
+    details: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+class Method(ABC):
+    """A way to solve a problem: a frozen dataclass of options with three functions.
+
+    Concrete methods live in ``mapmrf/methods/<name>.py``, one class each, and declare all their options, among them
+    `max_iterations`. The class attributes say what a method promises; the contract test holds it to them.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    gives_bound: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+    exact_on_trees: ClassVar[bool] = False
+
+    max_iterations: int
+
+    @property
+    def stops_at_gap(self) -> bool:
+        """Whether the loop may end the run as soon as the gap is closed."""
+        return True
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return a reason why this method cannot work on the problem, or None."""
+        return None
+
+    @abstractmethod
+    def start(self, problem: Problem, seed: int, initial: Start) -> Any:
+        """Build the state of a run."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: Any) -> Progress:
+        """Work for some milliseconds, in place."""
+
+    @abstractmethod
+    def answer(self, problem: Problem, state: Any) -> Answer:
+        """Say where the run stands; may be called after any step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A warm start: a labelling, and a relaxed solution where an earlier Result had one; both may be None."""
+
+    labels: Ints | None = None
+    mu_v: Floats | None = None
+
+
+# -- the register ---------------------------------------------------------------------------------------------------
+
+
+def method_names() -> list[str]:
+    """Names of all methods, without importing them."""
+    import mapmrf.methods as package
+
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method by its name."""
+    known = method_names()
+    if name not in known:
+        raise UnknownName(f"no method is named {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+    module = importlib.import_module(f"mapmrf.methods.{name}")
+    for value in vars(module).values():
+        if isinstance(value, type) and issubclass(value, Method) and getattr(value, "name", None) == name:
+            return value
+    raise UnknownName(f"mapmrf.methods.{name} defines no method named {name!r}")
+
+
+def methods() -> dict[str, type[Method]]:
+    """All methods by name."""
+    return {name: method_class(name) for name in method_names()}
+
+
+def make_method(method: str | Method, options: dict[str, Any]) -> Method:
+    """Build a method from its name and options, or change options of a given one; misspelt options raise."""
+    cls = method_class(method) if isinstance(method, str) else type(method)
+    known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for key in options:
+        if key not in known:
+            raise OptionError(f"{cls.name} has no option {key!r}{_nearest(key, known)}; known: {', '.join(known)}")
+    if isinstance(method, Method):
+        return dataclasses.replace(method, **options)  # type: ignore[type-var]
+    return cls(**options)
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+# -- the loop -------------------------------------------------------------------------------------------------------
+
+
+def solve(
+    graph: FactorGraph,
+    method: str | Method = DEFAULT_METHOD,
+    *,
+    time_limit: float | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    initial: Initial = None,
+    callback: Callback | None = None,
+    progress: bool = False,
+    gap_tolerance: float = GAP_TOLERANCE,
+    **options: Any,
+) -> Result:
+    """Find a labelling of high log potential.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    method
+        Name of a method, or a method object such as ``LSLP(rho=0.1)``.
+    time_limit
+        Seconds of wall-clock time; the best labelling so far is returned when it is over.
+    seed
+        Seed of everything random; same input and seed, same answer.
+    threads
+        Threads a method may use; the answer does not depend on it.
+    initial
+        A labelling or an earlier Result to start from.
+    callback
+        Called with every TracePoint and the best labels so far; a true answer ends the run.
+    progress
+        Show a progress bar on standard error, if that is a terminal.
+    gap_tolerance
+        Relative gap at which a labelling counts as proven optimal.
+    **options
+        Options of the method by name.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> result = mapmrf.solve(graph)
+    >>> result.labels.tolist(), result.value, result.status.value
+    ([1, 1], 2.0, 'optimal')
+    """
+    chosen = make_method(method, options)
+    _check_limits(time_limit, threads, seed)
+    run = _Run(chosen, seed, time_limit, gap_tolerance, callback)
+    start = _start_from(graph, initial)
+    with ExitStack() as stack:
+        run.compiling = stack.enter_context(CompileClock())
+        if progress:
+            from mapmrf.progress import ProgressBar
+
+            bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
+            run.listeners.append(bar.update)
+            run.compiling.on_begin = bar.compiling
+        return run.solve(graph, start, threads)
+
+
+class _Run:
+    """One run of the loop: the best labelling, the best bound and the trace so far."""
+
+    def __init__(
+        self, method: Method, seed: int, time_limit: float | None, gap_tolerance: float, callback: Callback | None
+    ) -> None:
+        self.method, self.seed, self.gap_tolerance = method, seed, gap_tolerance
+        self.began = time.perf_counter()
+        self.deadline = math.inf if time_limit is None else self.began + time_limit
+        self.listeners: list[Callback] = [] if callback is None else [callback]
+        self.compiling = CompileClock()
+        self.labels = np.zeros(0, dtype=np.int64)
+        self.value = -math.inf
+        self.bound: float | None = None
+        self.trace: list[TracePoint] = []
+        self.iterations = 0
+
+    def solve(self, graph: FactorGraph, start: Start, threads: int) -> Result:
+        self.graph = graph
+        self.labels = segment_argmax(graph.theta_v, graph.var_ptr)
+        self.value = graph.value(self.labels)
+        if start.labels is not None:
+            self.offer(start.labels, None)
+        answer = Answer()
+        problem: Problem | None = None
+        compile_time = 0.0
+        try:
+            problem = Problem.compile(graph, threads)
+            compile_time = time.perf_counter() - self.began
+            reason = self.method.supports(problem)
+            if reason is not None:
+                raise UnsupportedModel(f"{self.method.name} cannot solve this model: {reason}")
+            state = self.method.start(problem, self.seed, start)
+            status = self.loop(problem, state)
+            answer = self.method.answer(problem, state)
+        except KeyboardInterrupt:
+            status = Status.INTERRUPTED
+        return self.report(problem, answer, status, compile_time + self.compiling.seconds)
+
+    def loop(self, problem: Problem, state: Any) -> Status:
+        """Step until the method ends, the gap closes, a limit is hit or somebody interrupts."""
+        while True:
+            try:
+                progress = self.method.step(problem, state)
+                stopped = self.record(progress)
+            except KeyboardInterrupt:
+                return Status.INTERRUPTED
+            if stopped:
+                return Status.INTERRUPTED
+            if progress.finished is not None:
+                return progress.finished
+            if self.method.stops_at_gap and self.proven():
+                return Status.OPTIMAL
+            if self.iterations >= self.method.max_iterations:
+                return Status.ITERATION_LIMIT
+            if time.perf_counter() >= self.deadline:
+                return Status.TIME_LIMIT
+
+    def record(self, progress: Progress) -> bool:
+        """Take over what a step found; return whether a listener wants to stop."""
+        self.iterations = progress.iterations
+        candidate = None
+        if progress.labels is not None:
+            candidate = self.offer(progress.labels, progress.value)
+        if progress.bound is not None and (self.bound is None or progress.bound < self.bound):
+            self.bound = progress.bound
+        point = TracePoint(
+            time=time.perf_counter() - self.began,
+            iterations=progress.iterations,
+            value=self.value,
+            bound=self.bound,
+            candidate=candidate,
+            bound_now=progress.bound,
+            relaxed_value=progress.relaxed_value,
+            primal=progress.primal,
+            sphere=progress.sphere,
+            rho=progress.rho,
+            phase=progress.phase,
+        )
+        self.trace.append(point)
+        return any([bool(listener(point, self.labels)) for listener in self.listeners])
+
+    def offer(self, labels: Ints, claimed: float | None) -> float:
+        """Keep a labelling if it is the best so far; a claimed improvement is always re-evaluated."""
+        if claimed is not None and claimed <= self.value:
+            return claimed
+        value = self.graph.value(labels)
+        if value > self.value:
+            self.labels, self.value = np.array(labels, dtype=np.int64), value
+        return value
+
+    def proven(self) -> bool:
+        gap = relative_gap(self.value, self.bound)
+        return gap is not None and gap <= self.gap_tolerance and self.value > -math.inf
+
+    def report(self, problem: Problem | None, answer: Answer, status: Status, compile_time: float) -> Result:
+        """Recompute every figure from the answer: no method reports its own value."""
+        if answer.labels is not None:
+            self.offer(answer.labels, None)
+        if answer.bound is not None and (self.bound is None or answer.bound < self.bound):
+            self.bound = answer.bound
+        if self.value == -math.inf and problem is not None:
+            search = find_feasible(problem, self.labels)
+            if search.labels is not None:
+                self.offer(search.labels, None)
+            elif search.complete:
+                self.bound, status = -math.inf, Status.INFEASIBLE
+        if self.proven():
+            status = Status.OPTIMAL
+        kind = fractions = found = relaxed = None
+        if problem is not None and answer.mu_v is not None and answer.mu_f is not None:
+            kind, fractions, found = classify(problem, answer.mu_v, answer.mu_f)
+            relaxed = relaxed_value(problem, answer.mu_v, answer.mu_f)
+        return Result(
+            labels=self.labels,
+            value=self.value,
+            status=status,
+            method=self.method.name,
+            bound=self.bound,
+            relaxed_value=relaxed,
+            kind=kind,
+            kind_fractions=fractions,
+            residuals=found,
+            iterations=self.iterations,
+            compile_time=compile_time,
+            runtime=time.perf_counter() - self.began,
+            trace=tuple(self.trace),
+            options=dataclasses.asdict(self.method),  # type: ignore[call-overload]
+            seed=self.seed,
+            version=__version__,
+            details=answer.details,
+            mu_v=answer.mu_v,
+        )
+
+
+def _check_limits(time_limit: float | None, threads: int, seed: int) -> None:
+    if time_limit is not None and not time_limit >= 0:
+        raise OptionError(f"time_limit is {time_limit}, expected a number of seconds of at least 0")
+    if threads < 1:
+        raise OptionError(f"threads is {threads}, expected at least 1")
+    if seed < 0:
+        raise OptionError(f"seed is {seed}, expected a whole number of at least 0")
+
+
+def _start_from(graph: FactorGraph, initial: Initial) -> Start:
+    if initial is None:
+        return Start()
+    if isinstance(initial, Result):
+        mu_v = initial.mu_v if initial.mu_v is not None and initial.mu_v.shape == graph.theta_v.shape else None
+        return Start(graph.check_labels(initial.labels), mu_v)
+    return Start(graph.check_labels(initial))
+
+
+def solve_many(
+    graphs: Iterable[FactorGraph], method: str | Method = DEFAULT_METHOD, *, jobs: int = 1, **options: Any
+) -> list[Result | MapMRFError]:
+    """Solve many models, `jobs` at a time; results in input order.
+
+    A model that cannot be solved gives its error in place of a Result and does not stop the rest. Ctrl-C ends the runs
+    under way, and the best labellings so far come back.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> [result.value for result in mapmrf.solve_many([graph, graph], jobs=2)]
+    [2.0, 2.0]
+    """
+    if jobs < 1:
+        raise OptionError(f"jobs is {jobs}, expected at least 1")
+    user = options.pop("callback", None)
+    stopped: list[bool] = []
+
+    def callback(point: TracePoint, labels: Ints) -> bool:
+        return bool(stopped) or bool(user is not None and user(point, labels))
+
+    def one(graph: FactorGraph) -> Result | MapMRFError:
+        try:
+            return solve(graph, method, callback=callback, **options)
+        except MapMRFError as error:
+            return error
+
+    with ThreadPoolExecutor(max_workers=jobs) as pool:
+        futures = [pool.submit(one, graph) for graph in graphs]
+        try:
+            return [future.result() for future in futures]
+        except KeyboardInterrupt:
+            stopped.append(True)
+            return [future.result() for future in futures]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,23 +23,29 @@ class FeasibleSearch:
     complete: bool
 
 
-def find_feasible(problem: Problem, labels: Ints, max_nodes: int = MAX_NODES) -> FeasibleSearch:
+def find_feasible(
+    problem: Problem, labels: Ints, max_nodes: int = MAX_NODES, seconds: float = math.inf
+) -> FeasibleSearch:
     """Depth-first search over the hard constraints alone, states of `labels` first.
 
     Domains are kept consistent with every hard factor on which they change; the variable with the fewest states left
-    is branched on next. Exact on small models, bounded by `max_nodes` on large ones.
+    is branched on next. Exact on small models, bounded by `max_nodes` and `seconds` on large ones.
     """
-    search = _Search(problem, labels, max_nodes)
+    if problem.graph.constant == -math.inf:
+        return FeasibleSearch(None, complete=True)
+    search = _Search(problem, labels, max_nodes, seconds)
     found = search.run()
     if found is None:
-        return FeasibleSearch(None, complete=search.nodes < max_nodes)
+        return FeasibleSearch(None, complete=not search.gave_up)
     return FeasibleSearch(found, complete=True)
 
 
 class _Search:
-    def __init__(self, problem: Problem, labels: Ints, max_nodes: int) -> None:
+    def __init__(self, problem: Problem, labels: Ints, max_nodes: int, seconds: float) -> None:
         self.problem, self.labels, self.max_nodes = problem, labels, max_nodes
+        self.deadline = time.perf_counter() + seconds
         self.nodes = 0
+        self.gave_up = False
         self.ptr = problem.graph.var_ptr
         self.allowed: dict[int, Bools] = {}
         hard = np.zeros(problem.n_factors, dtype=bool)
@@ -63,7 +71,8 @@ class _Search:
             if not np.any(counts > 1):
                 return self.read(domain)
             self.nodes += 1
-            if self.nodes >= self.max_nodes:
+            if self.nodes >= self.max_nodes or time.perf_counter() >= self.deadline:
+                self.gave_up = True
                 return None
             i = int(np.argmin(np.where(counts > 1, counts, np.iinfo(np.int64).max)))
             stack.extend(reversed(self.children(domain, i)))

@@ -143,7 +143,7 @@ class FactorGraph:
         place: dict[int, int] = {}
         kept: list[ArrayLike] = []
         flat: list[Floats] = []
-        table_of = []
+        table_of: list[int] = []
         for table in tables:
             if id(table) not in place:
                 place[id(table)] = len(kept)
@@ -245,9 +245,17 @@ class FactorGraph:
         >>> graph.value([1, 1])
         2.0
         """
-        unary = np.array(unary, dtype=np.float64, ndmin=2)
-        edges = _as_ints(edges, "edges").reshape(-1, 2)
-        pairwise = np.array(pairwise, dtype=np.float64)
+        try:
+            unary = np.array(unary, dtype=np.float64, ndmin=2)
+            pairwise = np.array(pairwise, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise GraphError(f"unary and pairwise must be arrays of numbers ({error})") from None
+        edges = _as_ints(edges, "edges")
+        if edges.size and (edges.ndim != 2 or edges.shape[1] != 2):
+            raise GraphError(f"edges has shape {edges.shape}, expected (n_edges, 2)")
+        edges = edges.reshape(-1, 2)
+        if unary.ndim != 2:
+            raise GraphError(f"unary has shape {unary.shape}, expected (n_vars, n_states)")
         n, k = unary.shape
         if pairwise.shape not in ((k, k), (len(edges), k, k)):
             raise GraphError(f"pairwise has shape {pairwise.shape}, expected {(k, k)} or {(len(edges), k, k)}")
@@ -377,10 +385,18 @@ def _strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
 
 def _check(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:
     """Raise GraphError that names the first offending variable or factor."""
+    if card.ndim != 1:
+        raise GraphError(f"card has shape {card.shape}, expected one number of states per variable")
     n = len(card)
-    if card.ndim != 1 or np.any(card < 1):
-        bad = int(np.flatnonzero(card < 1)[0]) if card.ndim == 1 else 0
-        raise GraphError(f"variable {bad} has {card[bad]} states, expected a list of counts of at least 1")
+    bad = np.flatnonzero(card < 1)
+    if len(bad):
+        raise GraphError(f"variable {bad[0]} has {card[bad[0]]} states, expected at least 1")
+    _check_offsets(scope_ptr, len(table_of), len(scope), "scope")
+    _check_offsets(table_ptr, len(table_ptr) - 1, len(theta_t), "table")
+    bad = np.flatnonzero((table_of < 0) | (table_of >= len(table_ptr) - 1))
+    if len(bad):
+        found = table_of[bad[0]]
+        raise GraphError(f"factor {bad[0]}: table {found} does not exist, expected 0 to {len(table_ptr) - 2}")
     arity = np.diff(scope_ptr)
     owner = np.repeat(np.arange(len(arity)), arity)
     bad = np.flatnonzero((scope < 0) | (scope >= n))
@@ -407,6 +423,11 @@ def _check(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: 
         raise GraphError(f"{what}: entry {entry} is {theta_t[wrong[0]]}, expected a finite number or -inf")
 
 
+def _check_offsets(ptr: Ints, n_blocks: int, size: int, what: str) -> None:
+    if len(ptr) != n_blocks + 1 or ptr[0] != 0 or ptr[-1] != size or np.any(np.diff(ptr) < 0):
+        raise GraphError(f"{what}_ptr must be the {n_blocks + 1} offsets of {n_blocks} blocks, from 0 to {size}")
+
+
 def _raise_size(a: int, found: Ints, scope: Ints, card: Ints) -> None:
     shape = " x ".join(str(c) for c in card[scope]) or "1"
     variables = ", ".join(str(i) for i in scope) or "none"
@@ -422,6 +443,8 @@ def _checked_names(names: Names | None, card: Ints) -> Names | None:
     if len(names.variables) != len(card):
         raise GraphError(f"{len(names.variables)} variable names for {len(card)} variables")
     if names.states is not None:
+        if len(names.states) != len(card):
+            raise GraphError(f"state names of {len(names.states)} variables for {len(card)} variables")
         for i, states in enumerate(names.states):
             if len(states) != card[i]:
                 raise GraphError(f"variable {names.variables[i]!r}: {len(states)} state names for {card[i]} states")
@@ -438,7 +461,7 @@ def _conditioned(graph: FactorGraph, observed: Ints, seen: np.ndarray, touched: 
     new_tables = [graph.theta_t]
     new_sizes = [sizes]
     sliced: dict[tuple[int, ...], int] = {}
-    for a in np.flatnonzero(touched):
+    for a in np.flatnonzero(touched).tolist():
         scope = graph.scope_of(a)
         at = observed[scope]
         key = (int(graph.table_of[a]), *at.tolist())

@@ -81,7 +81,8 @@ def integral(problem: Problem, labels: Ints) -> tuple[Floats, Floats]:
 def configuration(problem: Problem, batch: Batch, labels: Ints) -> Ints:
     """Which configuration of its table every factor of a batch takes under a labelling."""
     states = labels[problem.scope[batch.edges]].reshape(batch.n, batch.arity)
-    return np.ravel_multi_index(tuple(states.T), batch.shape).astype(np.int64)
+    places = np.ravel_multi_index(tuple(states.T), batch.shape)
+    return np.asarray(places, dtype=np.int64)
 
 
 def edge_copies(problem: Problem, mu_v: Floats) -> Floats:
@@ -161,9 +162,16 @@ def describe(kind: Kind, fractions: KindFractions) -> str:
     """The kind as the paper prints it: ``V``, ``U``, ``A+2.01%U+21.52%F``."""
     parts = ["A"] if kind is Kind.APPROXIMATE else []
     if fractions.uniform:
-        parts.append(f"{100 * fractions.uniform:.4g}%U")
+        parts.append(f"{_percent(fractions.uniform)}%U")
     if fractions.fractional:
-        parts.append(f"{100 * fractions.fractional:.4g}%F")
+        parts.append(f"{_percent(fractions.fractional)}%F")
     if kind in (Kind.VALID, Kind.UNIFORM):
         return kind.value[0].upper()
     return "+".join(parts)
+
+
+def _percent(fraction: float) -> str:
+    """At most two decimals, as in the paper; what is not zero does not look like zero."""
+    if fraction < 5e-5:
+        return "<0.01"
+    return f"{100 * fraction:.2f}".rstrip("0").rstrip(".")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,7 +47,7 @@ class Batch:
     @property
     def n(self) -> int:
         """Number of factors."""
-        return self.factors.stop - self.factors.start
+        return int(self.factors.stop - self.factors.start)
 
     @property
     def n_configs(self) -> int:
@@ -207,7 +208,7 @@ def _batches(graph: FactorGraph, group: Ints, arrays: dict[str, Ints]) -> tuple[
     scope_ptr, edge_ptr, config_ptr = arrays["scope_ptr"], arrays["edge_ptr"], arrays["config_ptr"]
     cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(group)] if len(group) else []
     batches = []
-    for begin, end in zip(cuts[:-1], cuts[1:], strict=True):
+    for begin, end in pairwise(cuts):
         edges = slice(int(scope_ptr[begin]), int(scope_ptr[end]))
         scope = arrays["scope"][edges].reshape(end - begin, -1)
         batches.append(

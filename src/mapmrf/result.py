@@ -171,7 +171,7 @@ class Result:
         try:
             data = json.loads(text)
             data.pop("gap", None)
-            data = {key: _number(value) for key, value in data.items()}
+            data = {key: value if key == "labels" else _number(value) for key, value in data.items()}
             data["labels"] = np.array(data["labels"], dtype=np.int64)
             data["status"] = Status(data["status"])
             data["kind"] = None if data.get("kind") is None else Kind(data["kind"])
@@ -179,8 +179,7 @@ class Result:
                 data["kind_fractions"] = KindFractions(**data["kind_fractions"])
             if data.get("residuals") is not None:
                 data["residuals"] = Residuals(**data["residuals"])
-            points = ({key: _number(v) for key, v in point.items()} for point in data.get("trace", ()))
-            data["trace"] = tuple(TracePoint(**point) for point in points)
+            data["trace"] = tuple(TracePoint(**point) for point in data.get("trace", ()))
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError(f"not a result written by mapmrf: {error}") from None
@@ -216,5 +215,9 @@ def _plain(value: Any) -> Any:
 
 
 def _number(value: Any) -> Any:
-    """Undo the strings that `_plain` makes of infinite numbers."""
+    """Undo the strings that `_plain` makes of infinite numbers, at any depth."""
+    if isinstance(value, dict):
+        return {key: _number(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_number(v) for v in value]
     return float(value) if value in ("inf", "-inf", "nan") else value

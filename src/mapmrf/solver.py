@@ -35,6 +35,9 @@ DEFAULT_METHOD = "lslp"
 GAP_TOLERANCE = 1e-6
 """A labelling counts as optimal when its relative gap to the upper bound is at most this."""
 
+REPAIR_SECONDS = 1.0
+"""How long a run that was stopped may still look for a labelling of finite value, if it has none."""
+
 Initial = ArrayLike | Result | None
 Callback = Callable[[TracePoint, Ints], bool | None]
 
@@ -330,18 +333,22 @@ class _Run:
 
     def report(self, problem: Problem | None, answer: Answer, status: Status, compile_time: float) -> Result:
         """Recompute every figure from the answer: no method reports its own value."""
-        if answer.labels is not None:
-            self.offer(answer.labels, None)
+        if answer.labels is not None and self.graph.value(answer.labels) >= self.value:
+            # Of equals the method's own choice wins over one that the loop met earlier.
+            self.labels, self.value = np.array(answer.labels, dtype=np.int64), self.graph.value(answer.labels)
         if answer.bound is not None and (self.bound is None or answer.bound < self.bound):
             self.bound = answer.bound
         if self.value == -math.inf and problem is not None:
-            search = find_feasible(problem, self.labels)
+            cut_short = status in (Status.TIME_LIMIT, Status.INTERRUPTED)
+            search = find_feasible(problem, self.labels, seconds=REPAIR_SECONDS if cut_short else math.inf)
             if search.labels is not None:
                 self.offer(search.labels, None)
             elif search.complete:
                 self.bound, status = -math.inf, Status.INFEASIBLE
         if self.proven():
             status = Status.OPTIMAL
+        elif self.bound == -math.inf:
+            status = Status.INFEASIBLE
         kind = fractions = found = relaxed = None
         if problem is not None and answer.mu_v is not None and answer.mu_f is not None:
             kind, fractions, found = classify(problem, answer.mu_v, answer.mu_f)

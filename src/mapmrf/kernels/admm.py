@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.triple_qp import triple_qp
 
 from mapmrf.kernels.factor_qp import dense_qp, forest_qp, pair2_step, slot_col, slot_row
 
@@ -22,7 +23,7 @@ from mapmrf.kernels.factor_qp import dense_qp, forest_qp, pair2_step, slot_col, 
 KIND, N, ARITY, Q_AT, Q_WIDTH, FACTOR_AT, EDGE_AT, SLOT_AT, SLOT_WIDTH, SHAPE_AT, CONFIG_AT, N_CONFIGS, N_STATES = range(13)
 BATCH_COLUMNS = 13
 # Kinds of factor step.
-PAIR2_COMPACT, PAIR2, FOREST, DENSE = range(4)
+PAIR2_COMPACT, PAIR2, TRIPLE2, FOREST, DENSE = range(5)
 # Entries of `par`: see `set_rho`.
 (RHO, C, B, L, G, DEN0, DEN1, LAST_L, LAST_RC, RELAX, RHO_V, B_V, L_V, G_V, ETA, RHO_UPPER, EPSILON, WEIGHT, FREE, SPHERE) = range(20)
 PAR_SIZE = 20
@@ -73,6 +74,8 @@ def factor_step(row, begin, end, par, edge_mu, mu, q, s, keep, strength, theta, 
         _pair2_compact(row, begin, end, par, edge_mu, mu, q, s, keep, strength)
     elif kind == PAIR2:
         _pair2_full(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at)
+    elif kind == TRIPLE2:
+        _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count)
     else:
         _active_set(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, slots, x, count)
 
@@ -132,6 +135,41 @@ def _pair2_full(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at):
             if keep:
                 s[at + k] = p1
                 s[at + 2 + k] = p2
+
+
+@compiled
+def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count):  # type: ignore[no-untyped-def]
+    """2x2x2 factors, of compact variables or not: like `_active_set`, in differences."""
+    rho, c, b, relax = par[RHO], par[C], par[B], par[RELAX]
+    last_l, last_rc = par[LAST_L], par[LAST_RC]
+    width = row[Q_WIDTH] // 3
+    capacity = row[SLOT_WIDTH]
+    lam, d = np.empty(6), np.empty(3)
+    price, goal, along = np.empty(8), np.empty(4), np.empty(4)
+    for f in range(begin, end):
+        at, e_at, a, slot_at = row[Q_AT] + f * 3 * width, row[EDGE_AT] + 3 * f, row[FACTOR_AT] + f, row[SLOT_AT] + f * capacity
+        for k in range(3):
+            v = edge_mu[e_at + k]
+            for w in range(width):
+                lam[k * width + w] = last_l * (last_rc * mu[v + w] - q[at + k * width + w])
+            if width == 1:
+                d[k] = rho * (c * mu[v] + b * lam[k])
+            else:
+                d[k] = rho * (c * (mu[v + 1] - mu[v]) + b * (lam[2 * k + 1] - lam[2 * k]))
+        n = count[a]
+        for e in range(n):
+            x[slot_at + e] *= rho
+        n = triple_qp(d, theta, table_at[a], rho, slots, x, slot_at, n, price, goal, along)
+        count[a] = n
+        for e in range(n):
+            x[slot_at + e] /= rho
+        for k in range(3):
+            v = edge_mu[e_at + k]
+            for w in range(width):
+                here = d[k] / rho if width == 1 else 0.5 + (w - 0.5) * d[k] / rho
+                q[at + k * width + w] = rho * (relax * here + (1.0 - relax) * c * mu[v + w]) - lam[k * width + w]
+                if keep:
+                    s[at + k * width + w] = here
 
 
 @compiled

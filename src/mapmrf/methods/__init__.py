@@ -1,1 +1,20 @@
 """One file per method; the file's name is the method's name."""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mapmrf.solver import Method
+
+
+class _Callable(ModuleType):
+    """Importing this package hides the function `mapmrf.methods`, so the package answers to the same call."""
+
+    def __call__(self) -> "dict[str, type[Method]]":
+        from mapmrf.solver import methods
+
+        return methods()
+
+
+sys.modules[__name__].__class__ = _Callable

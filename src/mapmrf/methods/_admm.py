@@ -82,6 +82,8 @@ class Layout:
 def _kind(batch: Batch, compact: bool) -> int:
     if batch.shape == (2, 2) and not batch.hard:
         return kernel.PAIR2_COMPACT if compact else kernel.PAIR2
+    if batch.shape == (2, 2, 2):
+        return kernel.TRIPLE2
     return kernel.FOREST if batch.arity == 2 else kernel.DENSE
 
 
@@ -95,7 +97,7 @@ def _rows(problem: Problem, width: Ints, compact: bool) -> tuple[Ints, Ints, Int
         kind = _kind(batch, compact)
         sizes = np.array(batch.shape)
         widths = width[problem.scope[batch.edges][: batch.arity]]
-        slot_width = int(sizes.sum()) - batch.arity + 2 if kind in (kernel.FOREST, kernel.DENSE) else 0
+        slot_width = int(sizes.sum()) - batch.arity + 2 if kind not in (kernel.PAIR2_COMPACT, kernel.PAIR2) else 0
         row[:] = (
             kind,
             batch.n,

@@ -1,0 +1,179 @@
+"""Model files: `read` and `write` choose the format by the suffix of the file.
+
+A format is one module of this package. It declares `SUFFIXES` and two functions, ``read(path, *, values)`` and
+``write(graph, path, *, values)``; a third, ``sniff(data)``, may recognise files whose suffix says nothing. Nothing
+else has to be registered. The modules are imported when the first file is read or written.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import pkgutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, cast
+
+from mapmrf.errors import FormatError, OptionError
+from mapmrf.formats.files import AnyPath, plain_name, read_bytes
+from mapmrf.graph import FactorGraph
+
+_VALUES = ("potential", "log", "cost")
+_log = logging.getLogger("mapmrf")
+
+
+class Format(Protocol):
+    """What a module of this package has to offer to be a format."""
+
+    SUFFIXES: tuple[str, ...]
+
+    def read(self, path: Path, *, values: str | None) -> FactorGraph:
+        """Read a model; `values` says what the numbers are, None leaves it to the format."""
+
+    def write(self, graph: FactorGraph, path: Path, *, values: str | None) -> None:
+        """Write a model."""
+
+
+def read(
+    path: AnyPath,
+    *,
+    evidence: AnyPath | Mapping[int | str, int | str] | None = None,
+    values: str | None = None,
+) -> FactorGraph:
+    """Read a model file in any known format, compressed (``.gz``, ``.bz2``, ``.xz``) or not.
+
+    Parameters
+    ----------
+    path
+        The file; its suffix names the format. A file with an unknown suffix is recognised by its content if possible.
+    evidence
+        Observed variables: an evidence file, of which the first sample counts, or a mapping variable -> state.
+    values
+        What the numbers in the file are, where the format leaves it open: ``"potential"``, ``"log"`` (natural logs) or
+        ``"cost"`` (to be minimised). By default what the suffix says.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read; the message is one line that names file, place, what was found and expected.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import mapmrf
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "pair.uai")
+    ...     _ = path.write_text("MARKOV 2  2 2  1  2 0 1  4  1 2 3 4")
+    ...     graph = mapmrf.read(path, evidence={0: 0})
+    >>> graph
+    FactorGraph(n_vars=2, n_factors=0, n_tables=0)
+    >>> round(graph.value([0, 1]), 6)
+    0.693147
+    """
+    _check_values(values)
+    path = Path(path)
+    graph = _format_to_read(path).read(path, values=values)
+    if evidence is None:
+        return graph
+    return graph.condition(evidence if isinstance(evidence, Mapping) else _first_sample(evidence, graph))
+
+
+def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:
+    """Write a model in the format, and with the compression, that the suffix of the file names.
+
+    The file appears whole or not at all.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    path
+        The file to write, such as ``"model.uai.gz"``.
+    values
+        What numbers to write, where the format leaves it open; by default what the suffix says.
+
+    Raises
+    ------
+    FormatError
+        If the suffix is unknown, the format cannot hold the model, or the file cannot be written.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(1, 0)], [[0.5, 0.0, 0.0, 0.25]])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     mapmrf.write(graph, pathlib.Path(folder, "pair.LG.xz"))
+    ...     mapmrf.read(pathlib.Path(folder, "pair.LG.xz")).value([1, 1])
+    0.25
+    """
+    _check_values(values)
+    path = Path(path)
+    known = _format_of(path)
+    if known is None:
+        raise FormatError(_unknown(path))
+    known.write(graph, path, values=values)
+
+
+def suffixes() -> tuple[str, ...]:
+    """All known suffixes, each of which may be followed by .gz, .bz2 or .xz.
+
+    Examples
+    --------
+    >>> ".uai" in suffixes()
+    True
+    """
+    return tuple(sorted(_register()))
+
+
+@functools.cache
+def _register() -> dict[str, Format]:
+    """Suffix in lower case -> format, from all modules of this package that declare `SUFFIXES`."""
+    register = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for suffix in getattr(module, "SUFFIXES", ()):
+            register[suffix.lower()] = cast(Format, module)
+    return register
+
+
+def _format_of(path: Path) -> Format | None:
+    """The format with the longest suffix that fits the name."""
+    name = plain_name(path)
+    fitting = [suffix for suffix in _register() if name.endswith(suffix)]
+    return _register()[max(fitting, key=len)] if fitting else None
+
+
+def _format_to_read(path: Path) -> Format:
+    """The format of a file by its name, else by its content."""
+    known = _format_of(path)
+    if known is not None:
+        return known
+    data = read_bytes(path)
+    for candidate in _register().values():
+        sniff = getattr(candidate, "sniff", None)
+        if sniff is not None and sniff(data):
+            return candidate
+    raise FormatError(_unknown(path))
+
+
+def _unknown(path: Path) -> str:
+    found = Path(plain_name(path)).suffix
+    what = f"unknown suffix {found!r}" if found else "a name without a suffix"
+    return f"{path}: {what}, expected one of {' '.join(suffixes())}, also with .gz, .bz2 or .xz"
+
+
+def _check_values(values: str | None) -> None:
+    if values is not None and values not in _VALUES:
+        raise OptionError(f"values={values!r}, expected one of {', '.join(_VALUES)}")
+
+
+def _first_sample(path: AnyPath, graph: FactorGraph) -> Mapping[int | str, int | str]:
+    """The observations of an evidence file; of several samples the first, as other programs do."""
+    from mapmrf.formats.evidence import read_evidence
+
+    samples = read_evidence(path, graph)
+    if len(samples) > 1:
+        _log.warning("%s: %d samples of evidence, the first is used", path, len(samples))
+    return cast(Mapping[int | str, int | str], samples[0])

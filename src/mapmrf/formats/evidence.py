@@ -1,0 +1,129 @@
+"""Evidence files: observed variables, in the three layouts that the competitions have used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from mapmrf.errors import FormatError
+from mapmrf.formats.files import AnyPath, write_bytes
+from mapmrf.formats.tokens import read_text, shown, whole_number
+from mapmrf.graph import FactorGraph
+
+Evidence = dict[int, int]
+
+
+def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
+    """Read an evidence file: a mapping variable -> state for every sample, most often just one.
+
+    The layouts are ``k  v x  v x ...`` (2006, 2008, since 2014) and ``m`` followed by m samples ``n  v x  v x ...``
+    (2010, 2011). The number of tokens decides; where both fit, the one that suits the model, first the former. An
+    empty file, or just 0, is a sample without observations.
+
+    Parameters
+    ----------
+    path
+        The file, compressed or not.
+    graph
+        The model that the evidence belongs to.
+
+    Raises
+    ------
+    FormatError
+        If neither layout fits, a variable is repeated, or a variable or state does not exist.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [], [])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.evid")
+    ...     _ = path.write_text("1 1 2")
+    ...     read_evidence(path, graph)
+    [{1: 2}]
+    """
+    tokens = _whole_numbers(path)
+    if tokens in ([], [0]):
+        return [{}]
+    layouts = [layout for layout in (_one_sample(tokens), _many_samples(tokens)) if layout is not None]
+    if not layouts:
+        k = tokens[0]
+        raise FormatError(
+            f"{path}: found {len(tokens)} tokens that start with {k}, expected {1 + 2 * k} for one sample "
+            f"(k, then k pairs of variable and state) or {k} whole samples"
+        )
+    errors = []
+    for places in layouts:
+        try:
+            return [_sample(path, tokens, begin, n, graph) for begin, n in places]
+        except FormatError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping[int, int]]) -> None:
+    r"""Write observations in the layout in use since 2014, or several samples in the layout of 2010.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.evid")
+    ...     write_evidence(path, {3: 0, 5: 1})
+    ...     path.read_text()
+    '2 3 0 5 1\n'
+    """
+    if isinstance(evidence, Mapping):
+        text = _line(evidence)
+    else:
+        text = f"{len(evidence)}\n" + "".join(_line(sample) for sample in evidence)
+    write_bytes(path, text.encode("ascii"))
+
+
+def _line(sample: Mapping[int, int]) -> str:
+    pairs = (f" {int(variable)} {int(state)}" for variable, state in sample.items())
+    return f"{len(sample)}{''.join(pairs)}\n"
+
+
+def _whole_numbers(path: AnyPath) -> list[int]:
+    numbers = []
+    for place, token in enumerate(read_text(path).split(), start=1):
+        number = whole_number(token)
+        if number is None:
+            raise FormatError(f"{path}: token {place}: found {shown(token)}, expected a whole number of at least 0")
+        numbers.append(number)
+    return numbers
+
+
+def _one_sample(tokens: list[int]) -> list[tuple[int, int]] | None:
+    """Place and number of the pairs, if the file is ``k  v x  v x ...``."""
+    return [(1, tokens[0])] if len(tokens) == 1 + 2 * tokens[0] else None
+
+
+def _many_samples(tokens: list[int]) -> list[tuple[int, int]] | None:
+    """Place and number of the pairs of every sample, if the file is ``m`` and m times ``n  v x  v x ...``."""
+    places = []
+    at = 1
+    for _ in range(min(tokens[0], len(tokens))):
+        if at >= len(tokens):
+            return None
+        places.append((at + 1, tokens[at]))
+        at += 1 + 2 * tokens[at]
+    return places if at == len(tokens) and len(places) == tokens[0] else None
+
+
+def _sample(path: AnyPath, tokens: list[int], begin: int, n: int, graph: FactorGraph) -> Evidence:
+    """Check and return the `n` pairs that start at a token."""
+    sample: Evidence = {}
+    for at in range(begin, begin + 2 * n, 2):
+        i, state = tokens[at], tokens[at + 1]
+        if i >= graph.n_vars:
+            raise FormatError(f"{path}: token {at + 1}: found variable {i}, expected 0 to {graph.n_vars - 1}")
+        if i in sample:
+            raise FormatError(f"{path}: token {at + 1}: found variable {i} again, expected every variable once")
+        if state >= graph.card[i]:
+            raise FormatError(
+                f"{path}: token {at + 2}: found state {state} of variable {i}, expected 0 to {graph.card[i] - 1}"
+            )
+        sample[i] = state
+    return sample

@@ -1,0 +1,122 @@
+"""Files as bytes: transparent compression, one-line errors, and writing that never leaves half a file."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import secrets
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from mapmrf.errors import FormatError
+
+AnyPath = str | os.PathLike[str]
+
+_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lzma.decompress,
+}
+_MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
+_CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
+
+
+def compression(path: AnyPath) -> str:
+    """Return ``".gz"``, ``".bz2"``, ``".xz"`` or ``""``, from the name of the file."""
+    suffix = Path(path).suffix.lower()
+    return suffix if suffix in _DECOMPRESS else ""
+
+
+def plain_name(path: AnyPath) -> str:
+    """Name of the file in lower case and without a compression suffix; formats are recognised by it.
+
+    Examples
+    --------
+    >>> plain_name("models/Grid.UAI.gz")
+    'grid.uai'
+    """
+    name = Path(path).name.lower()
+    return name.removesuffix(compression(path))
+
+
+def read_bytes(path: AnyPath) -> bytes:
+    """Read a whole file, decompressed where its name or its first bytes say that it is compressed.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be opened, or its compressed content is damaged or cut off.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{path}: cannot read: {_reason(error)}") from None
+    kind = compression(path) or next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), "")
+    if not kind:
+        return data
+    try:
+        return _DECOMPRESS[kind](data)
+    except _CORRUPT as error:
+        raise FormatError(f"{path}: damaged or cut off {kind} file: {_reason(error)}") from None
+
+
+@contextlib.contextmanager
+def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
+    """Open a file for writing that takes the place of `path` when, and only when, it is complete.
+
+    The bytes are compressed as the suffix says. They go to a temporary file in the same folder, which is renamed at
+    the end and removed if anything goes wrong; devices and pipes are written directly.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be written.
+    """
+    # A link should stay a link: what it points to is replaced.
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            with open(target, "wb") as raw, _compressed(raw, compression(path)) as file:
+                yield file
+            return
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(None, "Permission denied")
+        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+        try:
+            with open(temporary, "xb") as raw, _compressed(raw, compression(path)) as file:
+                yield file
+            if target.exists():
+                os.chmod(temporary, target.stat().st_mode & 0o7777)
+            os.replace(temporary, target)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot write: {_reason(error)}") from None
+
+
+def write_bytes(path: AnyPath, data: bytes) -> None:
+    """Write a whole file at once; see `replacing`."""
+    with replacing(path) as file:
+        file.write(data)
+
+
+def _compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
+    """Wrap a raw file in the compressor of a suffix."""
+    if kind == ".gz":
+        # No name and no time inside: equal models give equal files.
+        return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0))
+    if kind == ".bz2":
+        return cast(IO[bytes], bz2.BZ2File(raw, "wb"))
+    return cast(IO[bytes], lzma.LZMAFile(raw, "wb")) if kind == ".xz" else raw
+
+
+def _reason(error: Exception) -> str:
+    """One line that says what went wrong, without the path that the message already names."""
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(text.split())

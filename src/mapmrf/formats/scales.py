@@ -1,0 +1,122 @@
+"""What the numbers of a file mean: potentials, natural logs or costs, to and from log potentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.errors import FormatError
+from mapmrf.graph import FactorGraph
+
+#: Many programs cannot read the word ``-inf``: logs up to -FORBIDDEN (costs from FORBIDDEN) mean a forbidden entry.
+FORBIDDEN = 1e30
+#: What is written for it: toulbar2 wants logs below -1e38.
+WRITTEN_FORBIDDEN = 1e39
+# Beyond these logs a potential overflows, or is denormal and loses digits.
+_LOWEST, _HIGHEST = np.log(np.finfo(np.float64).tiny), np.log(np.finfo(np.float64).max)
+_MODERATE = _HIGHEST / 2
+
+_EXPECTED = {
+    "potential": "a finite potential of at least 0 (logs and costs need values='log' or values='cost')",
+    "log": "a finite log potential or -inf",
+    "cost": "a finite cost or inf",
+}
+
+
+def expected(values: str) -> str:
+    """Say in words what a number may be."""
+    return _EXPECTED[values]
+
+
+def first_bad(numbers: Floats, values: str) -> int | None:
+    """Place of the first number that has no meaning: NaN, a negative potential, an infinite reward."""
+    low, high = numbers.min(initial=0.0), numbers.max(initial=0.0)  # NaN if any is
+    if _fine(low, values) and _fine(high, values):
+        return None
+    return int(np.flatnonzero(~_fine(numbers, values))[0])
+
+
+def _fine(numbers: Floats, values: str) -> Bools:
+    if values == "potential":
+        fine = (numbers >= 0) & (numbers < np.inf)
+    elif values == "log":
+        fine = numbers < np.inf
+    else:
+        fine = numbers > -np.inf
+    return np.asarray(fine)
+
+
+def to_log(numbers: Floats, values: str) -> None:
+    """Turn the numbers of a file into log potentials, in place."""
+    if values == "potential":
+        with np.errstate(divide="ignore"):
+            np.log(numbers, out=numbers)
+        return
+    if values == "cost":
+        np.negative(numbers, out=numbers)
+    if numbers.min(initial=0.0) <= -FORBIDDEN:
+        numbers[numbers <= -FORBIDDEN] = -np.inf
+
+
+def from_log(graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
+    """Return constant, unary entries and tables of a graph as the numbers to write.
+
+    Raises
+    ------
+    FormatError
+        If a number would be read back as something else.
+    """
+    if values == "potential":
+        return _potentials(graph)
+    sign = 1.0 if values == "log" else -1.0
+    parts = [_writable(part, sign) for part in (np.array([graph.constant]), graph.theta_v, graph.theta_t)]
+    return float(parts[0][0]), parts[1], parts[2]
+
+
+def _writable(theta: Floats, sign: float) -> Floats:
+    """Logs (sign 1) or costs (sign -1), without the word inf, which C++ readers cannot parse."""
+    hard = theta == -np.inf
+    if np.any(theta[~hard] <= -FORBIDDEN):
+        raise FormatError(f"a finite log potential of {theta[~hard].min():g} would be read back as forbidden")
+    numbers: Floats = np.where(hard, -WRITTEN_FORBIDDEN, theta) * sign
+    return numbers + 0.0  # no "-0"
+
+
+def _potentials(graph: FactorGraph) -> tuple[float, Floats, Floats]:
+    """Exponentials; blocks out of range are shifted into it, and the constant takes up the shifts."""
+    shift_v = _shifts(graph.theta_v, graph.var_ptr, lambda i: f"variable {i}")
+    shift_t = _shifts(graph.theta_t, graph.table_ptr, lambda t: f"factor {np.flatnonzero(graph.table_of == t)[0]}")
+    constant = graph.constant + float(shift_v.sum() + shift_t[graph.table_of].sum())
+    if constant != -np.inf and not _LOWEST <= constant <= _HIGHEST:
+        raise FormatError(
+            f"the constant factor exp({constant:g}) is out of range of a number, write .LG (logs) instead"
+        )
+    return (
+        float(np.exp(constant)),
+        np.exp(graph.theta_v - np.repeat(shift_v, graph.card)),
+        np.exp(graph.theta_t - np.repeat(shift_t, np.diff(graph.table_ptr))),
+    )
+
+
+def _shifts(theta: Floats, ptr: Ints, name: Callable[[int], str]) -> Floats:
+    """What to subtract from every block so that its exponentials are ordinary numbers; nearly always nothing."""
+    shifts = np.zeros(len(ptr) - 1)
+    outside = (theta > _HIGHEST) | ((theta < _LOWEST) & (theta > -np.inf))
+    if not outside.any():
+        return shifts
+    blocks = np.unique(np.searchsorted(ptr, np.flatnonzero(outside), side="right") - 1)
+    for b in blocks.tolist():
+        block = theta[ptr[b] : ptr[b + 1]]
+        low, high = block[block > -np.inf].min(), block.max()
+        if high - low > _HIGHEST - _LOWEST - 1.0:
+            raise FormatError(
+                f"{name(b)}: log potentials from {low:g} to {high:g} do not fit as potentials, write .LG (logs) instead"
+            )
+        if high - low > 2 * _MODERATE:
+            shifts[b] = (high + low) / 2 - (_HIGHEST + _LOWEST) / 2
+        else:
+            # Half of the range is enough, so that the shifts add up to as little as possible.
+            shifts[b] = high - _MODERATE if high > _MODERATE else low + _MODERATE
+    return shifts

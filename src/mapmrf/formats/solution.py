@@ -1,0 +1,237 @@
+"""Solution files: labels in the layouts of the competitions, as a plain list, or inside a JSON result."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Ints
+from mapmrf.errors import FormatError, OptionError
+from mapmrf.formats.files import AnyPath, compression, read_bytes, write_bytes
+from mapmrf.formats.tokens import shown, whole_number
+from mapmrf.graph import FactorGraph
+
+_BEGIN = b"-BEGIN-"
+_HEADER = b"MPE\n"
+_PAGE = 4096
+_MOST_KEPT = 1 << 24
+_TASKS = (b"MPE", b"MAP")
+_STYLES = ("2014", "2010")
+# Stands for the cardinality of a variable where only the number of variables is known.
+_ANY = 2**62
+
+
+def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
+    r"""Read the labels of a solution file of any of these kinds.
+
+    * ``MPE``, then ``N x_0 x_1 ...`` (since 2014) or ``1 N x_0 x_1 ...`` (2010); of blocks separated by ``-BEGIN-`` the
+      last whole one counts, so that the file of a program that was killed is still good;
+    * a plain list of labels, with or without their number before it;
+    * JSON: a list of labels, or an object with ``"labels"`` such as `Result.to_json` gives.
+
+    Parameters
+    ----------
+    path
+        The file, compressed or not.
+    model
+        The graph, whose cardinalities the labels are checked against, or just the number of variables.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.MPE")
+    ...     _ = path.write_text("MPE\n3 0 0 0\n-BEGIN-\n3 1 1 0\n-BEGIN-\n3 1")
+    ...     read_solution(path, 3).tolist()
+    [1, 1, 0]
+    """
+    data = read_bytes(path)
+    card = model.card if isinstance(model, FactorGraph) else np.full(model, _ANY)
+    if data.lstrip()[:1] in (b"{", b"["):
+        return _checked(path, _json_labels(path, data), card)
+    data = _without_half_marker(data)
+    blocks = [block.split() for block in data.split(_BEGIN)]
+    if data[-1:].strip() and len(blocks) > 1 and _may_go_on(blocks[-1], card):
+        blocks.pop()
+    for block in reversed(blocks):
+        labels = _block_labels(block, len(card))
+        if labels is not None:
+            return _checked(path, labels, card)
+    if len(blocks) == 1 and len(blocks[0]) == len(card) > 0 and blocks[0][0].upper() not in _TASKS:
+        return _checked(path, blocks[0], card)
+    _fail_block(path, blocks[-1], len(card))
+
+
+def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> None:
+    r"""Write labels as a ``.MPE`` file, in the layout since 2014 or that of 2010.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.MPE")
+    ...     write_solution(path, [1, 1, 0])
+    ...     path.read_text()
+    'MPE\n3 1 1 0\n'
+    """
+    write_bytes(path, _HEADER + _block(labels, _known_style(style)))
+
+
+class SolutionStream:
+    r"""A ``.MPE`` file to which better and better solutions are added while a solver runs; a context manager.
+
+    Whenever the program is killed, even by SIGKILL, the file ends with a whole block. Small blocks are appended, each
+    by a single write. The system may cut a write that spans many pages when the kill arrives in the middle of it, so
+    a large block goes to a new file that takes the place of the old one; blocks that count no more are then dropped
+    once the file is large.
+
+    Parameters
+    ----------
+    path
+        The file; what it held before is dropped. It is never compressed.
+    style
+        ``"2014"`` or ``"2010"``.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.MPE")
+    ...     with SolutionStream(path) as stream:
+    ...         stream.add([0, 0])
+    ...         stream.add([1, 0])
+    ...     path.read_text()
+    'MPE\n2 0 0\n-BEGIN-\n2 1 0\n'
+    """
+
+    def __init__(self, path: AnyPath, style: str = "2014") -> None:
+        self.path = Path(path)
+        self.style = _known_style(style)
+        self._before = _HEADER
+        if compression(path):
+            raise FormatError(f"{path}: a file that grows cannot be compressed, expected a name such as model.uai.MPE")
+        self._descriptor = self._open(os.O_CREAT | os.O_TRUNC)
+
+    def add(self, labels: ArrayLike) -> None:
+        """Append a solution."""
+        block = _block(labels, self.style)
+        try:
+            if len(block) > _PAGE and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                self._replace(block)
+            else:
+                _write_whole(self._descriptor, self._before + block)
+        except OSError as error:
+            raise FormatError(f"{self.path}: cannot write: {error.strerror}") from None
+        self._before = _BEGIN + b"\n"
+
+    def close(self) -> None:
+        """Close the file; more than once does no harm."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _open(self, flags: int) -> int:
+        try:
+            return os.open(self.path, os.O_WRONLY | os.O_APPEND | flags, 0o666)
+        except OSError as error:
+            raise FormatError(f"{self.path}: cannot write: {error.strerror}") from None
+
+    def _replace(self, block: bytes) -> None:
+        """Put a file with the old blocks, unless they are many, and the new one in the place of the old file."""
+        keep = 0 < os.fstat(self._descriptor).st_size <= _MOST_KEPT
+        before = self.path.read_bytes() + self._before if keep else _HEADER
+        write_bytes(self.path, before + block)
+        self.close()
+        self._descriptor = self._open(0)
+
+
+def _write_whole(descriptor: int, data: bytes) -> None:
+    """Write at once; only pipes and full disks take less, and then the rest is tried."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _known_style(style: str) -> str:
+    if style not in _STYLES:
+        raise OptionError(f"style={style!r}, expected one of {', '.join(_STYLES)}")
+    return style
+
+
+def _block(labels: ArrayLike, style: str) -> bytes:
+    numbers = np.asarray(labels, dtype=np.int64).tolist()
+    text = " ".join(map(str, [len(numbers), *numbers])) + "\n"
+    return (text if style == "2014" else "1\n" + text).encode("ascii")
+
+
+def _block_labels(tokens: list[bytes], n_vars: int) -> list[bytes] | None:
+    """The labels of a whole block; None if it is not whole."""
+    if tokens and tokens[0].upper() in _TASKS:
+        tokens = tokens[1:]
+    n = str(n_vars).encode()
+    if len(tokens) == n_vars + 1 and tokens[0] == n:
+        return tokens[1:]
+    return tokens[2:] if len(tokens) == n_vars + 2 and tokens[:2] == [b"1", n] else None
+
+
+def _without_half_marker(data: bytes) -> bytes:
+    """Drop the beginning of a ``-BEGIN-`` at the very end of a file."""
+    if data.endswith(_BEGIN):
+        return data
+    cut = next((k for k in range(1, len(_BEGIN)) if data.endswith(_BEGIN[:k])), 0)
+    return data[: len(data) - cut]
+
+
+def _may_go_on(tokens: list[bytes], card: Ints) -> bool:
+    """Whether the last label of a block that no blank ends may have lost digits: the 1 of a 12."""
+    label = whole_number(tokens[-1]) if tokens else None
+    if not label or len(card) == 0:
+        return False
+    return label * 10 < int(card[-1]) < _ANY
+
+
+def _fail_block(path: AnyPath, tokens: list[bytes], n_vars: int) -> NoReturn:
+    start = " ".join(shown(token) for token in tokens[:3]) or "nothing"
+    raise FormatError(
+        f"{path}: found {len(tokens)} tokens that start with {start}, expected the labels of {n_vars} variables "
+        f"('MPE', {n_vars}, then {n_vars} labels)"
+    )
+
+
+def _json_labels(path: AnyPath, data: bytes) -> list[bytes]:
+    try:
+        content = json.loads(data)
+        labels = content["labels"] if isinstance(content, dict) else content
+        return [str(label).encode() for label in labels]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise FormatError(
+            f"{path}: not a JSON result with a list of labels ({type(error).__name__}: {error})"
+        ) from None
+
+
+def _checked(path: AnyPath, tokens: list[bytes], card: Ints) -> Ints:
+    """The labels as numbers, one legal label for every variable."""
+    if len(tokens) != len(card):
+        raise FormatError(f"{path}: found {len(tokens)} labels, expected one for each of the {len(card)} variables")
+    labels = np.zeros(len(card), dtype=np.int64)
+    for i, token in enumerate(tokens):
+        label = whole_number(token)
+        if label is None or label >= card[i]:
+            legal = "a whole number" if card[i] == _ANY else f"0 to {card[i] - 1}"
+            raise FormatError(f"{path}: label of variable {i}: found {shown(token)}, expected {legal}")
+        labels[i] = label
+    return labels

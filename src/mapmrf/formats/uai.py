@@ -1,0 +1,309 @@
+"""The UAI format, MARKOV and BAYES: ``.uai`` holds potentials, ``.LG`` (``.uai.LG``) natural logs.
+
+The layout is a list of tokens, line breaks mean nothing: the word, the number of variables and their cardinalities,
+the number of factors, then all scopes (arity, variables), then all tables (size, entries), last variable fastest.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.errors import FormatError, GraphError
+from mapmrf.formats import scales
+from mapmrf.formats.files import plain_name, replacing
+from mapmrf.formats.sharing import first_equal
+from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
+from mapmrf.formats.uai_text import model_text
+from mapmrf.graph import FactorGraph
+
+SUFFIXES = (".uai", ".LG", ".uai.LG")
+
+_WORDS = ("MARKOV", "BAYES")
+_POTTS = -1
+_MOST_STATES = 2**32
+_MOST_COUNT = 2**53
+_log = logging.getLogger("mapmrf")
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name starts like a UAI model."""
+    return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
+
+
+def read(path: Path, *, values: str | None = None) -> FactorGraph:
+    """Read a UAI model; equal tables are stored once.
+
+    Besides the standard, this accepts comments (``c ...`` lines, ``# ...``), arity 0, and in files of logs or costs
+    the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere.
+    A CPT of a BAYES file is taken as it is; rows that do not sum to 1 are reported to the log.
+    """
+    layout, tables = _read_tables(path, values or _usual_values(path))
+    try:
+        return FactorGraph.from_arrays(
+            layout.card, layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t
+        )
+    except GraphError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write a UAI model (MARKOV) with 17 digits; potentials out of range are scaled, `constant` takes up the scale."""
+    values = values or _usual_values(path)
+    try:
+        numbers = scales.from_log(graph, values)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    neutral = 1.0 if values == "potential" else 0.0
+    with replacing(path) as file:
+        for text in model_text(graph, *numbers, neutral):
+            file.write(text.encode("ascii"))
+
+
+def _usual_values(path: Path) -> str:
+    return "log" if plain_name(path).endswith(".lg") else "potential"
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Where everything is; places count the numbers of the file.
+
+    `start` is the place of a factor's first entry and `size` the number of entries that its table has in memory;
+    the file has as many but for Potts factors, which have one.
+    """
+
+    card: Ints
+    scope_ptr: Ints
+    scope: Ints
+    first_size: int
+    start: Ints
+    size: Ints
+    potts: Bools
+
+    def name(self, a: int) -> str:
+        """What to call the table of a factor in a message."""
+        return _factor_name(a, self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]])
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    table_of: Ints
+    table_ptr: Ints
+    theta_t: Floats
+
+
+def _read_tables(path: Path, values: str) -> tuple[_Layout, _Tables]:
+    """Read the file down to its distinct tables, as logs; all else of it is dropped when this returns."""
+    word, file = read_numbers(path, _WORDS)
+    layout = _layout(file)
+    if layout.potts.any() and values == "potential":
+        a = int(np.flatnonzero(layout.potts)[0])
+        file.fail(int(layout.start[a]) - 1, layout.name(a), f"{layout.size[a]} (-1, a Potts factor, needs logs)")
+    entries = file.numbers[layout.first_size :]
+    bad = scales.first_bad(entries, values)
+    if bad is not None:
+        _fail_value(file, layout, bad, values)
+    scales.to_log(entries, values)
+    tables = _distinct_tables(file.numbers, layout)
+    if word == "BAYES":
+        _warn_about_rows(path, layout, tables)
+    return layout, tables
+
+
+def _layout(file: NumberFile) -> _Layout:
+    """Go through the file from the cardinalities to the last table, checking all counts."""
+    card, n_factors = _card(file)
+    at = 2 + len(card)
+    arity_at = _arity_places(file, at, n_factors, len(card))
+    scope_ptr, scope, at = _scopes(file, arity_at, at, len(card))
+    states = np.append(card[scope], 1).astype(np.float64)
+    size = np.ones(n_factors)
+    filled = np.diff(scope_ptr) > 0
+    if filled.any():
+        size[filled] = np.multiply.reduceat(states[:-1], scope_ptr[:-1][filled])
+    potts = np.zeros(n_factors, dtype=bool)
+    if at < len(file.numbers) and (file.numbers[at:] == _POTTS).any():
+        potts = _potts_factors(file, at, size, scope_ptr, card[scope])
+    start = _table_places(file, at, size, potts, (scope_ptr, scope, card))
+    return _Layout(card, scope_ptr, scope, at, start, size.astype(np.int64), potts)
+
+
+def _card(file: NumberFile) -> tuple[Ints, int]:
+    """Cardinalities and number of factors."""
+    most = len(file.numbers)
+    n_vars = int(file.whole(0, 1, 0, _MOST_COUNT, "number of variables")[0])
+    if n_vars >= most:
+        file.fail(most, "cardinalities", f"{n_vars} of them and the number of factors")
+    card = file.whole(1, n_vars, 1, _MOST_STATES, "cardinality of variable {}")
+    if card.sum() > _MOST_STATES:
+        raise FormatError(
+            f"{file.path}: the variables have {card.sum()} states, expected at most {_MOST_STATES} in all"
+        )
+    n_factors = int(file.whole(1 + n_vars, 1, 0, _MOST_COUNT, "number of factors")[0])
+    # A factor takes three tokens at least; this keeps a wrong number from claiming memory.
+    if 3 * n_factors > most - n_vars - 2:
+        file.fail(most, f"number of factors is {n_factors}", f"at least {3 * n_factors + n_vars + 3}")
+    return card, n_factors
+
+
+def _arity_places(file: NumberFile, at: int, n_factors: int, n_vars: int) -> Ints:
+    """Where the arities of the factors stand, and where the scopes end."""
+    numbers = file.numbers.data
+    places = [at]
+    try:
+        for a in range(n_factors):
+            arity = numbers[at]
+            if not 0 <= arity <= n_vars or arity % 1:
+                file.fail(at, f"arity of factor {a}", whole_range(0, n_vars))
+            at += int(arity) + 1
+            places.append(at)
+    except IndexError:
+        file.fail(at, f"arity of factor {len(places) - 1}", "a scope for every factor")
+    return np.array(places, dtype=np.int64)
+
+
+def _scopes(file: NumberFile, arity_at: Ints, at: int, n_vars: int) -> tuple[Ints, Ints, int]:
+    """Offsets and variables of the scopes, and where they end."""
+    end = int(arity_at[-1])
+    scope_ptr = offsets(np.diff(arity_at) - 1)
+    if end > len(file.numbers):
+        file.fail(end, f"scope of factor {len(arity_at) - 2}", f"{scope_ptr[-1] - scope_ptr[-2]} variables")
+    is_variable = np.ones(end - at, dtype=bool)
+    is_variable[arity_at[:-1] - at] = False
+    scope = file.numbers[at:end][is_variable]
+    bad = np.flatnonzero(~((scope >= 0) & (scope < n_vars) & (scope == np.floor(scope))))
+    what = f"a variable from 0 to {n_vars - 1}"
+    if len(bad) == 0:
+        bad = _repeats(scope, scope_ptr)
+        what = "a variable that is not in this scope already"
+    if len(bad):
+        a = int(np.searchsorted(scope_ptr, bad[0], side="right")) - 1
+        file.fail(at + a + 1 + int(bad[0]), f"scope of factor {a}", what)
+    return scope_ptr, scope.astype(np.int64), end
+
+
+def _repeats(scope: Floats, scope_ptr: Ints) -> Ints:
+    """Places in `scope` that repeat an earlier variable of the same factor, in order."""
+    arity = np.diff(scope_ptr)
+    found = [np.zeros(0, dtype=np.int64)]
+    for k in np.unique(arity[arity > 1]).tolist():
+        places = scope_ptr[:-1][arity == k, None] + np.arange(k)
+        order = np.argsort(scope[places], axis=1, kind="stable")
+        places = np.take_along_axis(places, order, axis=1)
+        found.append(places[:, 1:][np.diff(scope[places], axis=1) == 0])
+    return np.sort(np.concatenate(found))
+
+
+def _potts_factors(file: NumberFile, at: int, size: Floats, scope_ptr: Ints, states: Ints) -> Bools:
+    """Which factors have the table size -1; as these are shorter, only a walk can tell."""
+    numbers = file.numbers.data
+    potts = np.zeros(len(size), dtype=bool)
+    for a, entries in enumerate(size.tolist()):
+        if at >= len(numbers):
+            break
+        if numbers[at] == _POTTS:
+            shape = states[scope_ptr[a] : scope_ptr[a + 1]].tolist()
+            if len(shape) != 2 or shape[0] != shape[1]:
+                file.fail(at, f"table size of factor {a}", "a Potts factor to have two variables with the same states")
+            potts[a] = True
+            entries = 1.0
+        elif numbers[at] != entries:
+            break  # a wrong size, reported later; behind it nothing is where it should be
+        at += int(min(entries, len(numbers))) + 1
+    return potts
+
+
+def _table_places(file: NumberFile, at: int, size: Floats, potts: Bools, scopes: tuple[Ints, Ints, Ints]) -> Ints:
+    """Where the entries of every factor start, once all sizes are as expected and the file ends with the last."""
+    end = len(file.numbers)
+    count = np.where(potts, 1, np.minimum(size, end)).astype(np.int64)
+    size_at = at + offsets(count + 1)
+    inside = size_at[:-1] < end
+    stated = file.numbers[size_at[:-1][inside]]
+    wrong = np.flatnonzero(stated != np.where(potts, _POTTS, size)[inside])
+    if len(wrong):
+        _fail_size(file, int(size_at[wrong[0]]), int(wrong[0]), scopes)
+    if size_at[-1] > end:
+        a = int(np.flatnonzero(size_at[1:] > end)[0])
+        what = f"{size[a]:.0f} entries, of which {max(0, end - size_at[a] - 1)} are there"
+        file.fail(end, f"table of factor {a}", what)
+    if size_at[-1] < end:
+        file.fail(int(size_at[-1]), "after the last table", "the end of the file")
+    return size_at[:-1] + 1
+
+
+def _fail_size(file: NumberFile, at: int, a: int, scopes: tuple[Ints, Ints, Ints]) -> NoReturn:
+    scope_ptr, scope, card = scopes
+    variables = scope[scope_ptr[a] : scope_ptr[a + 1]]
+    shape = [int(c) for c in card[variables]]
+    size = 1
+    for states in shape:
+        size *= states
+    product = f" = {' x '.join(map(str, shape))}" if 1 < len(shape) <= 8 else ""
+    file.fail(at, f"table size of {_factor_name(a, variables)}", f"{size}{product}")
+
+
+def _fail_value(file: NumberFile, layout: _Layout, bad: int, values: str) -> NoReturn:
+    at = layout.first_size + bad
+    a = int(np.searchsorted(layout.start, at, side="right")) - 1
+    file.fail(at, f"{layout.name(a)}, entry {at - layout.start[a]}", scales.expected(values))
+
+
+def _factor_name(a: int, variables: Ints) -> str:
+    names = [str(i) for i in variables[:6].tolist()] + ["..."] * (len(variables) > 6)
+    return f"factor {a} (variables {', '.join(names)})" if names else f"factor {a} (no variables)"
+
+
+def _distinct_tables(theta: Floats, layout: _Layout) -> _Tables:
+    """Gather every distinct table once, in the order of the file; Potts tables, written out, come last."""
+    plain = np.flatnonzero(~layout.potts)
+    start, size = layout.start[plain], layout.size[plain]
+    used, plain_table_of = np.unique(first_equal(theta, start, size), return_inverse=True)
+    # A mask of the entries to keep takes an eighth of the memory of their places.
+    change = np.zeros(len(theta) + 1, dtype=np.int8)
+    change[start[used]] = 1
+    change[start[used] + size[used]] -= 1
+    kept = theta[np.cumsum(change[:-1], dtype=np.int8).view(bool)]
+    potts_of, potts_card, potts_value = _distinct_potts(theta, layout)
+    written_out = [
+        np.where(np.eye(c, dtype=bool), 0.0, v).ravel() for c, v in zip(potts_card, potts_value, strict=True)
+    ]
+    table_of = np.zeros(len(layout.size), dtype=np.int64)
+    table_of[plain] = plain_table_of
+    table_of[layout.potts] = len(used) + potts_of
+    sizes = np.concatenate([size[used], potts_card**2])
+    return _Tables(table_of, offsets(sizes), np.concatenate([kept, *written_out]) if written_out else kept)
+
+
+def _distinct_potts(theta: Floats, layout: _Layout) -> tuple[Ints, Ints, Floats]:
+    """Number the distinct (cardinality, value) of the Potts factors."""
+    factors = np.flatnonzero(layout.potts)
+    if len(factors) == 0:
+        return factors, factors, np.zeros(0)
+    card = layout.card[layout.scope[layout.scope_ptr[factors]]]
+    value = theta[layout.start[factors]]
+    _, first, of = np.unique(np.stack([card, value]), axis=1, return_index=True, return_inverse=True)
+    return of.ravel().astype(np.int64), card[first], value[first]
+
+
+def _warn_about_rows(path: Path, layout: _Layout, tables: _Tables) -> None:
+    """Say to the log which rows of conditional probability tables (child last) do not sum to 1."""
+    filled = np.flatnonzero(np.diff(layout.scope_ptr) > 0)
+    child_card = layout.card[layout.scope[layout.scope_ptr[1:][filled] - 1]]
+    n_bad, first = 0, len(layout.size)
+    for c in np.unique(child_card).tolist():
+        factors = filled[child_card == c]
+        t, one_user = np.unique(tables.table_of[factors], return_index=True)
+        rows = layout.size[factors[one_user]] // c
+        sums = np.exp(tables.theta_t[ranges(tables.table_ptr[t], rows * c)]).reshape(-1, c).sum(axis=1)
+        bad = np.repeat(factors[one_user], rows)[np.abs(sums - 1.0) > 1e-6]
+        n_bad, first = n_bad + len(bad), min([first, *bad[:1].tolist()])
+    if n_bad:
+        _log.warning(
+            "%s: rows of conditional probability tables do not sum to 1: %d, the first in factor %d", path, n_bad, first
+        )

@@ -1,0 +1,155 @@
+"""What the command line puts out: files that appear whole or not at all, JSON and tables of text. Prints nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mapmrf.errors import OptionError
+
+if TYPE_CHECKING:
+    from mapmrf.graph import FactorGraph
+    from mapmrf.result import Result
+
+Row = Mapping[str, Any]
+
+
+class Tuned(Protocol):
+    """What a search for parameters comes back with."""
+
+    @property
+    def best(self) -> Row:
+        """The best options."""
+
+    @property
+    def result(self) -> Result:
+        """The result with these."""
+
+    @property
+    def table(self) -> Sequence[Row]:
+        """A row for every run."""
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def check_outputs(*paths: str | None) -> None:
+    """Refuse now what could not be written after the work.
+
+    Raises
+    ------
+    OptionError
+        If a path is a folder, lies in none, or may not be written.
+    """
+    for path in paths:
+        if path is None:
+            continue
+        target = Path(path)
+        if target.is_dir():
+            raise OptionError(f"{path}: is a folder, expected a file to write")
+        if not target.parent.is_dir():
+            raise OptionError(f"{path}: there is no folder {target.parent} to write to")
+        if not os.access(target if target.exists() else target.parent, os.W_OK):
+            raise OptionError(f"{path}: no permission to write")
+
+
+def write_model(graph: FactorGraph, path: str) -> None:
+    """Write a model in the format that the suffix names."""
+    from mapmrf.formats import write
+
+    write(graph, path)
+
+
+def write_result(result: Result, path: str) -> bool:
+    """Write a result if the path ends in .json, else its labels as a solution; an infeasible model has none."""
+    from mapmrf.formats.files import write_bytes
+    from mapmrf.formats.solution import write_solution
+    from mapmrf.result import Status
+
+    if path.endswith(".json"):
+        write_bytes(path, (result.to_json() + "\n").encode())
+        return True
+    if result.status is Status.INFEASIBLE:
+        return False
+    write_solution(path, result.labels)
+    return True
+
+
+def write_rows(rows: Sequence[Row], path: str) -> None:
+    """Write rows of equal keys as CSV."""
+    from mapmrf.formats.files import write_bytes
+
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [])
+    writer.writeheader()
+    writer.writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+
+
+# -- text ------------------------------------------------------------------------------------------------------------
+
+
+def strict_json(data: Any) -> str:
+    """One JSON object; infinite numbers become strings, as in `Result.to_json`.
+
+    Examples
+    --------
+    >>> strict_json({"value": float("-inf")})
+    '{"value": "-inf"}'
+    """
+    return json.dumps(json.loads(json.dumps(data, default=str), parse_constant=lambda text: str(float(text))))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows of equal keys as aligned columns under their names.
+
+    Examples
+    --------
+    >>> print(table([{"name": "a", "value": 1.5}, {"name": "bc", "value": 20}]))
+    name  value
+    a     1.5
+    bc    20
+    """
+    if not rows:
+        return ""
+    cells = [list(rows[0]), *([_cell(value) for value in row.values()] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in cells)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.8g}" if isinstance(value, float) else str(value)
+
+
+def report(result: Result, shown: int = 30) -> str:
+    """Summarise a result, with its first labels."""
+    more = f" ... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
+    return f"{result.summary()}\nlabels         {' '.join(map(str, result.labels[:shown]))}{more}"
+
+
+def methods_report(known: Mapping[str, Row]) -> str:
+    """List what every method gives, then the options of each."""
+    rows = []
+    for name, facts in known.items():
+        exact = "yes" if facts["exact"] else "on trees" if facts["exact_on_trees"] else "no"
+        bound = "yes" if facts["gives_bound"] else "no"
+        rows.append({"name": name, "bound": bound, "exact": exact, "title": facts["title"]})
+    options = [f"{name}: " + ", ".join(f"{k}={v}" for k, v in known[name]["options"].items()) for name in known]
+    return table(rows) + "\n\nOptions for --set, with their defaults\n" + "\n".join(options)
+
+
+def tuning_json(tuning: Tuned) -> str:
+    """The best options, their result and all rows as one JSON object."""
+    return strict_json({"best": tuning.best, "result": json.loads(tuning.result.to_json()), "table": tuning.table})
+
+
+def tuning_report(tuning: Tuned, top: int = 10) -> str:
+    """List the best rows, then the best options as they are given to `solve`, and the result."""
+    best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
+    rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:top]
+    return f"{table(rows)}\n\nbest           {best}\n{report(tuning.result)}"

@@ -1,0 +1,103 @@
+"""Options of a method as text: ``rho=0.5`` becomes a value of the type that the option has."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterable
+from typing import Any
+
+from mapmrf.errors import OptionError
+from mapmrf.solver import Method
+
+_BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+_WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+
+
+def parse_settings(cls: type[Method], texts: Iterable[str]) -> dict[str, Any]:
+    """Turn texts such as ``rho=0.5`` into options of a method; names unknown to it are left to `make_method`.
+
+    Raises
+    ------
+    OptionError
+        If a text is no ``key=value`` or the value is not of the option's type.
+    """
+    hints = typing.get_type_hints(cls)
+    options = {}
+    for text in texts:
+        key, value = split_setting(text)
+        options[key] = parse_value(key, value, hints.get(key, str))
+    return options
+
+
+def parse_grid(texts: Iterable[str], whole: Iterable[str] = ("seeds",)) -> dict[str, list[Any]]:
+    """Turn texts such as ``rho=0.1,0.5`` into lists of numbers, whole ones for the named keys.
+
+    Examples
+    --------
+    >>> parse_grid(["rho=0.1,0.5", "seeds=0,1"])
+    {'rho': [0.1, 0.5], 'seeds': [0, 1]}
+    """
+    names = set(whole)
+    result: dict[str, list[Any]] = {}
+    for text in texts:
+        key, values = split_setting(text)
+        hint = int if key in names else float
+        result[key] = [parse_value(key, value, hint) for value in values.split(",")]
+    return result
+
+
+def split_setting(text: str) -> tuple[str, str]:
+    """Split at the first ``=``; dashes in the name count as underscores."""
+    key, sign, value = text.partition("=")
+    if not sign or not key.strip():
+        raise OptionError(f"found {text!r}, expected key=value")
+    return key.strip().replace("-", "_"), value.strip()
+
+
+def parse_value(key: str, text: str, hint: Any) -> Any:
+    """Read a value as the first of the types in the annotation that fits it."""
+    choices = _choices(hint)
+    for choice in choices:
+        try:
+            return _as(choice, text)
+        except ValueError:
+            continue
+    wanted = " or ".join(_WANTED.get(choice, repr(choice)) for choice in choices)
+    raise OptionError(f"option {key}: found {text!r}, expected {wanted}")
+
+
+def _choices(hint: Any) -> list[Any]:
+    """Types and literals that an annotation allows, None first and text last: text takes everything."""
+    if typing.get_origin(hint) is typing.Literal:
+        return list(typing.get_args(hint))
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        parts = [choice for part in typing.get_args(hint) for choice in _choices(part)]
+        return sorted(parts, key=lambda part: (part is str, part is not type(None)))
+    return [hint]
+
+
+def _as(choice: Any, text: str) -> Any:
+    """Read the text as one type or literal; ValueError if it is not."""
+    if choice is bool and text.lower() in _BOOLS:
+        return _BOOLS[text.lower()]
+    if choice is type(None) and text.lower() == "none":
+        return None
+    if choice is int:
+        return _whole(text)
+    if choice in (float, str):
+        return choice(text)
+    if not isinstance(choice, type) and text == str(choice):
+        return choice
+    raise ValueError
+
+
+def _whole(text: str) -> int:
+    """Read a whole number; 1e5 is one, too."""
+    try:
+        return int(text)
+    except ValueError:
+        number = float(text)
+        if not number.is_integer():
+            raise
+        return int(number)

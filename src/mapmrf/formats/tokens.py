@@ -60,7 +60,7 @@ class NumberFile:
 
 def whole_range(low: int, high: float) -> str:
     """Say in words what a whole number may be."""
-    return f"a whole number of at least {low}" if high >= 2**31 else f"a whole number from {low} to {high:.0f}"
+    return f"a whole number of at least {low}" if high >= 2**30 else f"a whole number from {low} to {high:.0f}"
 
 
 def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile]:
@@ -103,7 +103,9 @@ def _fail_not_a_number(path: AnyPath, text: bytes, skipped: int) -> NoReturn:
 
 def _fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) -> NoReturn:
     """Raise the error for a token (counted from 0 here, from 1 in the message)."""
-    match = next(islice(_TOKEN.finditer(text), token, None))
+    match = next(islice(_TOKEN.finditer(text), token, None), None)
+    if match is None:  # the file has changed since
+        raise FormatError(f"{path}: {what} (token {token + 1}): expected {expected}")
     line = text.count(b"\n", 0, match.start()) + 1
     raise FormatError(f"{path}: {what} (line {line}, token {token + 1}): found {shown(match[0])}, expected {expected}")
 

@@ -7,6 +7,8 @@ the number of factors, then all scopes (arity, variables), then all tables (size
 from __future__ import annotations
 
 import logging
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -26,7 +28,8 @@ SUFFIXES = (".uai", ".LG", ".uai.LG")
 
 _WORDS = ("MARKOV", "BAYES")
 _POTTS = -1
-_MOST_STATES = 2**32
+# More would be 8 GB of unary potentials: rather a wrong file than a model.
+_MOST_STATES = 2**30
 _MOST_COUNT = 2**53
 _log = logging.getLogger("mapmrf")
 
@@ -43,13 +46,15 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere.
     A CPT of a BAYES file is taken as it is; rows that do not sum to 1 are reported to the log.
     """
-    layout, tables = _read_tables(path, values or _usual_values(path))
     try:
+        layout, tables = _read_tables(path, values or _usual_values(path))
         return FactorGraph.from_arrays(
             layout.card, layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t
         )
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from None
+    except MemoryError:
+        raise FormatError(f"{path}: the model does not fit into memory") from None
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
@@ -121,11 +126,7 @@ def _layout(file: NumberFile) -> _Layout:
     at = 2 + len(card)
     arity_at = _arity_places(file, at, n_factors, len(card))
     scope_ptr, scope, at = _scopes(file, arity_at, at, len(card))
-    states = np.append(card[scope], 1).astype(np.float64)
-    size = np.ones(n_factors)
-    filled = np.diff(scope_ptr) > 0
-    if filled.any():
-        size[filled] = np.multiply.reduceat(states[:-1], scope_ptr[:-1][filled])
+    size = _table_sizes(card[scope], scope_ptr)
     potts = np.zeros(n_factors, dtype=bool)
     if at < len(file.numbers) and (file.numbers[at:] == _POTTS).any():
         potts = _potts_factors(file, at, size, scope_ptr, card[scope])
@@ -154,17 +155,20 @@ def _card(file: NumberFile) -> tuple[Ints, int]:
 def _arity_places(file: NumberFile, at: int, n_factors: int, n_vars: int) -> Ints:
     """Where the arities of the factors stand, and where the scopes end."""
     numbers = file.numbers.data
-    places = [at]
-    try:
-        for a in range(n_factors):
+    places = []
+    # The only loop over factors in Python: it does the least and leaves the checks for later.
+    with suppress(IndexError, ValueError, OverflowError):
+        for _ in range(n_factors):
             arity = numbers[at]
-            if not 0 <= arity <= n_vars or arity % 1:
-                file.fail(at, f"arity of factor {a}", whole_range(0, n_vars))
-            at += int(arity) + 1
             places.append(at)
-    except IndexError:
-        file.fail(at, f"arity of factor {len(places) - 1}", "a scope for every factor")
-    return np.array(places, dtype=np.int64)
+            at += int(arity) + 1
+    found = file.numbers[places]
+    bad = np.flatnonzero(~((found >= 0) & (found <= n_vars) & (found == np.floor(found))))
+    if len(bad):
+        file.fail(places[bad[0]], f"arity of factor {bad[0]}", whole_range(0, n_vars))
+    if len(places) < n_factors:
+        file.fail(len(numbers), f"arity of factor {len(places)}", "a scope for every factor")
+    return np.array([*places, at], dtype=np.int64)
 
 
 def _scopes(file: NumberFile, arity_at: Ints, at: int, n_vars: int) -> tuple[Ints, Ints, int]:
@@ -199,6 +203,16 @@ def _repeats(scope: Floats, scope_ptr: Ints) -> Ints:
     return np.sort(np.concatenate(found))
 
 
+def _table_sizes(states: Ints, scope_ptr: Ints) -> Floats:
+    """Product of the cardinalities of every scope; as floats, for they may be far too large to exist."""
+    size = np.ones(len(scope_ptr) - 1)
+    filled = np.diff(scope_ptr) > 0
+    if filled.any():
+        with np.errstate(over="ignore"):
+            size[filled] = np.multiply.reduceat(states.astype(np.float64), scope_ptr[:-1][filled])
+    return size
+
+
 def _potts_factors(file: NumberFile, at: int, size: Floats, scope_ptr: Ints, states: Ints) -> Bools:
     """Which factors have the table size -1; as these are shorter, only a walk can tell."""
     numbers = file.numbers.data
@@ -208,8 +222,10 @@ def _potts_factors(file: NumberFile, at: int, size: Floats, scope_ptr: Ints, sta
             break
         if numbers[at] == _POTTS:
             shape = states[scope_ptr[a] : scope_ptr[a + 1]].tolist()
-            if len(shape) != 2 or shape[0] != shape[1]:
-                file.fail(at, f"table size of factor {a}", "a Potts factor to have two variables with the same states")
+            if len(shape) != 2 or shape[0] != shape[1] or entries > _MOST_STATES:
+                file.fail(
+                    at, f"table size of factor {a}", "-1 only for two variables with the same, not too many, states"
+                )
             potts[a] = True
             entries = 1.0
         elif numbers[at] != entries:
@@ -241,11 +257,10 @@ def _fail_size(file: NumberFile, at: int, a: int, scopes: tuple[Ints, Ints, Ints
     scope_ptr, scope, card = scopes
     variables = scope[scope_ptr[a] : scope_ptr[a + 1]]
     shape = [int(c) for c in card[variables]]
-    size = 1
-    for states in shape:
-        size *= states
+    size = math.prod(shape)
     product = f" = {' x '.join(map(str, shape))}" if 1 < len(shape) <= 8 else ""
-    file.fail(at, f"table size of {_factor_name(a, variables)}", f"{size}{product}")
+    expected = f"{size}{product}" if size < _MOST_COUNT else "a table that could be stored"
+    file.fail(at, f"table size of {_factor_name(a, variables)}", expected)
 
 
 def _fail_value(file: NumberFile, layout: _Layout, bad: int, values: str) -> NoReturn:
@@ -300,7 +315,8 @@ def _warn_about_rows(path: Path, layout: _Layout, tables: _Tables) -> None:
         factors = filled[child_card == c]
         t, one_user = np.unique(tables.table_of[factors], return_index=True)
         rows = layout.size[factors[one_user]] // c
-        sums = np.exp(tables.theta_t[ranges(tables.table_ptr[t], rows * c)]).reshape(-1, c).sum(axis=1)
+        with np.errstate(over="ignore"):
+            sums = np.exp(tables.theta_t[ranges(tables.table_ptr[t], rows * c)]).reshape(-1, c).sum(axis=1)
         bad = np.repeat(factors[one_user], rows)[np.abs(sums - 1.0) > 1e-6]
         n_bad, first = n_bad + len(bad), min([first, *bad[:1].tolist()])
     if n_bad:

@@ -6,6 +6,7 @@ mu      variables, a block per variable. A binary variable may be *compact*: one
 q       one block per edge, q = rho s - lam, with s = M_ia mu_a. The multiplier is not stored: after the variable step it
         is ``lam = l (rho c mu - q)``, so one array serves for both copies and duals.
 s       M_ia mu_a itself, written only when asked for.
+pull    with a sphere on the factors (kind RIDGE) what it adds to the factors' potentials, per configuration.
 slots, x, count   warm starts of the factor QPs: supports, their masses (summing to 1) and sizes.
 
 `par` holds the scalars of an iteration, `batch` a row of integers per batch of equal factors (names below).
@@ -20,10 +21,10 @@ from mapmrf.kernels.triple_qp import triple_qp
 from mapmrf.kernels.factor_qp import dense_qp, forest_qp, pair2_step, slot_col, slot_row
 
 # Columns of `batch`.
-KIND, N, ARITY, Q_AT, Q_WIDTH, FACTOR_AT, EDGE_AT, SLOT_AT, SLOT_WIDTH, SHAPE_AT, CONFIG_AT, N_CONFIGS, N_STATES = range(13)
-BATCH_COLUMNS = 13
+KIND, N, ARITY, Q_AT, Q_WIDTH, FACTOR_AT, EDGE_AT, SLOT_AT, SLOT_WIDTH, SHAPE_AT, CONFIG_AT, N_CONFIGS, N_STATES, PULL_AT = range(14)
+BATCH_COLUMNS = 14
 # Kinds of factor step.
-PAIR2_COMPACT, PAIR2, TRIPLE2, FOREST, DENSE = range(5)
+PAIR2_COMPACT, PAIR2, TRIPLE2, FOREST, DENSE, RIDGE = range(6)
 # Entries of `par`: see `set_rho`.
 (RHO, C, B, L, G, DEN0, DEN1, LAST_L, LAST_RC, RELAX, RHO_V, B_V, L_V, G_V, ETA, RHO_UPPER, EPSILON, WEIGHT, FREE, SPHERE) = range(20)
 PAR_SIZE = 20
@@ -67,7 +68,7 @@ def advance_rho(par, k, update_every):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def factor_step(row, begin, end, par, edge_mu, mu, q, s, keep, strength, theta, table_at, shape, config, slots, x, count):  # type: ignore[no-untyped-def]
+def factor_step(row, begin, end, par, edge_mu, mu, q, s, keep, strength, theta, table_at, shape, config, pull, slots, x, count):  # type: ignore[no-untyped-def]
     """Update mu_a (Eq. of the factor sub-problem) for factors begin:end of one batch; `keep` writes s as well."""
     kind = row[KIND]
     if kind == PAIR2_COMPACT:
@@ -77,7 +78,7 @@ def factor_step(row, begin, end, par, edge_mu, mu, q, s, keep, strength, theta, 
     elif kind == TRIPLE2:
         _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count)
     else:
-        _active_set(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, slots, x, count)
+        _active_set(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count)
 
 
 @compiled
@@ -173,20 +174,21 @@ def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slo
 
 
 @compiled
-def _active_set(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, slots, x, count):  # type: ignore[no-untyped-def]
+def _active_set(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count):  # type: ignore[no-untyped-def]
     """Any factor: expand the targets, solve the QP from its last support, compress the marginals."""
     arity, width, n_states, capacity = row[ARITY], row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
     rho = par[RHO]
     sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + arity]
     widths = shape[row[SHAPE_AT] + arity : row[SHAPE_AT] + 2 * arity]
     starts = shape[row[SHAPE_AT] + 2 * arity : row[SHAPE_AT] + 3 * arity]
-    n_configs = row[N_CONFIGS] if row[KIND] == DENSE else 0
+    n_configs = row[N_CONFIGS] if row[KIND] != FOREST else 0
     table = config[row[CONFIG_AT] : row[CONFIG_AT] + n_configs * arity].reshape(n_configs, arity)
     lam, u, marginal = np.empty(width), np.empty(n_states), np.empty(n_states)
     work = np.empty((6, max(n_states, capacity) + 1))
     iwork = np.empty((5, n_states + 1), dtype=np.int64)
-    square = np.empty((capacity, capacity)) if row[KIND] == DENSE else np.empty((0, 0))
-    none = np.empty(0)
+    square = np.empty((capacity, capacity)) if row[KIND] != FOREST else np.empty((0, 0))
+    ridge = par[WEIGHT] if row[KIND] == RIDGE else 0.0
+    size = row[N_CONFIGS] if row[KIND] == RIDGE else 0
     for f in range(begin, end):
         at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
         load_targets(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, at, lam, u)
@@ -197,7 +199,8 @@ def _active_set(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, 
         if row[KIND] == FOREST:
             n, _ = forest_qp(u, theta, table_at[a], sizes[0], sizes[1], rho, mine, mass, count[a], work, iwork)
         else:
-            n, _ = dense_qp(u, starts, table, theta, table_at[a], rho, 0.0, none, mine, mass, count[a], work, square)
+            mine_pull = pull[row[PULL_AT] + f * size : row[PULL_AT] + (f + 1) * size]
+            n, _ = dense_qp(u, starts, table, theta, table_at[a], rho, ridge, mine_pull, mine, mass, count[a], work, square)
         count[a] = n
         for e in range(n):
             mass[e] /= rho
@@ -416,12 +419,12 @@ def sphere_scales(norm2, target2, blocks, scale):  # type: ignore[no-untyped-def
 
 
 @compiled
-def iterate(n, k0, keep_all, update_every, freeze_after, par, batch, edge_mu, q, s, strength, theta_t, table_at, shape, config, slots, x, count, chunk_size, blocks, target2, scale, norm2, off2, var_at, card, nbr_ptr, nbr_q, theta, mu, lam_v):  # type: ignore[no-untyped-def]
+def iterate(n, k0, keep_all, update_every, freeze_after, par, batch, edge_mu, q, s, strength, theta_t, table_at, shape, config, pull, slots, x, count, chunk_size, blocks, target2, scale, norm2, off2, var_at, card, nbr_ptr, nbr_q, theta, mu, lam_v):  # type: ignore[no-untyped-def]
     """Run n iterations from number k0 on one thread; the last one leaves s."""
     for k in range(k0, k0 + n):
         keep = keep_all or k == k0 + n - 1
         for b in range(batch.shape[0]):
-            factor_step(batch[b], 0, batch[b, N], par, edge_mu, mu, q, s, keep, strength, theta_t, table_at, shape, config, slots, x, count)
+            factor_step(batch[b], 0, batch[b, N], par, edge_mu, mu, q, s, keep, strength, theta_t, table_at, shape, config, pull, slots, x, count)
         next_b = next_sphere_b(par, k, update_every)
         for chunk in range(len(norm2)):
             variable_step(chunk, chunk_size, par, next_b, k >= freeze_after, scale, norm2, off2, var_at, card, nbr_ptr, nbr_q, theta, mu, lam_v, q)

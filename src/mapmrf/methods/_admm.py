@@ -1,201 +1,24 @@
-"""The engine of ADMM on a factor graph: lays a problem out for the kernels of `kernels.admm` and drives them."""
+"""The engine of ADMM on a factor graph: the state of a run, and the loops over it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_argmax
+from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
 from mapmrf.kernels import admm as kernel
-from mapmrf.problem import Batch, Problem
+from mapmrf.methods._layout import Layout
+from mapmrf.problem import Batch
 
 VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""
 PARALLEL_FROM = 100_000
 """Number of factors from which threads pay."""
-
-
-@dataclass(frozen=True, eq=False)
-class Layout:
-    """A problem as the kernels want it; see `kernels.admm` for the meaning of the arrays.
-
-    Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables
-    are moved into them. That changes no labelling's value and is exact as long as epsilon is 0.
-    """
-
-    problem: Problem
-    compact: bool
-    constant: float
-    var_at: Ints
-    nbr_q: NDArray[np.uint32]
-    theta: Floats
-    batch: Ints
-    edge_mu: NDArray[np.uint32]
-    edge_var: NDArray[np.uint32]
-    strength: Floats
-    shape: Ints
-    config: Ints
-    q_size: int
-    slot_size: int
-
-    @classmethod
-    def build(cls, problem: Problem, compact: bool) -> Layout:
-        """Lay a problem out."""
-        graph = problem.graph
-        width = np.where(compact & (graph.card == 2), 1, graph.card)
-        var_at = offsets(width)
-        rows, shape, config = _rows(problem, width, compact)
-        theta_v, alone = _without_isolated(problem)
-        strength, constant = np.zeros(0), graph.constant + alone
-        if compact:
-            strength, theta_v, moved = _split_pairs(problem, theta_v, rows)
-            theta_v, mean = _centre(theta_v, problem)
-            constant += moved + mean
-        theta = theta_v
-        if compact and np.any(graph.card == 2):
-            theta = _differences(theta_v, problem, width)
-        edge_var, edge_q = _edges(problem, rows, shape)
-        plain = bool(np.all(width == 1))
-        return cls(
-            problem=problem,
-            compact=compact,
-            constant=constant,
-            var_at=var_at,
-            nbr_q=edge_q[problem.nbr].astype(np.uint32),
-            theta=theta,
-            batch=rows,
-            edge_mu=edge_var if plain else var_at[edge_var].astype(np.uint32),
-            edge_var=edge_var,
-            strength=strength,
-            shape=shape,
-            config=config,
-            q_size=int((rows[:, kernel.N] * rows[:, kernel.Q_WIDTH]).sum()),
-            slot_size=int((rows[:, kernel.N] * rows[:, kernel.SLOT_WIDTH]).sum()),
-        )
-
-
-def _kind(batch: Batch, compact: bool) -> int:
-    if batch.shape == (2, 2) and not batch.hard:
-        return kernel.PAIR2_COMPACT if compact else kernel.PAIR2
-    if batch.shape == (2, 2, 2):
-        return kernel.TRIPLE2
-    return kernel.FOREST if batch.arity == 2 else kernel.DENSE
-
-
-def _rows(problem: Problem, width: Ints, compact: bool) -> tuple[Ints, Ints, Ints]:
-    """The descriptor of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
-    rows = np.zeros((len(problem.batches), kernel.BATCH_COLUMNS), dtype=np.int64)
-    shapes: list[Ints] = []
-    configs: list[Ints] = []
-    q_at = slot_at = 0
-    for row, batch in zip(rows, problem.batches, strict=True):
-        kind = _kind(batch, compact)
-        sizes = np.array(batch.shape)
-        widths = width[problem.scope[batch.edges][: batch.arity]]
-        slot_width = int(sizes.sum()) - batch.arity + 2 if kind not in (kernel.PAIR2_COMPACT, kernel.PAIR2) else 0
-        row[:] = (
-            kind,
-            batch.n,
-            batch.arity,
-            q_at,
-            widths.sum(),
-            batch.factors.start,
-            batch.edges.start,
-            slot_at,
-            slot_width,
-            sum(len(part) for part in shapes),
-            sum(len(part) for part in configs),
-            batch.n_configs,
-            sizes.sum(),
-        )
-        shapes.append(np.concatenate([sizes, widths, batch.state_at[:-1]]))
-        if kind == kernel.DENSE:
-            configs.append(batch.config.ravel())
-        q_at += batch.n * int(widths.sum())
-        slot_at += batch.n * slot_width
-    none = [np.zeros(0, dtype=np.int64)]
-    return rows, np.concatenate(none + shapes), np.concatenate(none + configs)
-
-
-def _without_isolated(problem: Problem) -> tuple[Floats, float]:
-    """Unary potentials with those of variables without factors at 0, and the sum of what these are worth at best."""
-    graph = problem.graph
-    theta_v = graph.theta_v.copy()
-    alone = np.flatnonzero(problem.degree == 0)
-    if len(alone) == 0:
-        return theta_v, 0.0
-    best = np.maximum.reduceat(theta_v, graph.var_ptr[:-1])[alone].sum()
-    theta_v[ranges(graph.var_ptr[alone], graph.card[alone])] = 0.0
-    return theta_v, float(best)
-
-
-def _split_pairs(problem: Problem, theta_v: Floats, rows: Ints) -> tuple[Floats, Floats, float]:
-    """Couplings of the 2x2 tables; their linear parts go to the variables, their means to the constant."""
-    graph = problem.graph
-    strength = np.zeros(problem.n_factors)
-    constant = 0.0
-    for row, batch in zip(rows, problem.batches, strict=True):
-        if row[kernel.KIND] != kernel.PAIR2_COMPACT:
-            continue
-        t00, t01, t10, t11 = (graph.theta_t[batch.table_at + t] for t in range(4))
-        strength[batch.factors] = (t00 + t11 - t01 - t10) / 4
-        first, second = problem.scope[batch.edges].reshape(-1, 2).T
-        linear = np.bincount(first, (t10 + t11 - t00 - t01) / 4, graph.n_vars)
-        linear += np.bincount(second, (t01 + t11 - t00 - t10) / 4, graph.n_vars)
-        touched = np.flatnonzero(graph.card == 2)
-        theta_v[graph.var_ptr[touched]] -= linear[touched]
-        theta_v[graph.var_ptr[touched] + 1] += linear[touched]
-        constant += float((t00 + t01 + t10 + t11).sum()) / 4
-    return strength, theta_v, constant
-
-
-def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
-    """Take the mean out of every variable's potentials; returns them and the sum of the means."""
-    graph = problem.graph
-    if problem.n_vars == 0:
-        return theta_v, 0.0
-    mean = np.add.reduceat(theta_v, graph.var_ptr[:-1]) / graph.card
-    return theta_v - np.repeat(mean, graph.card), float(mean.sum())
-
-
-def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:
-    """theta(1) - theta(0) for compact variables, the block itself for the others."""
-    graph = problem.graph
-    theta = np.empty(int(width.sum()))
-    var_at = offsets(width)
-    two = np.flatnonzero((graph.card == 2) & (width == 1))
-    at = graph.var_ptr[two]
-    theta[var_at[two]] = theta_v[at + 1] - theta_v[at]
-    rest = np.flatnonzero((graph.card != 2) | (width != 1))
-    theta[ranges(var_at[rest], width[rest])] = theta_v[ranges(graph.var_ptr[rest], graph.card[rest])]
-    return theta
-
-
-def _edges(problem: Problem, rows: Ints, shape: Ints) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Variable of every edge in the kernels' order, and where every edge's block of q starts in the problem's order.
-
-    2x2 batches of compact variables are stored in planes (all first variables, then all second ones), the others factor
-    by factor.
-    """
-    edge_var = problem.scope.astype(np.uint32)
-    edge_q = np.empty(problem.n_edges, dtype=np.uint32)
-    for row, batch in zip(rows, problem.batches, strict=True):
-        n, arity = batch.n, batch.arity
-        factor = np.arange(n, dtype=np.uint32)[:, None]
-        if row[kernel.KIND] == kernel.PAIR2_COMPACT:
-            edge_var[batch.edges] = problem.scope[batch.edges].reshape(n, 2).T.ravel()
-            edge_q[batch.edges] = (row[kernel.Q_AT] + factor + np.array([0, n], dtype=np.uint32)).ravel()
-        else:
-            widths = shape[row[kernel.SHAPE_AT] + arity : row[kernel.SHAPE_AT] + 2 * arity]
-            start = offsets(widths)[:-1].astype(np.uint32)
-            width = np.uint32(row[kernel.Q_WIDTH])
-            edge_q[batch.edges] = (row[kernel.Q_AT] + factor * width + start).ravel()
-    return edge_var, edge_q
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +49,8 @@ class Engine:
         self.s = np.zeros(layout.q_size)
         self.slots = np.zeros(layout.slot_size, dtype=np.int32)
         self.x = np.zeros(layout.slot_size)
+        self.pull = np.zeros(0)
+        self.factor_sphere: FactorSphere | None = None
         self.count = np.zeros(problem.n_factors if layout.slot_size else 0, dtype=np.int32)
         self.chunk_size = sphere_block if sphere_block else VAR_CHUNK
         self.blocks = sphere_block > 0
@@ -299,28 +124,40 @@ class Engine:
                 o += w[k]
         return copies
 
+    @property
+    def at_centre(self) -> bool:
+        """Whether the point to project lies at the sphere's centre, where the projection is undefined."""
+        return bool(self.norm2.sum() == 0.0)
+
     # -- iterations -------------------------------------------------------------------------------------------------
 
     def run(self, n: int) -> None:
         """Do n iterations; the last one leaves s for `look`."""
-        lay, problem = self.layout, self.problem
-        if self.pool is not None:
+        if self.factor_sphere is not None:
+            for _ in range(n):
+                self._run_serial(1)
+                self.factor_sphere.update(self)
+        elif self.pool is not None:
             for last in [False] * (n - 1) + [True]:
                 self._parallel_iteration(self.pool, last)
         else:
-            kernel.iterate(
-                n, self.k, False, self.update_every, self.freeze_after, self.par, lay.batch, lay.edge_mu, self.q,
-                self.s, lay.strength, problem.graph.theta_t, problem.table_at, lay.shape, lay.config, self.slots, self.x,
-                self.count, self.chunk_size, self.blocks, self.target2, self.scale, self.norm2, self.off2, lay.var_at,
-                problem.graph.card, problem.nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v,
-            )  # fmt: skip
-            self.k += n
+            self._run_serial(n)
+
+    def _run_serial(self, n: int) -> None:
+        lay, problem = self.layout, self.problem
+        kernel.iterate(
+            n, self.k, False, self.update_every, self.freeze_after, self.par, lay.batch, lay.edge_mu, self.q, self.s,
+            lay.strength, problem.graph.theta_t, problem.table_at, lay.shape, lay.config, self.pull, self.slots, self.x,
+            self.count, self.chunk_size, self.blocks, self.target2, self.scale, self.norm2, self.off2, lay.var_at,
+            problem.graph.card, problem.nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v,
+        )  # fmt: skip
+        self.k += n
 
     def _parallel_iteration(self, pool: ThreadPoolExecutor, keep: bool) -> None:
         lay, problem = self.layout, self.problem
         self._each(pool, lambda row, begin, end: kernel.factor_step(
             row, begin, end, self.par, lay.edge_mu, self.mu, self.q, self.s, keep, lay.strength, problem.graph.theta_t,
-            problem.table_at, lay.shape, lay.config, self.slots, self.x, self.count,
+            problem.table_at, lay.shape, lay.config, self.pull, self.slots, self.x, self.count,
         ), list(self._factor_chunks()))  # fmt: skip
         next_b = kernel.next_sphere_b(self.par, self.k, self.update_every)
         frozen = self.k >= self.freeze_after
@@ -380,7 +217,7 @@ class Engine:
             relaxed=float(sums[2]),
             primal2=float(found[:, 3].sum()),
             primal_max=float(found[:, 4].max(initial=0.0)),
-            sphere2=float(self.off2.sum()),
+            sphere2=float(self.off2.sum()) if self.factor_sphere is None else self.factor_sphere.off2,
             integrality=float(of_vars[3]),
             changed=int(changed),
         )
@@ -438,6 +275,64 @@ class Engine:
             np.add.at(out, (factor, slots[factor, slot]), self.x[block].reshape(batch.n, width)[factor, slot])
         return mu_f
 
+    def multipliers(self) -> Floats:
+        """lam of every edge, in the layout of q."""
+        return self.par[kernel.LAST_L] * (self.par[kernel.LAST_RC] * self._edge_copies() - self.q)
+
+    def edge_states(self, values: Floats) -> Floats:
+        """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
+        out = np.empty(self.problem.n_edge_states)
+        widths = np.diff(self.layout.var_at)
+        for row, batch in zip(self.layout.batch, self.problem.batches, strict=True):
+            n, at = batch.n, row[kernel.Q_AT]
+            mine = values[at : at + n * row[kernel.Q_WIDTH]]
+            if row[kernel.KIND] == kernel.PAIR2_COMPACT:
+                mine = mine.reshape(2, n).T
+            mine = mine.reshape(n, -1)
+            target = out[batch.edge_states].reshape(n, -1)
+            w = widths[self.problem.scope[batch.edges][: batch.arity]]
+            o = 0
+            for k in range(batch.arity):
+                block = target[:, batch.state_at[k] : batch.state_at[k + 1]]
+                block[:] = mine[:, o : o + w[k]]
+                if w[k] < batch.shape[k]:
+                    block[:, 0] *= -0.5
+                    block[:, 1] *= 0.5
+                o += w[k]
+        return out
+
+    def stationarity(self, lam: Floats) -> float:
+        """2-norm of -theta_i + lam_i + sum_a lam_ia over all connected variables."""
+        sums = -self.layout.theta
+        if self.par[kernel.SPHERE] > 0:
+            sums = sums + self.lam_v
+        widths = np.diff(self.layout.var_at)
+        owner = np.repeat(np.arange(self.problem.n_vars), self.problem.degree)
+        for w in range(int(widths.max(initial=0))):
+            wide = widths[owner] > w
+            at = self.layout.nbr_q[wide].astype(np.int64) + w
+            np.add.at(sums, self.layout.var_at[owner[wide]] + w, lam[at])
+        half = np.where((widths == 1) & (self.problem.graph.card == 2), 0.5, 1.0) * (self.problem.degree > 0)
+        return float(np.sqrt((np.repeat(half, widths) * sums * sums).sum()))
+
+    def sphere_tangent(self) -> float:
+        """2-norm of the part of the sphere's multiplier that is tangential to the sphere at mu."""
+        if self.par[kernel.SPHERE] == 0:
+            return 0.0
+        widths = np.diff(self.layout.var_at)
+        compact = (widths == 1) & (self.problem.graph.card == 2)
+        centre = np.repeat(np.where(compact, 0.0, 0.5), widths)
+        weight = np.repeat(np.where(compact, 0.5, 1.0) * (self.problem.degree > 0), widths)
+        out = self.mu - centre
+        along = float((weight * out * self.lam_v).sum()) / max(float((weight * out * out).sum()), 1e-300)
+        rest = self.lam_v - along * out
+        return float(np.sqrt((weight * rest * rest).sum()))
+
+    def begin_factor_sphere(self, freeze_after: int) -> None:
+        """Put the sphere on the factors, as the authors' published code does."""
+        self.pull = np.zeros(self.problem.n_configs)
+        self.factor_sphere = FactorSphere(self, freeze_after)
+
     def _pair_marginals(self, row: Ints, batch: Batch, out: Floats) -> None:
         at, n = row[kernel.Q_AT], batch.n
         if row[kernel.KIND] == kernel.PAIR2_COMPACT:
@@ -454,6 +349,39 @@ class Engine:
         out[:, 0] = 1.0 - p1 - p2 + both
 
 
+class FactorSphere:
+    """A copy of mu_F on the sphere ||x - 1/2||^2 = n/4 and its multiplier: `sphere="factors"`.
+
+    The factor step sees it as a ridge of weight `sphere_weight` and a pull on every configuration.
+    """
+
+    def __init__(self, engine: Engine, freeze_after: int) -> None:
+        n = engine.problem.n_configs
+        self.radius = math.sqrt(n) / 2
+        self.lam = np.zeros(n)
+        self.upsilon = np.full(n, 0.5)
+        self.freeze_after = freeze_after or 2**62
+        self.off2 = 0.0
+        engine.count[:] = 0
+        self._project(engine, np.repeat(1.0 / np.diff(engine.problem.config_ptr), np.diff(engine.problem.config_ptr)))
+
+    def _project(self, engine: Engine, mu_f: Floats) -> None:
+        rho = engine.par[kernel.RHO] * engine.par[kernel.WEIGHT]
+        a = mu_f + self.lam / rho - 0.5
+        norm = float(np.linalg.norm(a))
+        self.upsilon = 0.5 + a * (self.radius / norm if norm > 0 else 1.0)
+        engine.pull[:] = rho * self.upsilon - self.lam
+
+    def update(self, engine: Engine) -> None:
+        """Close an iteration: multiplier first, then the next projection, both with their own rho."""
+        mu_f = engine.factors()
+        rest = mu_f - self.upsilon
+        self.off2 = float(rest @ rest)
+        if engine.k <= self.freeze_after:
+            self.lam += engine.par[kernel.LAST_RC] / engine.par[kernel.C] * engine.par[kernel.WEIGHT] * rest
+        self._project(engine, mu_f)
+
+
 def _several(work: Callable[..., Any], parts: list[tuple[Any, ...]]) -> None:
     for part in parts:
         work(*part)
@@ -461,35 +389,3 @@ def _several(work: Callable[..., Any], parts: list[tuple[Any, ...]]) -> None:
 
 def _cut(values: Floats, size: int) -> list[Floats]:
     return [values[begin : begin + size] for begin in range(0, len(values), size)]
-
-
-def interaction_scale(problem: Problem) -> float:
-    """Mean size of the interactions: of each table the root mean square of what its main effects leave.
-
-    Multiplying all potentials by a constant multiplies it, so penalties measured in it are scale-free. Without any
-    interaction, the spread of the unary potentials; without that, 1.
-    """
-    total = 0.0
-    for batch in problem.batches:
-        starts, uses = np.unique(batch.table_at, return_counts=True)
-        for part in range(0, len(starts), 4096):
-            places = starts[part : part + 4096, None] + np.arange(batch.n_configs)
-            sizes = _interaction(problem.graph.theta_t[places].reshape(-1, *batch.shape))
-            total += float(sizes @ uses[part : part + 4096])
-    if total > 0:
-        return total / problem.n_factors
-    spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
-    return float(spread.mean()) if spread.sum() > 0 else 1.0
-
-
-def _interaction(tables: Floats) -> Floats:
-    """Root mean square interaction of each table; forbidden entries stand at the lowest finite one."""
-    axes = tuple(range(1, tables.ndim))
-    if not np.isfinite(tables).all():
-        low = np.where(np.isfinite(tables), tables, np.inf).min(axis=axes, keepdims=True)
-        tables = np.where(np.isfinite(tables), tables, low)
-    mean = tables.mean(axis=axes, keepdims=True)
-    rest = tables - mean
-    for k in axes:
-        rest = rest - (tables.mean(axis=tuple(j for j in axes if j != k), keepdims=True) - mean)
-    return np.asarray(np.sqrt((rest * rest).mean(axis=axes)))

@@ -68,14 +68,13 @@ class LP(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Write the linear program down; the first step starts HiGHS on it."""
-        return _State(_Program.build(problem), seed)
+        bound = dual_bound(problem, np.zeros(problem.n_edge_states))
+        return _State(_Program.build(problem), seed, bound)
 
     def step(self, problem: Problem, state: _State) -> Progress:
         """Wait a moment for HiGHS, which works on a thread of its own."""
-        if state.bound is None:
-            state.bound = dual_bound(problem, np.zeros(problem.n_edge_states))
-            if state.bound == -math.inf:
-                return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
+        if state.bound == -math.inf:
+            return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         if len(state.program.keep) == 0:  # no factors: nothing is left for HiGHS
             state.take(problem, np.zeros(0))
             return Progress(0, labels=state.labels, bound=state.bound, finished=Status.OPTIMAL)
@@ -104,8 +103,8 @@ class _State:
 
     program: _Program
     seed: int
+    bound: float
     solve: _Solve | None = None
-    bound: float | None = None
     labels: Ints | None = None
     value: float | None = None
     mu_v: Floats | None = None
@@ -118,8 +117,7 @@ class _State:
             return
         lam_e = solve.multipliers(self.program)
         if lam_e is not None:
-            bound = dual_bound(problem, lam_e)
-            self.bound = bound if self.bound is None else min(self.bound, bound)
+            self.bound = min(self.bound, dual_bound(problem, lam_e))
         columns = solve.columns()
         if columns is not None:
             self.take(problem, columns)

@@ -1,0 +1,74 @@
+"""The epsilon-KKT report of LS-LP: how far a point is from stationary and feasible (the paper's Definition 2)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.kernels import admm as kernel
+from mapmrf.methods._admm import Engine
+
+
+def kkt_residuals(engine: Engine) -> dict[str, float]:
+    """Distances of the three KKT conditions, in the 2-norm.
+
+    kkt_factors
+        Distance of the edges' multipliers from the subgradients of the factors' terms, given the factors' supports.
+    kkt_sphere
+        Part of the sphere's multiplier that is not normal to the sphere; 0 without one.
+    kkt_variables
+        ``|| -theta_i + lam_i + sum_a lam_ia ||``.
+    kkt_primal
+        ``|| mu_i - M_ia mu_a ||`` and ``|| mu_i - upsilon_i ||`` together.
+    """
+    lam = engine.multipliers()
+    look = engine.look()
+    return {
+        "kkt_factors": math.sqrt(_factor_distance2(engine, lam)),
+        "kkt_sphere": engine.sphere_tangent(),
+        "kkt_variables": engine.stationarity(lam),
+        "kkt_primal": math.sqrt(look.primal2 + look.sphere2),
+    }
+
+
+def _factor_distance2(engine: Engine, lam: Floats) -> float:
+    """Squared distance of all factors' prices from the normal cones of their simplices at mu_a."""
+    graph = engine.problem.graph
+    mu_f = engine.factors()
+    edge_lam = engine.edge_states(lam)
+    total = 0.0
+    for batch in engine.problem.batches:
+        mine = edge_lam[batch.edge_states].reshape(batch.n, -1)
+        size = max(1, 1_000_000 // batch.n_configs)
+        for begin in range(0, batch.n, size):
+            rows = slice(begin, begin + size)
+            price = graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+            for k in range(batch.arity):
+                price = price + mine[rows][:, batch.state_at[k] + batch.config[:, k]]
+            mass = mu_f[batch.configs].reshape(batch.n, -1)[rows]
+            total += float(_cone_distance2(price, mass > 0).sum())
+    return total
+
+
+def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
+    """Squared distance of each row from {tau on its support, at most tau elsewhere}, minimised over tau.
+
+    The best tau averages the support's prices and those of the others that lie above it: begin with the support and add
+    the others from the highest down as long as they exceed the mean.
+    """
+    others = np.sort(np.where(used, -np.inf, price), axis=1)[:, ::-1]
+    inside = np.where(used, price, 0.0)
+    count = used.sum(axis=1).astype(np.float64)
+    total = inside.sum(axis=1)
+    tau = total / np.maximum(count, 1)
+    for column in others.T:
+        above = column > tau
+        if not above.any():
+            break
+        total = np.where(above, total + np.where(above, column, 0.0), total)
+        count = count + above
+        tau = total / np.maximum(count, 1)
+    off = np.where(used, inside - tau[:, None], np.maximum(0.0, price - tau[:, None]))
+    return np.asarray((off * off).sum(axis=1))

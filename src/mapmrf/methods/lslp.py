@@ -1,0 +1,397 @@
+"""LS-LP: the LP relaxation with an l2-sphere, solved by perturbed ADMM (Wu, Shen, Zhang, Ghanem, IJCV 2020)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import OptionError
+from mapmrf.kernels import admm as kernel
+from mapmrf.methods._admm import Engine, Look
+from mapmrf.methods._kkt import kkt_residuals
+from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
+from mapmrf.polytope import integral
+from mapmrf.problem import Problem
+from mapmrf.result import Status, relative_gap
+from mapmrf.solver import GAP_TOLERANCE, Answer, Method, Progress, Start
+
+_DEFAULTS: dict[str, Any] = {
+    "rho": 0.25,
+    "rho_unit": "relative",
+    "eta": 1.01,
+    "rho_upper": 1e6,
+    "epsilon": 0.0,
+    "starts": 3,
+    "lp_phase": True,
+    "stop": "plain",
+    "tol": 2e-5,
+    "read_out": "best",
+    "check_every": 10,
+    "max_iterations": 5000,
+}
+_PAPER: dict[str, Any] = {
+    "rho": 0.1,
+    "rho_unit": "absolute",
+    "eta": 1.03,
+    "rho_upper": 1e6,
+    "epsilon": 1e-5,
+    "starts": 1,
+    "lp_phase": False,
+    "stop": "paper",
+    "tol": 1e-5,
+    "read_out": "last",
+    "check_every": 1,
+    "max_iterations": 500,
+}
+PRESETS = {"default": _DEFAULTS, "paper": _PAPER}
+
+STEP_WORK = 2_000_000
+"""Table entries that one step may touch: some tens of milliseconds."""
+MAX_RIDGE_CONFIGS = 64
+"""Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
+
+
+@dataclass(frozen=True)
+class LSLP(Method):
+    """Maximise <theta, mu> over the local polytope and a sphere, which together leave only the integer labellings.
+
+    Options that are None take the value of the preset. `default` is scale-free: it measures rho in units of the
+    model's mean interaction. `paper` runs the algorithm as the paper prints it, in absolute units.
+
+    Attributes
+    ----------
+    preset
+        ``"default"`` or ``"paper"``.
+    variant
+        ``"tied"`` (the paper's algorithm: x-bar is a copy of mu) or ``"free"`` (what its proof needs). They differ only
+        for epsilon > 0.
+    sphere
+        ``"variables"`` (the paper's), ``"affine"`` (within the affine hull of the simplices), ``"factors"`` (as in the
+        authors' code) or ``"off"`` (the plain LP).
+    sphere_weight
+        Penalty of the sphere's rows relative to that of the edges' rows.
+    sphere_block
+        Variables per sphere; 0 for one sphere over all.
+    rho, rho_unit, eta, rho_upper, update_every
+        First penalty, its unit (``"relative"`` to the interaction or ``"absolute"``), its growth every `update_every`
+        iterations, and its limit, in the same unit.
+    epsilon
+        The paper's perturbation.
+    relaxation
+        Over-relaxation of the copies; 1 is none.
+    freeze_after
+        Iterations after which the sphere's multiplier stays as it is; 0 for never.
+    start_from, noise
+        Where mu begins: ``"uniform"`` plus seeded noise of this size, or a random ``"onehot"`` labelling.
+    starts
+        How many times the sphere phase is run, each from another seeded start; the best labelling counts.
+    warm_rho
+        Factor on the first rho when the run starts from a given labelling, so that it is not forgotten.
+    lp_phase, lp_rho, lp_iterations
+        Solve without the sphere first, which certifies easy models; its fixed relative penalty and iteration limit.
+    stop, tol, patience
+        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` looks. ``"paper"``:
+        both weighted residuals below `tol`.
+    read_out
+        ``"best"`` labelling seen at any look, or the ``"last"`` one.
+    check_every
+        Iterations between two looks at labels, bound and residuals.
+    max_iterations
+        Iterations of all phases together.
+    """
+
+    name: ClassVar[str] = "lslp"
+    title: ClassVar[str] = "l2-sphere LP by perturbed ADMM"
+    gives_bound: ClassVar[bool] = True
+
+    preset: str = "default"
+    variant: str = "tied"
+    sphere: str = "variables"
+    sphere_weight: float = 1.0
+    sphere_block: int = 0
+    rho: float | None = None
+    rho_unit: str | None = None
+    eta: float | None = None
+    rho_upper: float | None = None
+    update_every: int = 1
+    epsilon: float | None = None
+    relaxation: float = 1.0
+    freeze_after: int = 0
+    start_from: str = "uniform"
+    noise: float = 1e-3
+    starts: int | None = None
+    warm_rho: float = 20.0
+    lp_phase: bool | None = None
+    lp_rho: float = 0.4
+    lp_iterations: int = 1000
+    stop: str | None = None
+    tol: float | None = None
+    patience: int = 3
+    read_out: str | None = None
+    check_every: int | None = None
+    max_iterations: int = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise OptionError(f"preset is {self.preset!r}, expected one of {', '.join(PRESETS)}")
+        for name, value in PRESETS[self.preset].items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)  # the one place: a preset fills what was left open
+        _check(self)
+
+    @property
+    def stops_at_gap(self) -> bool:
+        """The paper's rule knows no bound."""
+        return self.stop == "plain"
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything, but for a sphere on large factors."""
+        largest = max((batch.n_configs for batch in problem.batches), default=0)
+        if self.sphere == "factors" and largest > MAX_RIDGE_CONFIGS:
+            return f"sphere='factors' takes tables of at most {MAX_RIDGE_CONFIGS} entries, this model has {largest}"
+        return None
+
+    # -- the run ----------------------------------------------------------------------------------------------------
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+        """Lay the problem out and begin the first phase."""
+        if impossible(problem):
+            return _State(problem, None, 1.0, seed, initial)
+        hard = harden(problem)
+        layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
+        engine = Engine(layout, kernel.SPHERE_OFF, self.sphere_block)
+        engine.update_every = self.update_every
+        engine.freeze_after = self.freeze_after or 2**62
+        unit = interaction_scale(hard)
+        state = _State(hard, engine, unit, seed, initial)
+        state.phases = self._phases()
+        self._begin(state, state.phases.pop(0))
+        return state
+
+    def _phases(self) -> list[str]:
+        if self.sphere == "off":
+            return ["lp"]
+        sphere = [f"sphere {number}" for number in range(self.starts or 1)]
+        return ["lp", *sphere] if self.lp_phase else sphere
+
+    def _begin(self, state: _State, phase: str) -> None:
+        """Set the engine up for a phase: its penalty, its sphere, its start."""
+        engine = state.the_engine
+        par = engine.par
+        lp = phase == "lp"
+        first = phase == "sphere 0"
+        carry_on = first and state.phase == "lp" and state.initial.labels is None
+        unit = state.unit if self.rho_unit == "relative" else 1.0
+        par[kernel.EPSILON], par[kernel.FREE] = self.epsilon, self.variant == "free"
+        par[kernel.WEIGHT], par[kernel.RELAX] = self.sphere_weight, self.relaxation
+        par[kernel.SPHERE] = kernel.SPHERE_OFF if lp else _SPHERES[self.sphere]
+        plain_lp = lp and self.sphere != "off"
+        par[kernel.ETA] = 1.0 if plain_lp else self.eta
+        par[kernel.RHO_UPPER] = self.rho_upper * unit
+        rho = self.lp_rho * state.unit if plain_lp else self.rho * unit
+        if not lp and state.initial.labels is not None and first:
+            rho *= self.warm_rho
+        mu = engine.mu.copy() if carry_on else self._starting_point(state, first)
+        engine.k = 0
+        engine.begin(mu, rho, multipliers=carry_on)
+        if self.sphere == "factors":
+            engine.begin_factor_sphere(self.freeze_after)
+        state.phase, state.phase_began, state.calm = phase, state.iterations, 0
+        state.gaps = []
+
+    def _starting_point(self, state: _State, first: bool) -> Floats:
+        """mu near uniform, at random labels, or where the user wants it."""
+        problem, engine = state.problem, state.the_engine
+        graph = problem.graph
+        if first and state.initial.mu_v is not None:
+            return engine.compress(state.initial.mu_v)
+        if first and state.initial.labels is not None:
+            return engine.compress(integral(problem, state.initial.labels)[0])
+        number = 0 if state.phase == "" or first else int(state.phase.split()[-1]) + 1 if " " in state.phase else 1
+        rng = np.random.default_rng([state.seed, number])
+        if self.start_from == "onehot":
+            return engine.compress(integral(problem, rng.integers(0, graph.card))[0])
+        uniform = np.repeat(1.0 / graph.card, graph.card)
+        return engine.compress(uniform + self.noise * rng.uniform(-1.0, 1.0, len(uniform)))
+
+    def step(self, problem: Problem, state: _State) -> Progress:
+        """Some iterations; where a look is due, labels, bound and residuals, and perhaps the next phase."""
+        if state.engine is None:
+            return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
+        engine = state.engine
+        every = self.check_every or 1
+        due = every - (state.iterations - state.phase_began) % every
+        affordable = max(1, STEP_WORK // max(1, state.problem.n_configs))
+        n = min(due, affordable, self.max_iterations - state.iterations)
+        if n > 0 and problem.n_factors:
+            engine.run(n)
+        state.iterations += max(n, 0)
+        if n < due and state.iterations < self.max_iterations and problem.n_factors:
+            return Progress(state.iterations, rho=float(engine.par[kernel.RHO]), phase=state.phase)
+        look = engine.look()
+        state.note(look)
+        finished = self._next(state, look)
+        return Progress(
+            iterations=state.iterations,
+            labels=engine.labels if self.read_out == "best" or finished else None,
+            value=look.value,
+            bound=look.bound,
+            finished=finished,
+            relaxed_value=look.relaxed,
+            primal=math.sqrt(look.primal2),
+            sphere=math.sqrt(look.sphere2),
+            rho=float(engine.par[kernel.LAST_RC] / engine.par[kernel.C]),
+            phase=state.phase,
+        )
+
+    def _next(self, state: _State, look: Look) -> Status | None:
+        """After a look: go on, begin the next phase, or stop."""
+        if state.iterations >= self.max_iterations and not self._at_rest(state, look):
+            return Status.ITERATION_LIMIT
+        over = state.problem.n_factors == 0 or self._at_rest(state, look)
+        if state.phase == "lp" and self.sphere != "off":
+            over = over or self._lp_is_over(state)
+        if not over:
+            return None
+        if not state.phases or state.problem.n_factors == 0:
+            return Status.CONVERGED
+        if self.stops_at_gap and state.certified:
+            return None  # the loop sees the closed gap and ends the run
+        self._begin(state, state.phases.pop(0))
+        return None
+
+    def _at_rest(self, state: _State, look: Look) -> bool:
+        """The stopping rule of a phase."""
+        engine = state.the_engine
+        spherical = engine.par[kernel.SPHERE] > 0 or self.sphere == "factors"
+        if self.stop == "paper":
+            weight = math.sqrt(engine.par[kernel.LAST_RC] / engine.par[kernel.C] / 2)
+            below = weight * math.sqrt(look.primal2) < self.tol and weight * math.sqrt(look.sphere2) < self.tol
+            return bool(below and not (spherical and engine.at_centre))
+        state.calm = state.calm + 1 if look.changed == 0 else 0
+        if spherical:
+            return state.calm >= self.patience and max(look.integrality, look.primal_max) < self.tol
+        return look.primal_max < self.tol and state.calm >= self.patience and self._lp_is_over(state)
+
+    def _lp_is_over(self, state: _State) -> bool:
+        """Whether the LP phase has nothing more to give: its limit, or a gap that no longer closes."""
+        if state.iterations - state.phase_began >= self.lp_iterations and self.sphere != "off":
+            return True
+        state.gaps.append(state.best_bound - state.best_value)
+        window = 6
+        return len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
+
+    def answer(self, problem: Problem, state: _State) -> Answer:
+        """The last iterate; once a closed gap certifies the best labelling, its vertex, which is then LP-optimal."""
+        engine = state.engine
+        if engine is None:
+            return Answer(bound=-math.inf)
+        if problem.n_factors == 0 or (self.stops_at_gap and state.certified):
+            labels = state.best_labels if state.best_labels is not None else engine.labels
+            mu_v, mu_f = integral(problem, labels)
+            return Answer(labels, mu_v, mu_f, details=self._details(state))
+        mu_v = engine.variables()
+        mu_f = _in_order(problem, state.problem, engine.factors())
+        return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
+
+    def _details(self, state: _State) -> dict[str, float]:
+        """Final penalty, residuals plain and weighted, and the epsilon-KKT report."""
+        engine = state.the_engine
+        look = engine.look()
+        rho = float(engine.par[kernel.LAST_RC] / engine.par[kernel.C])
+        weight = math.sqrt(rho / 2)
+        details = {
+            "rho": rho,
+            "rho_unit": state.unit,
+            "primal": math.sqrt(look.primal2),
+            "sphere": math.sqrt(look.sphere2),
+            "primal_weighted": weight * math.sqrt(look.primal2),
+            "sphere_weighted": weight * math.sqrt(look.sphere2),
+            "integrality": look.integrality,
+        }
+        return details | kkt_residuals(engine)
+
+
+@dataclass(eq=False)
+class _State:
+    """State of a run: the engine and where in the sequence of phases it is."""
+
+    problem: Problem
+    engine: Engine | None
+    unit: float
+    seed: int
+    initial: Start
+    phase: str = ""
+    phases: list[str] = field(default_factory=list)
+    phase_began: int = 0
+    iterations: int = 0
+    calm: int = 0
+    gaps: list[float] = field(default_factory=list)
+    best_value: float = -math.inf
+    best_bound: float = math.inf
+    best_labels: Ints | None = None
+
+    @property
+    def the_engine(self) -> Engine:
+        assert self.engine is not None
+        return self.engine
+
+    @property
+    def certified(self) -> bool:
+        """Whether the best bound proves the best labelling."""
+        gap = relative_gap(self.best_value, self.best_bound)
+        return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
+
+    def note(self, look: Look) -> None:
+        """Keep the best labelling and bound."""
+        if look.value > self.best_value:
+            self.best_value, self.best_labels = look.value, self.the_engine.labels.copy()
+        self.best_bound = min(self.best_bound, look.bound)
+
+
+_SPHERES = {
+    "variables": kernel.SPHERE_VARIABLES,
+    "affine": kernel.SPHERE_AFFINE,
+    "factors": kernel.SPHERE_OFF,
+    "off": kernel.SPHERE_OFF,
+}
+
+
+def _in_order(problem: Problem, hardened: Problem, mu_f: Floats) -> Floats:
+    """mu_f in the order of the problem that was given: hardening may have sorted the factors otherwise."""
+    if hardened is problem or np.array_equal(hardened.order, problem.order):
+        return mu_f
+    place = np.empty(problem.n_factors, dtype=np.int64)
+    place[hardened.order] = np.arange(problem.n_factors)
+    same = place[problem.order]
+    sizes = np.diff(problem.config_ptr)
+    from mapmrf.arrays import ranges
+
+    return mu_f[ranges(hardened.config_ptr[same], sizes)]
+
+
+def _check(method: LSLP) -> None:
+    """Raise OptionError for an impossible option."""
+    for name, choices in (
+        ("variant", ("tied", "free")),
+        ("sphere", tuple(_SPHERES)),
+        ("rho_unit", ("relative", "absolute")),
+        ("start_from", ("uniform", "onehot")),
+        ("stop", ("plain", "paper")),
+        ("read_out", ("best", "last")),
+    ):
+        if getattr(method, name) not in choices:
+            raise OptionError(f"{name} is {getattr(method, name)!r}, expected one of {', '.join(choices)}")
+    for name in ("rho", "rho_upper", "sphere_weight", "relaxation", "warm_rho", "lp_rho", "tol"):
+        if not getattr(method, name) > 0:
+            raise OptionError(f"{name} is {getattr(method, name)}, expected a number above 0")
+    for name, low in (
+        ("eta", 1), ("epsilon", 0), ("noise", 0), ("sphere_block", 0), ("freeze_after", 0), ("update_every", 1),
+        ("starts", 1), ("lp_iterations", 0), ("patience", 1), ("check_every", 1), ("max_iterations", 1),
+    ):  # fmt: skip
+        if not getattr(method, name) >= low:
+            raise OptionError(f"{name} is {getattr(method, name)}, expected at least {low}")

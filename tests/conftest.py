@@ -1,0 +1,11 @@
+"""Settings of the whole suite."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# No deadline: the first call of a kernel compiles it. In CI the same examples every time.
+settings.register_profile("default", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))

@@ -1,0 +1,78 @@
+"""The small model that the tests of all formats share: mixed cardinalities, an unsorted scope, a forbidden entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mapmrf.errors import FormatError
+from mapmrf.graph import FactorGraph
+
+T3_UAI = """MARKOV
+3
+2 3 2
+3
+1 0
+2 0 1
+2 2 1
+
+2
+ 1 1.6487212707001282
+
+6
+ 1.2214027581601699 0.90483741803595952 1 0.74081822068171788 1.4918246976412703 1.1051709180756477
+
+6
+ 1 1.3498588075760032 0.81873075307798182 1.8221188003905089 0 1.1051709180756477
+"""
+T3_LG = """MARKOV
+3
+2 3 2
+3
+1 0
+2 0 1
+2 2 1
+
+2
+ 0 0.5
+
+6
+ 0.2 -0.1 0 -0.3 0.4 0.1
+
+6
+ 0 0.3 -0.2 0.6 -1e+39 0.1
+"""
+
+
+@pytest.fixture
+def t3_uai() -> str:
+    return T3_UAI
+
+
+@pytest.fixture
+def t3_lg() -> str:
+    return T3_LG
+
+
+@pytest.fixture
+def t3() -> FactorGraph:
+    tables = [[0, 0.5], [0.2, -0.1, 0, -0.3, 0.4, 0.1], [0, 0.3, -0.2, 0.6, float("-inf"), 0.1]]
+    return FactorGraph.from_tables([2, 3, 2], [(0,), (0, 1), (2, 1)], tables)
+
+
+@pytest.fixture
+def error_of() -> Callable[..., str]:
+    """Call something that must raise FormatError; return its message, which must be one line that names the file."""
+
+    def call(path: Path, function: Callable[..., object], *arguments: object, **options: object) -> str:
+        with pytest.raises(FormatError) as caught:
+            function(*arguments, **options)
+        message = str(caught.value)
+        assert str(path) in message
+        assert "\n" not in message
+        assert len(message) < 400
+        return message
+
+    return call

@@ -1,0 +1,176 @@
+"""The register, compression, and writing that never leaves half a file."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import logging
+import lzma
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import formats
+from mapmrf.errors import FormatError, GraphError, OptionError
+from mapmrf.formats.files import plain_name, read_bytes, replacing, write_bytes
+
+COMPRESS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def test_import_is_cheap() -> None:
+    code = "import sys, mapmrf.formats as f; f.suffixes(); print([m for m in ('numba', 'scipy') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_suffixes_are_known() -> None:
+    assert {".uai", ".lg", ".uai.lg"} <= set(formats.suffixes())
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("name", ["t3.uai", "T3.UAI", "t3.LG", "t3.uai.LG", "t3.lg"])
+def test_reads_compressed(tmp_path, t3, t3_uai, t3_lg, name, suffix) -> None:
+    text = t3_lg if name.lower().endswith("lg") else t3_uai
+    path = tmp_path / (name + suffix)
+    path.write_bytes(COMPRESS[suffix](text.encode()))
+    graph = formats.read(path)
+    assert graph.value([1, 1, 0]) == pytest.approx(t3.value([1, 1, 0]), abs=1e-12)
+    assert formats.read(str(path)).n_factors == 2
+
+
+@pytest.mark.parametrize("suffix", ["", *COMPRESS])
+def test_writes_compressed(tmp_path, t3, suffix) -> None:
+    path = tmp_path / ("t3.LG" + suffix)
+    formats.write(t3, path)
+    data = path.read_bytes()
+    if suffix:
+        assert not data.startswith(b"MARKOV")
+    assert read_bytes(path).startswith(b"MARKOV")
+    assert np.array_equal(formats.read(path).theta_t, t3.theta_t)
+    formats.write(t3, path)
+    assert path.read_bytes() == data
+
+
+def test_compression_is_seen_without_a_suffix(tmp_path, t3_uai) -> None:
+    path = tmp_path / "t3.uai"
+    path.write_bytes(gzip.compress(t3_uai.encode()))
+    assert formats.read(path).n_vars == 3
+
+
+def test_several_gzip_members(tmp_path, t3_uai) -> None:
+    path = tmp_path / "t3.uai.gz"
+    path.write_bytes(gzip.compress(t3_uai[:50].encode()) + gzip.compress(t3_uai[50:].encode()))
+    assert formats.read(path).n_vars == 3
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("damage", ["cut", "flipped", "junk"])
+def test_damaged_compression(tmp_path, error_of, t3_uai, suffix, damage) -> None:
+    data = bytearray(COMPRESS[suffix](t3_uai.encode()))
+    if damage == "cut":
+        data = data[: len(data) // 2]
+    elif damage == "flipped":
+        data[len(data) // 2] ^= 0xFF
+    else:
+        data = bytearray(t3_uai.encode())
+    path = tmp_path / ("t3.uai" + suffix)
+    path.write_bytes(data)
+    assert suffix in error_of(path, formats.read, path)
+
+
+def test_unknown_suffix(tmp_path, error_of, t3, t3_uai) -> None:
+    path = tmp_path / "t3.xyz.gz"
+    message = error_of(path, formats.write, t3, path)
+    assert "'.xyz'" in message and ".uai" in message
+    path.write_bytes(gzip.compress(b"hello world"))
+    assert "'.xyz'" in error_of(path, formats.read, path)
+    path.write_bytes(gzip.compress(t3_uai.encode()))
+    assert formats.read(path).n_vars == 3  # known by its first word
+    bare = tmp_path / "model"
+    bare.write_text("what is this")
+    assert "without a suffix" in error_of(bare, formats.read, bare)
+
+
+def test_what_cannot_be_opened(tmp_path, error_of, t3) -> None:
+    missing = tmp_path / "no.uai"
+    assert "No such file" in error_of(missing, formats.read, missing)
+    folder = tmp_path / "folder.uai"
+    folder.mkdir()
+    assert "directory" in error_of(folder, formats.read, folder)
+    assert "directory" in error_of(folder, formats.write, t3, folder)
+    nowhere = tmp_path / "no" / "t3.uai"
+    assert "No such file" in error_of(nowhere, formats.write, t3, nowhere)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do everything")
+def test_permissions(tmp_path, error_of, t3) -> None:
+    path = tmp_path / "t3.uai"
+    path.write_text("keep")
+    path.chmod(0o000)
+    assert "Permission denied" in error_of(path, formats.read, path)
+    assert "Permission denied" in error_of(path, formats.write, t3, path)
+
+
+def test_bad_values_option(tmp_path, t3) -> None:
+    with pytest.raises(OptionError, match="potential, log, cost"):
+        formats.read(tmp_path / "t3.uai", values="energy")
+    with pytest.raises(OptionError, match="energy"):
+        formats.write(t3, tmp_path / "t3.uai", values="energy")
+
+
+def test_failure_leaves_the_old_file(tmp_path) -> None:
+    path = tmp_path / "old.txt"
+    path.write_text("old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as file:
+        file.write(b"new, but not all of it")
+        raise KeyboardInterrupt
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["old.txt"]
+
+
+def test_replacing_keeps_link_and_mode(tmp_path) -> None:
+    real, link = tmp_path / "real.txt", tmp_path / "link.txt"
+    real.write_text("old")
+    real.chmod(0o640)
+    link.symlink_to(real)
+    write_bytes(link, b"new")
+    assert link.is_symlink()
+    assert real.read_text() == "new"
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_devices_are_not_replaced() -> None:
+    write_bytes(os.devnull, b"nothing")
+    assert not Path(os.devnull).is_file()
+
+
+def test_plain_name() -> None:
+    assert plain_name("a/B.UAI.LG.xz") == "b.uai.lg"
+    assert plain_name("B") == "b"
+
+
+def test_evidence_option(tmp_path, t3_uai, error_of, caplog) -> None:
+    path, evidence = tmp_path / "t3.uai", tmp_path / "t3.uai.evid"
+    path.write_text(t3_uai)
+    evidence.write_text("1 0 0")
+    graph = mapmrf.read(path, evidence=evidence)
+    assert graph.value([1, 1, 0]) == -np.inf
+    assert graph.value([0, 1, 0]) == pytest.approx(mapmrf.read(path).value([0, 1, 0]))
+    assert mapmrf.read(path, evidence={0: 0}).value([0, 1, 0]) == pytest.approx(graph.value([0, 1, 0]))
+    with pytest.raises(GraphError, match="variable 7"):
+        mapmrf.read(path, evidence={7: 0})
+    missing = tmp_path / "no.evid"
+    assert "No such file" in error_of(missing, mapmrf.read, path, evidence=missing)
+    evidence.write_text("2\n1 0 0\n1 0 1\n")
+    with caplog.at_level(logging.WARNING, logger="mapmrf"):
+        assert mapmrf.read(path, evidence=evidence).value([1, 1, 0]) == -np.inf
+    assert "2 samples" in caplog.text
+
+
+def test_errors_are_of_the_family() -> None:
+    assert issubclass(FormatError, mapmrf.MapMRFError)

@@ -1,0 +1,389 @@
+"""The contract: what every registered method promises, whatever the model.
+
+A method that cannot take a model says so in `supports`; nothing else excuses it. The flags of its class
+(`gives_bound`, `exact`, `exact_on_trees`) switch on more promises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, example, given, settings
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel
+from mapmrf.solver import method_class, method_names
+from strategies import (
+    Recipe,
+    any_recipes,
+    brute_force,
+    hard_recipes,
+    random_recipe,
+    recipes,
+    soft_recipes,
+    tree_recipes,
+)
+
+TOL = 1e-6
+NAMES = method_names()
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+def run(graph: FactorGraph, name: str | Method, **options: Any) -> Result:
+    """Solve, and drop the example where the method says that it cannot take the model."""
+    try:
+        return mapmrf.solve(graph, name, **options)
+    except UnsupportedModel:
+        assume(False)
+        raise
+
+
+def near(x: float, y: float, tol: float = TOL) -> bool:
+    return x == y or abs(x - y) <= tol * max(1.0, abs(y))
+
+
+def at_least(x: float, y: float, tol: float = TOL) -> bool:
+    """x >= y up to round-off."""
+    return x >= y - tol * max(1.0, abs(y)) if math.isfinite(y) else x >= y
+
+
+def assert_honest(graph: FactorGraph, result: Result, optimum: float) -> None:
+    """The promises that hold for every result, however the run ended."""
+    assert result.labels.dtype == np.int64
+    assert result.labels.shape == (graph.n_vars,)
+    assert np.all((result.labels >= 0) & (result.labels < graph.card))
+    assert result.value == graph.value(result.labels)
+    assert at_least(optimum, result.value)
+    bounds = [result.bound, *(point.bound for point in result.trace), *(point.bound_now for point in result.trace)]
+    assert all(at_least(bound, optimum) for bound in bounds if bound is not None)
+    values = [point.value for point in result.trace]
+    assert values == sorted(values), "the best value so far must not fall"
+    assert all(at_least(optimum, value) for value in values)
+    if result.status is Status.OPTIMAL:
+        assert near(result.value, optimum)
+
+
+# -- values and bounds ------------------------------------------------------------------------------------------------
+
+
+@every_method
+@given(recipe=recipes())
+def test_labels_are_legal_and_values_and_bounds_are_honest(name: str, recipe: Recipe) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    result = run(graph, name)
+    assert_honest(graph, result, optimum)
+    cls = method_class(name)
+    if cls.gives_bound:
+        assert result.bound is not None
+    if cls.exact:
+        assert result.status is Status.OPTIMAL
+        assert near(result.value, optimum)
+
+
+@every_method
+@given(recipe=tree_recipes())
+@settings(max_examples=15)
+def test_exact_on_trees_means_what_it_says(name: str, recipe: Recipe) -> None:
+    cls = method_class(name)
+    if not (cls.exact_on_trees or cls.exact):
+        pytest.skip("makes no such promise")
+    graph = recipe.graph()
+    result = run(graph, name)
+    assert near(result.value, brute_force(graph)[0])
+    if cls.gives_bound:
+        assert result.status is Status.OPTIMAL
+
+
+@every_method
+@given(recipe=hard_recipes())
+def test_hard_constraints_are_respected_whenever_the_model_is_feasible(name: str, recipe: Recipe) -> None:
+    graph = recipe.graph()
+    result = run(graph, name)
+    assert result.value > -math.inf
+    assert result.status is not Status.INFEASIBLE
+
+
+@every_method
+@given(recipe=any_recipes())
+@example(recipe=Recipe([2, 2], [(0, 1)], [np.full((2, 2), -np.inf)]))
+@example(recipe=Recipe([3], [(0,)], [np.full(3, -np.inf)]))
+@example(recipe=Recipe([2], [()], [np.array(-np.inf)]))
+# three variables that must all differ, with two states: feasible for the relaxation alone
+@example(recipe=Recipe([2, 2, 2], [(0, 1), (1, 2), (0, 2)], [np.array([[-np.inf, 0], [0, -np.inf]])] * 3))
+def test_infeasible_models_and_only_those_end_as_infeasible(name: str, recipe: Recipe) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    result = run(graph, name)
+    assert_honest(graph, result, optimum)
+    assert (result.status is Status.INFEASIBLE) == (optimum == -math.inf)
+    if optimum == -math.inf:
+        assert result.bound == -math.inf
+
+
+# -- what must not change the answer ----------------------------------------------------------------------------------
+
+
+@every_method
+@given(recipe=recipes(), seed=st.integers(0, 3))
+@settings(max_examples=10)
+def test_same_input_and_seed_give_the_same_result_on_one_and_two_threads(name: str, recipe: Recipe, seed: int) -> None:
+    graph = recipe.graph()
+    first = run(graph, name, seed=seed)
+    for threads in (1, 2):
+        again = run(recipe.graph(), name, seed=seed, threads=threads)
+        assert again.labels.tolist() == first.labels.tolist()
+        assert (again.value, again.bound, again.iterations) == (first.value, first.bound, first.iterations)
+        assert again.status is first.status
+
+
+@every_method
+@given(recipe=soft_recipes(max_vars=5), shift=st.sampled_from([-64.0, 4.0]), data=st.data())
+@settings(max_examples=10)
+def test_adding_a_constant_to_a_table_shifts_the_value_by_it(
+    name: str, recipe: Recipe, shift: float, data: st.DataObject
+) -> None:
+    assume(recipe.tables)
+    a = data.draw(st.integers(0, len(recipe.tables) - 1))
+    tables = list(recipe.tables)
+    tables[a] = tables[a] + shift
+    before = run(recipe.graph(), name)
+    after = run(Recipe(recipe.card, recipe.scopes, tables).graph(), name)
+    assert near(after.value, before.value + shift)
+    if before.bound is not None:
+        assert after.bound is not None
+        assert near(after.bound, before.bound + shift, 1e-4)
+
+
+@every_method
+@given(recipe=recipes(), seed=st.integers(0, 2**16))
+@settings(max_examples=10)
+def test_renaming_variables_renames_the_labels_of_an_exact_answer(name: str, recipe: Recipe, seed: int) -> None:
+    cls = method_class(name)
+    if not cls.exact:
+        pytest.skip("only an exact method answers the same from every side")
+    new = np.random.default_rng(seed).permutation(len(recipe.card))
+    before = run(recipe.graph(), name)
+    after = run(recipe.renamed(new).graph(), name)
+    assert near(after.value, before.value)
+    if is_generic(recipe):
+        assert after.labels[new].tolist() == before.labels.tolist()
+
+
+def is_generic(recipe: Recipe) -> bool:
+    """Whether every variable that can vary has a random unary table of its own: then no two labellings tie."""
+    own = {scope[0] for scope in recipe.scopes if len(scope) == 1}
+    return all(r == 1 or i in own for i, r in enumerate(recipe.card))
+
+
+@every_method
+@given(recipe=tree_recipes(), factor=st.sampled_from([1e-6, 1e6]))
+@settings(max_examples=10)
+def test_exact_methods_do_not_depend_on_the_unit(name: str, recipe: Recipe, factor: float) -> None:
+    if not (method_class(name).exact or method_class(name).exact_on_trees):
+        pytest.skip("makes no such promise")
+    graph = Recipe(recipe.card, recipe.scopes, [factor * table for table in recipe.tables]).graph()
+    optimum, _ = brute_force(graph)
+    assert abs(run(graph, name).value - optimum) <= TOL * factor
+
+
+@every_method
+@given(recipe=recipes(), data=st.data())
+@settings(max_examples=10)
+def test_a_warm_start_is_never_made_worse(name: str, recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    initial = [data.draw(st.integers(0, r - 1)) for r in recipe.card]
+    result = run(graph, name, initial=initial)
+    assert result.value >= graph.value(initial)
+    assert run(graph, name, initial=result).value >= result.value
+    best, labels = brute_force(graph)
+    assert near(run(graph, name, initial=labels).value, best)
+
+
+@every_method
+def test_input_arrays_are_left_alone(name: str) -> None:
+    recipe = random_recipe(5, 5, 9)
+    tables = [table.copy() for table in recipe.tables]
+    initial = np.zeros(5, dtype=np.int64)
+    graph = recipe.graph()
+    arrays = {item.name: getattr(graph, item.name) for item in dataclasses.fields(graph)}
+    kept = {key: array.copy() for key, array in arrays.items() if isinstance(array, np.ndarray)}
+    mapmrf.solve(graph, name, initial=initial)
+    assert all(np.array_equal(table, copy) for table, copy in zip(recipe.tables, tables, strict=True))
+    assert all(np.array_equal(arrays[key], copy) for key, copy in kept.items())
+    assert initial.tolist() == [0] * 5 and initial.flags.writeable
+
+
+# -- models at the edge -----------------------------------------------------------------------------------------------
+
+EDGE_MODELS = {
+    "no variable": Recipe([]),
+    "no variable, a constant": Recipe([], [()], [np.array(2.5)]),
+    "no factor": Recipe([2, 3]),
+    "unary factors only": Recipe([2, 3], [(0,), (1,)], [np.array([1.0, 2.0]), np.array([0.5, -1.0, 3.0])]),
+    "one variable": Recipe([4], [(0,), (0,)], [np.array([0.0, 3.0, 1.0, 2.0]), np.array([0.0, -5.0, 1.0, 0.0])]),
+    "one state each": Recipe([1, 1, 1], [(0, 1), (0, 1, 2)], [np.array([[1.5]]), np.array([[[0.25]]])]),
+    "one state beside two": Recipe([1, 2], [(0, 1), (1,)], [np.array([[1.0, 3.0]]), np.array([1.0, 0.0])]),
+    "a single pair": Recipe([2, 2], [(0, 1)], [np.array([[0.0, 1.0], [2.0, 0.5]])]),
+}
+
+
+@every_method
+@pytest.mark.parametrize("model", EDGE_MODELS)
+def test_models_at_the_edge_are_solved(name: str, model: str) -> None:
+    graph = EDGE_MODELS[model].graph()
+    optimum, _ = brute_force(graph)
+    result = mapmrf.solve(graph, name)
+    assert_honest(graph, result, optimum)
+    assert near(result.value, optimum)
+
+
+@every_method
+def test_a_disconnected_model_is_solved_in_all_its_parts(name: str) -> None:
+    """Two far-apart pairs with an obvious best state each, and a variable alone."""
+    pair = np.array([[5.0, 0.0], [0.0, 0.0]])
+    graph = Recipe([2, 2, 3, 2, 2], [(0, 1), (2,), (3, 4)], [pair, np.array([0.0, 1.0, 0.0]), pair]).graph()
+    result = run(graph, name)
+    assert result.value == 11.0
+    assert result.labels.tolist() == [0, 0, 1, 0, 0]
+
+
+# -- limits and interrupts --------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def grid(side: int = 30, states: int = 3) -> FactorGraph:
+    """A model on which no method is done in a moment."""
+    random = np.random.default_rng(0)
+    place = np.arange(side * side).reshape(side, side)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
+    edges = np.concatenate([across, down])
+    tables = 3 * random.normal(size=(len(edges), states, states))
+    return FactorGraph.from_pairwise(random.normal(size=(side * side, states)), edges, tables)
+
+
+def grid_for(name: str) -> FactorGraph:
+    """The largest grid that a method takes."""
+    for graph in (grid(), grid(4, 2)):
+        try:
+            mapmrf.solve(graph, name, time_limit=0)
+        except UnsupportedModel:
+            continue
+        return graph
+    pytest.skip("takes no grid")
+
+
+@every_method
+@pytest.mark.parametrize("limit", [0.0, 0.2])
+def test_the_time_limit_is_respected(name: str, limit: float) -> None:
+    graph = grid_for(name)  # has compiled what there is to compile
+    began = time.perf_counter()
+    result = mapmrf.solve(graph, name, time_limit=limit)
+    assert time.perf_counter() - began < limit + 2.0
+    assert result.value == graph.value(result.labels)
+    assert result.status in (Status.TIME_LIMIT, Status.CONVERGED, Status.OPTIMAL, Status.ITERATION_LIMIT)
+
+
+@every_method
+@pytest.mark.parametrize("limit", [1, 2])
+def test_the_iteration_limit_is_respected(name: str, limit: int) -> None:
+    result = mapmrf.solve(grid_for(name), name, max_iterations=limit)
+    assert result.iterations <= limit
+    assert result.options["max_iterations"] == limit
+
+
+@every_method
+def test_a_callback_can_stop_the_run(name: str) -> None:
+    graph = grid_for(name)
+    seen = []
+
+    def stop(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
+        seen.append((point, graph.value(labels)))
+        return True
+
+    result = mapmrf.solve(graph, name, callback=stop)
+    assert len(seen) == len(result.trace) == 1
+    assert seen[0][0].value == seen[0][1]
+    assert result.value >= seen[0][1]
+    assert result.status is Status.INTERRUPTED or (result.gap is not None and result.gap <= TOL)
+
+
+def interrupted_in_step(name: str, n: int, raised: list[bool]) -> Method:
+    """The method with a Ctrl-C in its n-th step, if it comes to that."""
+    cls = method_class(name)
+    steps: list[None] = []
+
+    class Interrupted(cls):  # type: ignore[misc, valid-type]
+        def step(self, problem: Any, state: Any) -> Any:
+            steps.append(None)
+            if len(steps) == n:
+                raised.append(True)
+                raise KeyboardInterrupt
+            return super().step(problem, state)
+
+    return Interrupted()
+
+
+@every_method
+@pytest.mark.parametrize("n", [1, 2])
+def test_ctrl_c_gives_the_best_labelling_so_far(name: str, n: int) -> None:
+    graph = grid_for(name)
+    seen: list[float] = []
+    raised: list[bool] = []
+    method = interrupted_in_step(name, n, raised)
+    result = mapmrf.solve(graph, method, callback=lambda point, labels: seen.append(point.value))
+    assert result.value == graph.value(result.labels)
+    assert result.value >= max(seen, default=-math.inf)
+    assert raised or n > 1
+    if raised:
+        assert result.status is Status.INTERRUPTED or (result.gap is not None and result.gap <= TOL)
+
+
+# -- the face ---------------------------------------------------------------------------------------------------------
+
+
+@every_method
+def test_options_are_declared_with_defaults_and_frozen(name: str) -> None:
+    cls = method_class(name)
+    assert cls.name == name
+    assert cls.title
+    assert "max_iterations" in {item.name for item in dataclasses.fields(cls)}
+    method = cls()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        method.max_iterations = 3
+
+
+@every_method
+def test_a_misspelt_option_is_refused_and_the_nearest_named(name: str) -> None:
+    with pytest.raises(OptionError, match=f"{name} has no option 'max_iteration'.*'max_iterations'"):
+        mapmrf.solve(Recipe([2]).graph(), name, max_iteration=3)
+
+
+@every_method
+def test_an_impossible_iteration_limit_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match="max_iterations"):
+        mapmrf.solve(Recipe([2]).graph(), name, max_iterations=0)
+
+
+@every_method
+def test_the_result_survives_json(name: str) -> None:
+    result = mapmrf.solve(random_recipe(3, 5, 9, hard=0.1).graph(), name)
+    again = Result.from_json(result.to_json(trace=True))
+    assert again.labels.tolist() == result.labels.tolist()
+    assert (again.value, again.bound, again.status, again.method) == (result.value, result.bound, result.status, name)
+    assert again.options == dict(result.options)
+    assert again.trace == result.trace
+
+
+def test_the_register_lists_every_method_by_the_name_of_its_file() -> None:
+    assert list(mapmrf.methods()) == NAMES
+    assert {"exhaustive", "icm", "lp"} <= set(NAMES)
+    assert all(issubclass(cls, Method) and cls.name == name for name, cls in mapmrf.methods().items())

@@ -1,0 +1,68 @@
+"""Exhaustive search: the first of the best labellings, and a refusal where there are too many."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import Exhaustive, FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf.methods import exhaustive
+from strategies import Recipe, any_recipes, brute_force, random_recipe
+
+
+@given(recipe=any_recipes(), block=st.sampled_from([1, 2, 7, 2**14]))
+def test_any_block_size_gives_the_optimum_of_brute_force(recipe: Recipe, block: int) -> None:
+    graph = recipe.graph()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exhaustive, "BLOCK", block)
+        result = mapmrf.solve(graph, "exhaustive")
+    optimum, _ = brute_force(graph)
+    assert result.value == pytest.approx(optimum, abs=1e-9)
+    assert result.bound == pytest.approx(optimum, abs=1e-9)
+
+
+@given(seed=st.integers(0, 2**16), block=st.sampled_from([1, 4, 2**14]))
+def test_of_equal_labellings_the_first_in_lexicographic_order_is_taken(seed: int, block: int) -> None:
+    recipe = random_recipe(seed, 6, 8)
+    recipe.tables = [np.round(table) for table in recipe.tables]  # whole numbers: many exact ties
+    graph = recipe.graph()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exhaustive, "BLOCK", block)
+        assert tuple(mapmrf.solve(graph, "exhaustive").labels) == brute_force(graph)[1]
+
+
+def test_a_tie_is_not_decided_by_the_start() -> None:
+    graph = Recipe([2, 2], [(0, 1)], [np.zeros((2, 2))]).graph()
+    assert mapmrf.solve(graph, "exhaustive", initial=[1, 1]).labels.tolist() == [0, 0]
+
+
+def test_a_model_with_too_many_labellings_is_refused_with_their_number() -> None:
+    with pytest.raises(UnsupportedModel, match="it has 9 labellings, more than max_labellings = 8"):
+        mapmrf.solve(Recipe([3, 3]).graph(), "exhaustive", max_labellings=8)
+    assert mapmrf.solve(Recipe([3, 3]).graph(), "exhaustive", max_labellings=9).status is Status.OPTIMAL
+
+
+def test_a_huge_model_is_refused_without_counting_its_labellings_digit_by_digit() -> None:
+    graph = FactorGraph.from_pairwise(np.zeros((100_000, 2)), np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
+    with pytest.raises(UnsupportedModel, match=r"about 10\^30103 labellings"):
+        mapmrf.solve(graph, "exhaustive")
+
+
+def test_variables_of_one_state_do_not_count() -> None:
+    """More of them than numpy has axes."""
+    recipe = Recipe([1] * 100 + [2], [(0, 50, 100)], [np.array([[[1.0, 2.0]]])])
+    result = mapmrf.solve(recipe.graph(), "exhaustive")
+    assert (result.value, result.labels[-1]) == (2.0, 1)
+
+
+def test_an_impossible_model_is_proven_so() -> None:
+    result = mapmrf.solve(Recipe([2], [(0,)], [np.full(2, -np.inf)]).graph(), "exhaustive")
+    assert (result.status, result.bound, result.value) == (Status.INFEASIBLE, -math.inf, -math.inf)
+
+
+def test_a_limit_below_one_is_refused() -> None:
+    with pytest.raises(OptionError, match="max_labellings is 0"):
+        Exhaustive(max_labellings=0)

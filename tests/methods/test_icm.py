@@ -1,0 +1,167 @@
+"""ICM: a local optimum, found step by step, with hard constraints first."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import ICM, FactorGraph, OptionError, Status
+from mapmrf.methods import icm
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+from strategies import Recipe, brute_force, hard_recipes, random_recipe, recipes, soft_recipes
+
+
+def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:
+    """What ICM descends on: broken hard entries, then minus the finite sum."""
+    terms = [graph.theta_v[graph.var_ptr[i] + k] for i, k in enumerate(labels)]
+    terms += [graph.table(a)[tuple(labels[graph.scope_of(a)])] for a in range(graph.n_factors)]
+    broken = sum(term == -np.inf for term in terms)
+    return broken, -float(sum(term for term in terms if term > -np.inf))
+
+
+def alone(graph: FactorGraph, labels: np.ndarray | None = None, **options: Any) -> np.ndarray:
+    """Where ICM itself comes to rest, without the library's repair of infeasible labellings."""
+    problem, method = Problem.compile(graph), ICM(**options)
+    state = method.start(problem, 0, Start(labels))
+    while (progress := method.step(problem, state)).finished is None:
+        pass
+    assert progress.labels is not None
+    return progress.labels
+
+
+@given(recipe=recipes(), data=st.data())
+def test_at_rest_no_single_flip_helps(recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    rest = alone(graph, start)
+    broken, lost = cost(graph, rest)
+    assert (broken, lost - 1e-9) <= cost(graph, start)
+    for i, r in enumerate(recipe.card):
+        for k in range(r):
+            flipped = rest.copy()
+            flipped[i] = k
+            assert cost(graph, flipped) >= (broken, lost - 1e-9)
+
+
+def test_broken_constraints_are_mended_one_by_one_against_any_finite_gain() -> None:
+    """Every pair forbids state 1 of its first variable, which the unary potentials love."""
+    n = 6
+    unary = np.tile([0.0, 100.0], (n, 1))
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    graph = FactorGraph.from_pairwise(unary, edges, np.array([[0.0, 0.0], [-np.inf, -np.inf]]))
+    assert alone(graph, np.ones(n, dtype=np.int64)).tolist() == [0] * (n - 1) + [1]
+
+
+@given(recipe=soft_recipes())
+def test_the_first_start_is_the_best_unary_labelling(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    best = [int(graph.theta_v[b:e].argmax()) for b, e in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True)]
+    assert alone(graph).tolist() == alone(graph, np.array(best, dtype=np.int64)).tolist()
+
+
+@given(recipe=hard_recipes(), step_entries=st.integers(1, 20))
+def test_cutting_the_work_into_short_steps_changes_nothing(recipe: Recipe, step_entries: int) -> None:
+    graph = recipe.graph()
+    whole = alone(graph)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(icm, "STEP_ENTRIES", step_entries)
+        assert alone(graph).tolist() == whole.tolist()
+
+
+def test_more_starts_find_more() -> None:
+    """A model whose best unary labelling is a poor local optimum."""
+    graph = FactorGraph.from_pairwise([[0.1, 0.0], [0.1, 0.0]], [[0, 1]], [[0.0, -5.0], [-5.0, 3.0]])
+    one = mapmrf.solve(graph, "icm")
+    many = mapmrf.solve(graph, "icm", starts=20)
+    assert one.labels.tolist() == [0, 0]
+    assert many.value == brute_force(graph)[0]
+    assert (one.details["starts"], many.details["starts"]) == (1, 20)
+
+
+def test_random_starts_depend_on_the_seed_alone() -> None:
+    graph = random_recipe(8, 7, 12).graph()
+    first, again, other = (mapmrf.solve(graph, "icm", starts=5, seed=seed) for seed in (1, 1, 2))
+    assert [point.candidate for point in first.trace] == [point.candidate for point in again.trace]
+    assert [point.candidate for point in first.trace] != [point.candidate for point in other.trace]
+
+
+def test_an_iteration_is_as_many_visits_as_there_are_variables() -> None:
+    """A chain along which a single change travels backwards, one variable in each round."""
+    n = 50
+    unary = np.zeros((n, 2))
+    unary[-1] = [0.0, 10.0]
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    graph = FactorGraph.from_pairwise(unary, edges, [[0.0, -1.0], [-1.0, 0.5]])
+    problem, method = Problem.compile(graph), ICM(max_iterations=1)
+    state = method.start(problem, 0, Start(np.zeros(n, dtype=np.int64)))
+    progress = method.step(problem, state)
+    assert (state.visits, progress.iterations, progress.finished) == (n, 1, None)
+    assert mapmrf.solve(graph, method, initial=np.zeros(n, dtype=np.int64)).status is Status.ITERATION_LIMIT
+    assert mapmrf.solve(graph, "icm", initial=np.zeros(n, dtype=np.int64)).status is Status.CONVERGED
+
+
+def test_the_kernel_runs_as_plain_python() -> None:
+    graph = random_recipe(21, 6, 12, hard=0.2).graph()
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in ("ascend", "next_marked", "score_states", "best_state"):
+            patch.setattr(icm, kernel, getattr(icm, kernel).py_func)
+        plain = alone(graph)
+    assert plain.tolist() == alone(graph).tolist()
+
+
+@given(recipe=hard_recipes(), data=st.data())
+def test_the_order_is_that_of_sweeps_which_skip_what_cannot_have_changed(recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    assert alone(graph, start).tolist() == sweeps(graph, start).tolist()
+
+
+def sweeps(graph: FactorGraph, labels: np.ndarray) -> np.ndarray:
+    """ICM as anybody would write it: full sweeps, every labelling evaluated from scratch."""
+    labels = labels.copy()
+    changed = True
+    while changed:
+        changed = False
+        for i in range(graph.n_vars):
+            trials = [np.concatenate([labels[:i], [k], labels[i + 1 :]]) for k in range(graph.card[i])]
+            costs = [cost(graph, trial) for trial in trials]
+            best = min(costs)
+            if (best[0], best[1] + 1e-9) < costs[labels[i]]:
+                labels[i] = costs.index(best)
+                changed = True
+    return labels
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("model", "figure"),
+    [("grid20x20.f10", 2708.9), ("grid20x20.f15.wrap", 3837.12), ("grid40x40.f2", 2255.38), ("grid80x80.f10", 43538.9)],
+)
+def test_the_papers_figures_for_icm_are_reproduced(model: str, figure: float) -> None:
+    folder = Path(os.environ.get("MAPMRF_DATA", Path(__file__).parents[3] / "shared" / "data"))
+    path = folder / "grids" / f"{model}.uai.gz"
+    if not path.exists():
+        pytest.skip("no benchmark models here")
+    graph = mapmrf.read(path)
+    assert graph.value(alone(graph, np.zeros(graph.n_vars, dtype=np.int64))) == pytest.approx(
+        figure, rel=1e-5, abs=0.06
+    )
+
+
+def test_the_first_start_can_be_zeros() -> None:
+    graph = random_recipe(8, 7, 12).graph()
+    assert alone(graph, init="zeros").tolist() == alone(graph, np.zeros(7, dtype=np.int64)).tolist()
+    with pytest.raises(OptionError, match="init is 'ones', expected one of unary, zeros"):
+        ICM(init="ones")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["starts", "max_iterations"])
+def test_counts_below_one_are_refused(option: str) -> None:
+    with pytest.raises(OptionError, match=f"{option} is 0"):
+        ICM(**{option: 0})

@@ -1,0 +1,172 @@
+"""Small random factor graphs for hypothesis, and an optimum by brute force that shares no code with the package."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mapmrf.graph import FactorGraph
+
+MAX_LABELLINGS = 4096
+"""Brute force in plain Python stays fast below this."""
+
+
+@dataclass
+class Recipe:
+    """A model as lists: easy to change in a test before it becomes a FactorGraph."""
+
+    card: list[int]
+    scopes: list[tuple[int, ...]] = field(default_factory=list)
+    tables: list[np.ndarray] = field(default_factory=list)
+
+    def graph(self) -> FactorGraph:
+        return FactorGraph.from_tables(self.card, self.scopes, self.tables)
+
+    def add(self, scope: tuple[int, ...], table: np.ndarray) -> None:
+        self.scopes.append(scope)
+        self.tables.append(table)
+
+    def renamed(self, new: np.ndarray) -> Recipe:
+        """The same model with variable i called ``new[i]``."""
+        card = [0] * len(self.card)
+        for i, r in enumerate(self.card):
+            card[new[i]] = r
+        scopes = [tuple(int(new[i]) for i in scope) for scope in self.scopes]
+        return Recipe(card, scopes, list(self.tables))
+
+
+def _card(random: np.random.Generator, n_vars: int, max_card: int) -> list[int]:
+    card = random.integers(1, max_card + 1, n_vars).tolist()
+    while math.prod(card) > MAX_LABELLINGS:
+        card[int(np.argmax(card))] -= 1
+    return card
+
+
+def random_recipe(
+    seed: int, n_vars: int, n_factors: int, *, hard: float = 0.0, max_card: int = 4, max_arity: int = 4
+) -> Recipe:
+    """A model of mixed cardinalities and arities 0 to `max_arity`; `hard` is the share of -inf entries.
+
+    Some variables stay alone, some scopes come twice and some factors share one table object.
+    """
+    random = np.random.default_rng(seed)
+    recipe = Recipe(_card(random, n_vars, max_card))
+    for _ in range(n_factors):
+        if recipe.scopes and random.random() < 0.25:
+            a = int(random.integers(len(recipe.scopes)))
+            scope = recipe.scopes[a]
+            shared = random.random() < 0.5
+            recipe.add(scope, recipe.tables[a] if shared else _table(random, recipe.card, scope, hard))
+            continue
+        arity = min(n_vars, int(random.choice([0, 1, 1, 2, 2, 2, 3, 4])), max_arity)
+        scope = tuple(random.permutation(n_vars)[:arity].tolist())
+        recipe.add(scope, _table(random, recipe.card, scope, hard if arity else hard / 10))
+    return recipe
+
+
+def _table(random: np.random.Generator, card: list[int], scope: tuple[int, ...], hard: float) -> np.ndarray:
+    table = np.asarray(random.normal(size=[card[i] for i in scope]))
+    table[random.random(table.shape) < hard] = -np.inf
+    return table
+
+
+def random_tree(seed: int, n_vars: int, *, hard: float = 0.0) -> Recipe:
+    """A model whose factor graph has no cycle: each factor of arity 2 to 4 hangs new variables on an old one."""
+    random = np.random.default_rng(seed)
+    recipe = Recipe(_card(random, n_vars, 3))
+    for i in range(n_vars):
+        recipe.add((i,), _table(random, recipe.card, (i,), hard / 2))
+    grown = 1
+    while grown < n_vars:
+        fresh = min(int(random.integers(1, 4)), n_vars - grown)
+        scope = [int(random.integers(grown)), *range(grown, grown + fresh)]
+        scope = tuple(int(i) for i in random.permutation(scope))
+        recipe.add(scope, _table(random, recipe.card, scope, hard))
+        grown += fresh
+    return recipe
+
+
+def plant(recipe: Recipe, seed: int) -> np.ndarray:
+    """Make one random labelling feasible in a recipe with -inf entries, and return it."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, recipe.card) if recipe.card else np.zeros(0, dtype=int)
+    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
+        at = tuple(labels[list(scope)])
+        if table[at] == -np.inf:
+            table[at] = random.normal()
+    return labels
+
+
+_SEEDS = st.integers(0, 2**32 - 1)
+
+
+def _sizes(least: int, most: int) -> st.SearchStrategy[int]:
+    """Sizes, all equally likely: `st.integers` favours the smallest, and an empty model tests little."""
+    return st.sampled_from(range(least, most + 1))
+
+
+_HARDNESS = st.sampled_from([0.1, 0.3, 0.5, 0.7])
+
+
+@st.composite
+def soft_recipes(draw: st.DrawFn, max_vars: int = 7, max_factors: int = 12) -> Recipe:
+    """Models without hard constraints."""
+    return random_recipe(draw(_SEEDS), draw(_sizes(1, max_vars)), draw(_sizes(0, max_factors)))
+
+
+@st.composite
+def hard_recipes(draw: st.DrawFn, max_vars: int = 7, max_factors: int = 12) -> Recipe:
+    """Models with -inf entries and at least one feasible labelling."""
+    n_vars, n_factors = draw(_sizes(1, max_vars)), draw(_sizes(0, max_factors))
+    recipe = random_recipe(draw(_SEEDS), n_vars, n_factors, hard=draw(_HARDNESS))
+    plant(recipe, draw(_SEEDS))
+    return recipe
+
+
+@st.composite
+def any_recipes(draw: st.DrawFn, max_vars: int = 7, max_factors: int = 12) -> Recipe:
+    """Models with any number of -inf entries: often infeasible."""
+    n_vars, n_factors = draw(_sizes(0, max_vars)), draw(_sizes(0, max_factors))
+    return random_recipe(draw(_SEEDS), n_vars, n_factors if n_vars else 0, hard=draw(_HARDNESS))
+
+
+@st.composite
+def tree_recipes(draw: st.DrawFn, max_vars: int = 8) -> Recipe:
+    """Models without a cycle, with and without (satisfiable) hard constraints."""
+    recipe = random_tree(draw(_SEEDS), draw(_sizes(1, max_vars)), hard=draw(st.sampled_from([0.0, 0.0, 0.4])))
+    plant(recipe, draw(_SEEDS))
+    return recipe
+
+
+def recipes() -> st.SearchStrategy[Recipe]:
+    """Any of the above that has a feasible labelling."""
+    return soft_recipes() | hard_recipes() | tree_recipes()
+
+
+def graphs() -> st.SearchStrategy[FactorGraph]:
+    """Any model at all, feasible or not."""
+    return (any_recipes() | recipes()).map(Recipe.graph)
+
+
+def naive_value(recipe: Recipe, labels: tuple[int, ...]) -> float:
+    """Log potential of a labelling, factor by factor."""
+    terms = (table[tuple(labels[i] for i in scope)] for scope, table in zip(recipe.scopes, recipe.tables, strict=True))
+    return float(sum(terms, 0.0))
+
+
+def brute_force(graph: FactorGraph) -> tuple[float, tuple[int, ...]]:
+    """Optimum of a small graph and its first labelling in lexicographic order, in plain Python."""
+    unary = [graph.theta_v[b:e].tolist() for b, e in itertools.pairwise(graph.var_ptr.tolist())]
+    factors = [(graph.scope_of(a).tolist(), graph.table(a)) for a in range(graph.n_factors)]
+    best, best_labels = -math.inf, (0,) * graph.n_vars
+    for labels in itertools.product(*(range(r) for r in graph.card.tolist())):
+        value = graph.constant + sum(unary[i][k] for i, k in enumerate(labels))
+        for scope, table in factors:
+            value += float(table[tuple(labels[i] for i in scope)])
+        if value > best:
+            best, best_labels = value, labels
+    return best, best_labels

@@ -1,0 +1,54 @@
+"""The search for a labelling of finite value, against brute force."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf import FactorGraph
+from mapmrf.feasible import find_feasible
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant
+
+
+@given(recipe=any_recipes(), data=st.data())
+def test_a_feasible_labelling_is_found_exactly_if_there_is_one(recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    labels = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    search = find_feasible(Problem.compile(graph), labels)
+    assert search.complete
+    if brute_force(graph)[0] == -math.inf:
+        assert search.labels is None
+    else:
+        assert search.labels is not None
+        assert graph.value(search.labels) > -math.inf
+
+
+@given(recipe=hard_recipes(), seed=st.integers(0, 2**16))
+def test_a_labelling_that_is_feasible_already_is_kept(recipe: Recipe, seed: int) -> None:
+    labels = plant(recipe, seed)
+    search = find_feasible(Problem.compile(recipe.graph()), labels)
+    assert search.labels is not None
+    assert search.labels.tolist() == labels.tolist()
+
+
+def pigeons(n: int) -> Problem:
+    """n variables of n - 1 states that must all differ: impossible, and hard to see."""
+    table = np.where(np.eye(n - 1) > 0, -np.inf, 0.0)
+    edges = [[i, j] for i in range(n) for j in range(i)]
+    return Problem.compile(FactorGraph.from_pairwise(np.zeros((n, n - 1)), edges, table))
+
+
+def test_giving_up_is_not_taken_for_a_proof() -> None:
+    problem = pigeons(6)
+    start = np.zeros(6, dtype=np.int64)
+    assert find_feasible(problem, start).complete
+    assert not find_feasible(problem, start, max_nodes=3).complete
+    assert not find_feasible(problem, start, seconds=0.0).complete
+
+
+def test_a_constant_of_minus_infinity_leaves_nothing() -> None:
+    graph = Recipe([2], [()], [np.array(-np.inf)]).graph()
+    search = find_feasible(Problem.compile(graph), np.zeros(1, dtype=np.int64))
+    assert search.labels is None and search.complete

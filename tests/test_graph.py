@@ -1,0 +1,233 @@
+"""FactorGraph: constructors, checks that name the culprit, values and evidence."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, GraphError, MapMRFError, Names, UnknownName
+from strategies import Recipe, any_recipes, naive_value
+
+
+@given(recipe=any_recipes(), data=st.data())
+def test_value_is_the_sum_over_all_factors(recipe: Recipe, data: st.DataObject) -> None:
+    labels = tuple(data.draw(st.integers(0, r - 1)) for r in recipe.card)
+    assert recipe.graph().value(labels) == pytest.approx(naive_value(recipe, labels))
+
+
+@given(recipe=any_recipes())
+def test_from_tables_folds_what_has_fewer_than_two_variables(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    assert graph.n_factors == sum(len(scope) >= 2 for scope in recipe.scopes)
+    factors = list(zip(recipe.scopes, recipe.tables, strict=True))
+    assert graph.constant == pytest.approx(sum(table.item() for scope, table in factors if not scope))
+    large = [(scope, table) for scope, table in factors if len(scope) >= 2]
+    for a, (scope, table) in enumerate(large):
+        assert tuple(graph.scope_of(a)) == scope
+        assert np.array_equal(graph.table(a), table)
+
+
+def test_a_table_given_twice_is_stored_once() -> None:
+    table = np.zeros((2, 2))
+    graph = FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (0, 2)], [table, table, np.zeros((2, 2))])
+    assert graph.n_tables == 2
+    assert graph.table_of.tolist() == [0, 0, 1]
+
+
+def test_short_lived_table_objects_are_not_taken_for_one_another() -> None:
+    """A generator drops each table after use, so that the next may get the same id."""
+    graph = FactorGraph.from_tables([2, 2], [(0, 1)] * 50, (np.full((2, 2), float(a)) for a in range(50)))
+    assert [graph.table(a)[0, 0] for a in range(50)] == list(range(50))
+
+
+def test_the_graph_is_read_only_and_independent_of_its_source() -> None:
+    card, table = np.array([2, 2]), np.zeros((2, 2))
+    graph = FactorGraph.from_tables(card, [(0, 1)], [table])
+    table[:] = 7.0
+    card[:] = 1
+    assert graph.value([1, 1]) == 0.0
+    with pytest.raises(ValueError, match="read-only"):
+        graph.theta_t[0] = 1.0
+
+
+def test_energies_are_negated_and_infinite_ones_forbid() -> None:
+    energy = np.array([[1.0, np.inf], [0.0, 2.0]])
+    graph = FactorGraph.from_energies([2, 2, 2], [(0, 1), (1, 2)], [energy, energy])
+    assert graph.value([0, 0, 0]) == -2.0
+    assert graph.value([0, 1, 1]) == -np.inf
+    assert graph.n_tables == 1
+
+
+def test_pairwise_with_one_table_each_and_with_a_shared_one() -> None:
+    unary, edges = [[0.0, 1.0], [2.0, 0.0], [0.0, 0.0]], [[0, 1], [1, 2]]
+    tables = np.arange(8.0).reshape(2, 2, 2)
+    each = FactorGraph.from_pairwise(unary, edges, tables)
+    shared = FactorGraph.from_pairwise(unary, edges, tables[1])
+    assert (each.n_tables, shared.n_tables) == (2, 1)
+    assert each.value([1, 0, 1]) == 1 + 2 + tables[0, 1, 0] + tables[1, 0, 1]
+    assert shared.value([1, 0, 1]) == 1 + 2 + tables[1, 1, 0] + tables[1, 0, 1]
+
+
+def test_no_edges_is_a_model_too() -> None:
+    graph = FactorGraph.from_pairwise([[0.0, 1.0]], [], np.zeros((2, 2)))
+    assert (graph.n_factors, graph.value([1])) == (0, 1.0)
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+PAIR = np.zeros((2, 2))
+BAD_MODELS: dict[str, tuple[Any, Any, Any, str]] = {
+    "too few entries": (
+        [2, 3],
+        [(0,), (0, 1)],
+        [np.zeros(2), PAIR],
+        r"factor 1 \(variables 0, 1\).*4 entries.*6 = 2 x 3",
+    ),
+    "unknown variable": (
+        [2, 2],
+        [(0, 1), (0, 2)],
+        [PAIR, PAIR],
+        "factor 1: variable 2 does not exist, expected 0 to 1",
+    ),
+    "negative variable": ([2, 2], [(-1, 0)], [PAIR], "factor 0: variable -1 does not exist"),
+    "variable twice": ([2, 2], [(0, 1), (1, 1)], [PAIR, PAIR], "factor 1: variable 1 occurs twice"),
+    "not a number": ([2, 2], [(0, 1)], [[0, 0, np.nan, 0]], "factor 0: entry 2 is nan"),
+    "plus infinity": ([2, 2], [(0,), (0, 1)], [[0, 0], [0, np.inf, 0, 0]], "factor 1: entry 1 is inf"),
+    "words": ([2, 2], [(0, 1)], [["a", "b", "c", "d"]], "factor 0: the table is not an array of numbers"),
+    "ragged table": ([2, 2], [(0, 1)], [[[0.0], [0.0, 1.0]]], "factor 0: the table is not an array of numbers"),
+    "no state": ([2, 0], [], [], "variable 1 has 0 states"),
+    "half a state": ([2, 1.5], [], [], "card must be whole numbers"),
+    "card is one number": (2, [], [], r"card has shape \(\)"),
+    "card is a table": ([[2, 2]], [], [], r"card has shape \(1, 2\)"),
+    "a table too many": ([2], [(0,)], [[0, 0], [0, 0]], "1 scopes but 2 tables"),
+    "huge table": ([2**16] * 4, [(0, 1, 2, 3)], [[0.0]], "1 entries, expected 18446744073709551616"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_MODELS)
+def test_a_bad_model_is_refused_and_the_culprit_named(case: str) -> None:
+    card, scopes, tables, message = BAD_MODELS[case]
+    with pytest.raises(GraphError, match=message):
+        FactorGraph.from_tables(card, scopes, tables)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"table_of": [1]}, "factor 0: table 1 does not exist, expected 0 to 0"),
+        ({"table_of": [0, 0]}, "scope_ptr must be the 3 offsets of 2 blocks, from 0 to 2"),
+        ({"scope_ptr": [0, 1]}, "scope_ptr must be"),
+        ({"scope_ptr": [1, 2]}, "scope_ptr must be"),
+        ({"table_ptr": [0, 3]}, "table_ptr must be"),
+    ],
+)
+def test_flat_arrays_that_do_not_fit_together_are_refused(change: dict[str, list[int]], message: str) -> None:
+    arrays = {"card": [2, 2], "scope_ptr": [0, 2], "scope": [0, 1], "table_of": [0], "table_ptr": [0, 4]}
+    ints = {key: np.array(value) for key, value in (arrays | change).items()}
+    with pytest.raises(GraphError, match=message):
+        FactorGraph.from_arrays(**ints, theta_t=np.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("unary", "edges", "pairwise", "message"),
+    [
+        ([[0, 0]], [[0, 0, 0]], PAIR, r"edges has shape \(1, 3\)"),
+        ([[0, 0]], [], np.zeros((2, 3)), r"pairwise has shape \(2, 3\), expected \(2, 2\) or \(0, 2, 2\)"),
+        ([[[0, 0]]], [], PAIR, r"unary has shape \(1, 1, 2\)"),
+        ([[0, 0], [0]], [], PAIR, "must be arrays of numbers"),
+    ],
+)
+def test_bad_pairwise_arrays_are_refused(unary: Any, edges: Any, pairwise: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        FactorGraph.from_pairwise(unary, edges, pairwise)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0], "1 labels, expected one for each of the 2 variables"),
+        ([0, 2], "label of variable 1 is 2, expected 0 to 1"),
+        ([-1, 0], "label of variable 0 is -1"),
+        ([0.5, 0], "labels must be whole numbers"),
+        (["a", "b"], "labels must be whole numbers"),
+    ],
+)
+def test_illegal_labels_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        Recipe([2, 2]).graph().value(labels)
+
+
+def test_every_error_of_a_user_belongs_to_one_family() -> None:
+    names = ("GraphError", "FormatError", "OptionError", "UnsupportedModel", "UnknownName")
+    assert all(issubclass(getattr(mapmrf, name), MapMRFError) for name in names)
+    assert issubclass(GraphError, ValueError) and issubclass(UnknownName, LookupError)
+
+
+# -- evidence and names -----------------------------------------------------------------------------------------------
+
+
+@given(recipe=any_recipes(max_vars=5), data=st.data())
+def test_evidence_keeps_the_value_of_labellings_that_agree_and_forbids_the_others(
+    recipe: Recipe, data: st.DataObject
+) -> None:
+    graph = recipe.graph()
+    observed = {i: data.draw(st.integers(0, r - 1)) for i, r in enumerate(recipe.card) if data.draw(st.booleans())}
+    conditioned = graph.condition(observed)
+    for labels in itertools.product(*(range(r) for r in recipe.card)):
+        agrees = all(labels[i] == k for i, k in observed.items())
+        expected = graph.value(labels) if agrees else -np.inf
+        assert conditioned.value(labels) == pytest.approx(expected)
+    assert all(not set(conditioned.scope_of(a)) & set(observed) for a in range(conditioned.n_factors))
+
+
+def test_evidence_keeps_shared_tables_shared() -> None:
+    edges = [[i, i + 1] for i in range(9)]
+    graph = FactorGraph.from_pairwise(np.zeros((10, 2)), edges, [[1.0, 0.0], [0.0, 1.0]])
+    assert graph.condition({4: 1}).n_tables == 1
+
+
+def named() -> FactorGraph:
+    names = Names(("rain", "grass"), (("no", "yes"), ("dry", "wet")))
+    return FactorGraph.from_tables([2, 2], [(0, 1)], [[[3.0, 0.0], [0.0, 5.0]]], names=names)
+
+
+def test_evidence_can_be_given_by_name() -> None:
+    graph = named()
+    assert graph.condition({"grass": "dry"}).value([0, 0]) == 3.0
+    assert graph.condition({"grass": 0}).value([0, 1]) == -np.inf
+    assert graph.condition({"rain": "yes"}).names == graph.names
+
+
+@pytest.mark.parametrize(
+    ("evidence", "error", "message"),
+    [
+        ({"snow": 0}, UnknownName, "no variable is named 'snow'"),
+        ({"rain": "maybe"}, UnknownName, "variable 'rain' has no state named 'maybe'"),
+        ({2: 0}, GraphError, "evidence on variable 2, expected 0 to 1"),
+        ({0: 2}, GraphError, "evidence 2 on variable 0, expected 0 to 1"),
+    ],
+)
+def test_wrong_evidence_is_refused(evidence: dict[Any, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        named().condition(evidence)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (Names(("a",)), "1 variable names for 2 variables"),
+        (Names(("a", "b"), (("x", "y"), ("z",))), "variable 'b': 1 state names for 2 states"),
+        (Names(("a", "b"), (("x", "y"),)), "state names of 1 variables for 2 variables"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(names: Names, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        FactorGraph.from_tables([2, 2], [], [], names=names)
+
+
+def test_repr_tells_the_size() -> None:
+    assert repr(named()) == "FactorGraph(n_vars=2, n_factors=1, n_tables=1)"

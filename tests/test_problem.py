@@ -1,0 +1,96 @@
+"""Problem: every batch is a slice of every array, and nothing of the graph is lost."""
+
+import numpy as np
+from hypothesis import given
+
+from mapmrf import FactorGraph
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, random_recipe
+
+
+@given(recipe=any_recipes())
+def test_the_new_order_keeps_every_factor_with_its_scope_and_table(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    assert sorted(problem.order.tolist()) == list(range(graph.n_factors))
+    for a, original in enumerate(problem.order.tolist()):
+        scope = problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]]
+        assert scope.tolist() == graph.scope_of(original).tolist()
+        block = problem.theta_f[problem.config_ptr[a] : problem.config_ptr[a + 1]]
+        assert np.array_equal(block, graph.table(original).ravel())
+        assert np.array_equal(graph.theta_t[problem.table_at[a] :][: len(block)], block)
+
+
+@given(recipe=any_recipes())
+def test_batches_cut_every_array_without_gaps(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    sizes = {
+        "factors": problem.n_factors,
+        "edges": problem.n_edges,
+        "edge_states": problem.n_edge_states,
+        "configs": problem.n_configs,
+    }
+    for kind, size in sizes.items():
+        cuts = [getattr(batch, kind) for batch in problem.batches]
+        assert [cut.start for cut in cuts] == [0, *(cut.stop for cut in cuts)][: len(cuts)]
+        assert (cuts[-1].stop if cuts else 0) == size
+
+
+@given(recipe=any_recipes())
+def test_a_batch_holds_factors_of_one_shape_and_one_hardness(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    for batch in problem.batches:
+        for b, a in enumerate(problem.order[batch.factors].tolist()):
+            assert graph.table(a).shape == batch.shape
+            assert np.any(np.isneginf(graph.table(a))) == batch.hard
+            assert batch.var_at[b].tolist() == graph.var_ptr[graph.scope_of(a)].tolist()
+        assert (batch.arity, batch.n_configs) == (len(batch.shape), int(np.prod(batch.shape)))
+        assert batch.config.tolist() == [list(t) for t in np.ndindex(batch.shape)]
+        assert batch.state_at.tolist() == [sum(batch.shape[:k]) for k in range(batch.arity + 1)]
+    keys = [(batch.shape, batch.hard) for batch in problem.batches]
+    assert len(set(keys)) == len(keys), "equal factors must be in one batch"
+
+
+@given(recipe=any_recipes())
+def test_neighbours_are_the_edges_of_each_variable(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    for i in range(problem.n_vars):
+        edges = problem.nbr[problem.nbr_ptr[i] : problem.nbr_ptr[i + 1]].tolist()
+        assert edges == np.flatnonzero(problem.scope == i).tolist()
+        assert problem.degree[i] == len(edges)
+
+
+def test_edge_states_come_edge_by_edge() -> None:
+    graph = Recipe([2, 3, 4], [(2, 0), (1, 2)], [np.zeros((4, 2)), np.zeros((3, 4))]).graph()
+    problem = Problem.compile(graph)
+    assert np.diff(problem.edge_ptr).tolist() == graph.card[problem.scope].tolist()
+    assert problem.n_edge_states == 4 + 2 + 3 + 4
+    assert problem.n_states == 9
+
+
+def test_feasible_states_are_those_of_finite_unary_potential() -> None:
+    graph = Recipe([2, 2], [(1,)], [np.array([-np.inf, 0.0])]).graph()
+    assert Problem.compile(graph).feasible_v.tolist() == [True, True, False, True]
+
+
+def test_a_shared_table_stays_one_table() -> None:
+    edges = [[i, i + 1] for i in range(99)]
+    graph = FactorGraph.from_pairwise(np.zeros((100, 2)), edges, np.eye(2))
+    problem = Problem.compile(graph)
+    assert set(problem.table_at.tolist()) == {0}
+    assert len(problem.batches) == 1
+
+
+def test_shapes_beyond_the_short_code_are_told_apart() -> None:
+    """Ten variables of many states: the code of a shape would not fit into 64 bits."""
+    card = [1] * 9 + [100]
+    scopes = [tuple(range(10)), tuple(reversed(range(10)))]
+    graph = FactorGraph.from_tables(card, scopes, [np.zeros(100), np.ones(100)])
+    assert len(Problem.compile(graph).batches) == 2
+
+
+def test_compiled_arrays_are_read_only() -> None:
+    problem = Problem.compile(random_recipe(1, 5, 10).graph())
+    arrays = [problem.order, problem.scope, problem.nbr, problem.edge_ptr, problem.config_ptr, problem.theta_f]
+    assert not any(array.flags.writeable for array in arrays)

@@ -1,0 +1,325 @@
+"""The one loop: options, statuses, limits, interrupts, and a report that believes no method."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import (
+    ICM,
+    FactorGraph,
+    GraphError,
+    Kind,
+    Method,
+    OptionError,
+    Result,
+    Status,
+    UnknownName,
+    UnsupportedModel,
+)
+from mapmrf.polytope import integral
+from mapmrf.problem import Problem
+from mapmrf.result import TracePoint
+from mapmrf.solver import Answer, Progress, Start, make_method, method_class
+from strategies import Recipe, brute_force, random_recipe
+
+
+@dataclass(frozen=True)
+class Script(Method):
+    """A method that plays back a list of steps, the last one for ever; a step may be an exception."""
+
+    name: ClassVar[str] = "script"
+    title: ClassVar[str] = "plays back"
+
+    max_iterations: int = 1000
+    steps: tuple[Any, ...] = ()
+    final: Answer = field(default_factory=Answer)
+    refusal: str | None = None
+    patient: bool = False
+    pause: float = 0.0
+
+    @property
+    def stops_at_gap(self) -> bool:
+        return not self.patient
+
+    def supports(self, problem: Problem) -> str | None:
+        return self.refusal
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> list[Any]:
+        return [*self.steps]
+
+    def step(self, problem: Problem, state: list[Any]) -> Progress:
+        time.sleep(self.pause)
+        step = state.pop(0) if len(state) > 1 else state[0]
+        if isinstance(step, BaseException):
+            raise step
+        return step
+
+    def answer(self, problem: Problem, state: list[Any]) -> Answer:
+        return self.final
+
+
+def chain() -> FactorGraph:
+    """Two variables; [1, 1] is worth 3, [1, 0] 2, [0, 1] 0 and [0, 0] 1."""
+    return FactorGraph.from_tables([2, 2], [(0, 1), (0,)], [[[1.0, 0.0], [0.0, 1.0]], [0.0, 2.0]])
+
+
+def labels(*states: int) -> np.ndarray:
+    return np.array(states, dtype=np.int64)
+
+
+def play(*steps: Any, graph: FactorGraph | None = None, **options: Any) -> Result:
+    own = {key: options.pop(key) for key in ("final", "refusal", "patient", "pause") if key in options}
+    return mapmrf.solve(graph or chain(), Script(steps=steps, **own), **options)
+
+
+# -- names and options ------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_method_is_refused_and_the_nearest_named() -> None:
+    with pytest.raises(UnknownName, match=r"no method is named 'icn', did you mean 'icm'.*known: .*exhaustive"):
+        mapmrf.solve(chain(), "icn")
+    with pytest.raises(UnknownName, match="no method is named 'zzzzz'; known:"):
+        method_class("zzzzz")
+
+
+def test_an_unknown_option_is_refused_and_the_nearest_named() -> None:
+    with pytest.raises(OptionError, match=r"icm has no option 'start', did you mean 'starts'.*known: max_iterations"):
+        mapmrf.solve(chain(), "icm", start=3)
+    with pytest.raises(OptionError, match="icm has no option 'qqq'; known:"):
+        mapmrf.solve(chain(), ICM(), qqq=3)
+
+
+def test_options_can_be_given_by_keyword_or_in_the_method_or_both() -> None:
+    assert make_method("icm", {"starts": 3}) == ICM(starts=3)
+    assert make_method(ICM(starts=3), {"max_iterations": 7}) == ICM(starts=3, max_iterations=7)
+    assert mapmrf.solve(chain(), "icm", starts=3).options["starts"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"time_limit": -1}, "time_limit is -1"),
+        ({"time_limit": math.nan}, "time_limit is nan"),
+        ({"threads": 0}, "threads is 0"),
+        ({"seed": -1}, "seed is -1"),
+    ],
+)
+def test_impossible_limits_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        mapmrf.solve(chain(), "icm", **options)
+
+
+def test_a_method_that_cannot_take_the_model_says_why() -> None:
+    with pytest.raises(UnsupportedModel, match="script cannot solve this model: takes trees only"):
+        play(Progress(1), refusal="takes trees only")
+
+
+# -- how a run ends ---------------------------------------------------------------------------------------------------
+
+
+def test_a_method_ends_the_run_by_its_own_status() -> None:
+    result = play(Progress(1), Progress(2, finished=Status.CONVERGED), Progress(3))
+    assert (result.status, result.iterations, len(result.trace)) == (Status.CONVERGED, 2, 2)
+
+
+def test_a_closed_gap_ends_the_run_as_optimal() -> None:
+    result = play(Progress(1, bound=5.0), Progress(2, labels=labels(1, 1), bound=3.0 + 1e-7), Progress(3))
+    assert (result.status, result.iterations, result.value) == (Status.OPTIMAL, 2, 3.0)
+
+
+def test_the_gap_tolerance_is_the_users() -> None:
+    steps = Progress(1, labels=labels(1, 1), bound=3.1), Progress(2, finished=Status.CONVERGED)
+    assert play(*steps).status is Status.CONVERGED
+    assert play(*steps, gap_tolerance=0.05).status is Status.OPTIMAL
+
+
+def test_a_patient_method_goes_on_after_the_gap_has_closed() -> None:
+    steps = Progress(1, labels=labels(1, 1), bound=3.0), Progress(2, finished=Status.CONVERGED)
+    result = play(*steps, patient=True)
+    assert (result.iterations, result.status) == (2, Status.OPTIMAL)
+
+
+def test_the_iteration_limit_ends_the_run() -> None:
+    result = play(Progress(4), Progress(8), Progress(12), max_iterations=8)
+    assert (result.status, result.iterations) == (Status.ITERATION_LIMIT, 8)
+
+
+def test_the_time_limit_ends_the_run() -> None:
+    result = play(Progress(1), pause=0.01, time_limit=0.1)
+    assert result.status is Status.TIME_LIMIT
+    assert 0.1 <= result.runtime < 1.0
+
+
+def test_a_true_answer_of_the_callback_ends_the_run() -> None:
+    seen: list[int] = []
+
+    def callback(point: TracePoint, best: np.ndarray) -> bool:
+        seen.append(point.iterations)
+        return point.iterations == 2
+
+    result = play(Progress(1), Progress(2), Progress(3), callback=callback)
+    assert (result.status, seen) == (Status.INTERRUPTED, [1, 2])
+
+
+def test_ctrl_c_in_a_step_keeps_the_best_so_far_and_asks_for_the_answer() -> None:
+    final = Answer(bound=4.0)
+    result = play(Progress(1, labels=labels(1, 1)), KeyboardInterrupt(), final=final)
+    assert (result.status, result.value, result.bound) == (Status.INTERRUPTED, 3.0, 4.0)
+
+
+def test_ctrl_c_in_the_callback_counts_as_well() -> None:
+    def callback(point: TracePoint, best: np.ndarray) -> None:
+        raise KeyboardInterrupt
+
+    assert play(Progress(1, labels=labels(1, 1)), callback=callback).value == 3.0
+
+
+def test_other_errors_are_not_swallowed() -> None:
+    with pytest.raises(ZeroDivisionError):
+        play(ZeroDivisionError())
+
+
+def test_an_impossible_model_is_infeasible_whatever_the_method_says() -> None:
+    graph = Recipe([2], [(0,)], [np.full(2, -np.inf)]).graph()
+    result = play(Progress(1, finished=Status.CONVERGED), graph=graph)
+    assert (result.status, result.value, result.bound) == (Status.INFEASIBLE, -math.inf, -math.inf)
+
+
+def test_a_labelling_of_minus_infinity_is_repaired_at_the_end() -> None:
+    table = np.array([[-np.inf, -np.inf], [-np.inf, 0.0]])
+    result = play(Progress(1, finished=Status.CONVERGED), graph=Recipe([2, 2], [(0, 1)], [table]).graph())
+    assert (result.labels.tolist(), result.value, result.status) == ([1, 1], 0.0, Status.CONVERGED)
+
+
+# -- the report -------------------------------------------------------------------------------------------------------
+
+
+def test_a_claimed_value_is_never_believed() -> None:
+    result = play(Progress(1, labels=labels(0, 0), value=99.0), Progress(2, finished=Status.CONVERGED))
+    assert result.value == chain().value(result.labels) == 2.0  # that of the best unary labelling
+    assert max(point.value for point in result.trace) == 2.0
+
+
+def test_a_claim_is_looked_at_where_it_would_be_an_improvement() -> None:
+    result = play(Progress(1, labels=labels(1, 1), value=3.0, finished=Status.CONVERGED))
+    assert (result.value, result.trace[0].value) == (3.0, 3.0)
+
+
+def test_illegal_labels_of_a_method_are_an_error() -> None:
+    with pytest.raises(GraphError, match="label of variable 1 is 7"):
+        play(Progress(1, labels=labels(0, 7)))
+
+
+def test_the_best_value_and_the_best_bound_are_kept() -> None:
+    steps = [
+        Progress(1, labels=labels(1, 1), bound=9.0),
+        Progress(2, labels=labels(0, 1), bound=8.0),
+        Progress(3, labels=labels(0, 0), bound=8.5, finished=Status.CONVERGED),
+    ]
+    result = play(*steps)
+    assert (result.value, result.bound) == (3.0, 8.0)
+    assert [point.value for point in result.trace] == [3.0] * 3
+    assert [point.bound for point in result.trace] == [9.0, 8.0, 8.0]
+    assert [point.candidate for point in result.trace] == [3.0, 0.0, 1.0]
+    assert [point.bound_now for point in result.trace] == [9.0, 8.0, 8.5]
+
+
+def test_later_changes_to_the_methods_labels_do_not_reach_the_result() -> None:
+    mine = labels(1, 1)
+    result = play(Progress(1, labels=mine, finished=Status.CONVERGED))
+    mine[:] = 0
+    assert result.labels.tolist() == [1, 1]
+
+
+def test_of_equal_labellings_the_answer_of_the_method_wins() -> None:
+    graph = Recipe([2, 2], [(0, 1)], [np.zeros((2, 2))]).graph()
+    done = Progress(1, finished=Status.CONVERGED)
+    assert play(done, graph=graph, final=Answer(labels=labels(0, 1))).labels.tolist() == [0, 1]
+    assert play(done, final=Answer(labels=labels(0, 0))).labels.tolist() == [1, 0]  # a worse one does not
+
+
+def test_kind_and_relaxed_value_are_computed_from_the_answer() -> None:
+    mu_v, mu_f = integral(Problem.compile(chain()), labels(1, 0))
+    result = play(Progress(1, finished=Status.CONVERGED), final=Answer(mu_v=mu_v, mu_f=mu_f))
+    assert (result.kind, result.relaxed_value) == (Kind.VALID, 2.0)
+    assert result.mu_v is mu_v
+    assert play(Progress(1, finished=Status.CONVERGED)).kind is None
+
+
+def test_the_report_names_its_origin() -> None:
+    result = mapmrf.solve(chain(), "icm", seed=5)
+    assert (result.method, result.seed, result.version) == ("icm", 5, mapmrf.__version__)
+    assert 0 <= result.compile_time <= result.runtime
+
+
+# -- starts -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_given_labelling_is_the_first_candidate() -> None:
+    done = Progress(1, finished=Status.CONVERGED)
+    assert play(done, initial=[1, 1]).value == 3.0
+    assert play(done, initial=play(done, initial=[1, 1])).value == 3.0
+    assert play(done, initial=[0, 0]).value == 2.0  # the best unary labelling is better
+
+
+def test_a_start_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(GraphError, match="3 labels, expected one for each of the 2"):
+        mapmrf.solve(chain(), "icm", initial=[0, 0, 0])
+    with pytest.raises(GraphError, match="label of variable 0 is 2"):
+        mapmrf.solve(chain(), "icm", initial=[2, 0])
+
+
+def test_progress_is_silent_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    mapmrf.solve(chain(), "icm", progress=True)
+    assert capfd.readouterr() == ("", "")
+
+
+# -- many models ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_many_models_come_back_in_order(jobs: int) -> None:
+    graphs = [random_recipe(seed, 5, 6).graph() for seed in range(8)]
+    results = mapmrf.solve_many(iter(graphs), "exhaustive", jobs=jobs)
+    found = [result.value for result in results if isinstance(result, Result)]
+    assert found == pytest.approx([brute_force(graph)[0] for graph in graphs])
+
+
+def test_a_model_that_cannot_be_solved_does_not_stop_the_rest() -> None:
+    graphs = [Recipe([2]).graph(), Recipe([3, 3]).graph(), Recipe([2]).graph()]
+    first, second, third = mapmrf.solve_many(graphs, "exhaustive", jobs=2, max_labellings=4)
+    assert isinstance(first, Result) and isinstance(third, Result)
+    assert isinstance(second, UnsupportedModel)
+
+
+def test_options_and_callback_reach_every_model() -> None:
+    seen: list[float] = []
+    results = mapmrf.solve_many([chain()] * 3, "icm", starts=2, seed=4, callback=lambda point, best: seen.append(1.0))
+    assert [result.options["starts"] for result in results if isinstance(result, Result)] == [2, 2, 2]
+    assert len(seen) == 6
+
+
+def test_ctrl_c_ends_all_runs_and_returns_what_they_have() -> None:
+    """The interrupt reaches the thread that waits, as a real one does."""
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    slow = Script(steps=(Progress(1),), pause=0.01, max_iterations=10**9)
+    began = time.perf_counter()
+    results = mapmrf.solve_many([chain()] * 4, slow, jobs=2)
+    assert time.perf_counter() - began < 5.0
+    assert [result.status for result in results if isinstance(result, Result)] == [Status.INTERRUPTED] * 4
+
+
+def test_no_models_give_no_results_and_no_jobs_are_refused() -> None:
+    assert mapmrf.solve_many([], "icm") == []
+    with pytest.raises(OptionError, match="jobs is 0"):
+        mapmrf.solve_many([], "icm", jobs=0)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import OptionError
 from mapmrf.kernels import admm as kernel
 from mapmrf.methods._admm import Engine, Look
@@ -23,9 +23,9 @@ _DEFAULTS: dict[str, Any] = {
     "rho": 0.25,
     "rho_unit": "relative",
     "eta": 1.01,
-    "rho_upper": 1e6,
+    "rho_upper": 200.0,
     "epsilon": 0.0,
-    "starts": 3,
+    "starts": 4,
     "lp_phase": True,
     "stop": "plain",
     "tol": 2e-5,
@@ -51,6 +51,8 @@ PRESETS = {"default": _DEFAULTS, "paper": _PAPER}
 
 STEP_WORK = 2_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
+STALL_LOOKS, WIDE_GAP = 6, 0.01
+"""The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many looks."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
 
@@ -159,9 +161,9 @@ class LSLP(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Lay the problem out and begin the first phase."""
-        if impossible(problem):
+        hard = problem if impossible(problem) else harden(problem)
+        if impossible(hard):
             return _State(problem, None, 1.0, seed, initial)
-        hard = harden(problem)
         layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
         engine = Engine(layout, kernel.SPHERE_OFF, self.sphere_block)
         engine.update_every = self.update_every
@@ -211,8 +213,7 @@ class LSLP(Method):
             return engine.compress(state.initial.mu_v)
         if first and state.initial.labels is not None:
             return engine.compress(integral(problem, state.initial.labels)[0])
-        number = 0 if state.phase == "" or first else int(state.phase.split()[-1]) + 1 if " " in state.phase else 1
-        rng = np.random.default_rng([state.seed, number])
+        rng = np.random.default_rng([state.seed, len(state.phases)])
         if self.start_from == "onehot":
             return engine.compress(integral(problem, rng.integers(0, graph.card))[0])
         uniform = np.repeat(1.0 / graph.card, graph.card)
@@ -252,10 +253,9 @@ class LSLP(Method):
         """After a look: go on, begin the next phase, or stop."""
         if state.iterations >= self.max_iterations and not self._at_rest(state, look):
             return Status.ITERATION_LIMIT
-        over = state.problem.n_factors == 0 or self._at_rest(state, look)
-        if state.phase == "lp" and self.sphere != "off":
-            over = over or self._lp_is_over(state)
-        if not over:
+        certifying = state.phase == "lp" and self.sphere != "off"
+        over = self._lp_is_over(state, look) if certifying else self._at_rest(state, look)
+        if not over and state.problem.n_factors:
             return None
         if not state.phases or state.problem.n_factors == 0:
             return Status.CONVERGED
@@ -275,15 +275,20 @@ class LSLP(Method):
         state.calm = state.calm + 1 if look.changed == 0 else 0
         if spherical:
             return state.calm >= self.patience and max(look.integrality, look.primal_max) < self.tol
-        return look.primal_max < self.tol and state.calm >= self.patience and self._lp_is_over(state)
+        return look.primal_max < self.tol and state.calm >= self.patience
 
-    def _lp_is_over(self, state: _State) -> bool:
-        """Whether the LP phase has nothing more to give: its limit, or a gap that no longer closes."""
-        if state.iterations - state.phase_began >= self.lp_iterations and self.sphere != "off":
-            return True
+    def _lp_is_over(self, state: _State, look: Look) -> bool:
+        """Whether the LP phase has nothing more to give: its limit, rest, or a wide gap that no longer closes.
+
+        A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels are still on their
+        way.
+        """
         state.gaps.append(state.best_bound - state.best_value)
-        window = 6
-        return len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
+        if state.iterations - state.phase_began >= self.lp_iterations or look.primal_max < self.tol:
+            return True
+        window = STALL_LOOKS
+        stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
+        return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
     def answer(self, problem: Problem, state: _State) -> Answer:
         """The last iterate; once a closed gap certifies the best labelling, its vertex, which is then LP-optimal."""
@@ -369,8 +374,6 @@ def _in_order(problem: Problem, hardened: Problem, mu_f: Floats) -> Floats:
     place[hardened.order] = np.arange(problem.n_factors)
     same = place[problem.order]
     sizes = np.diff(problem.config_ptr)
-    from mapmrf.arrays import ranges
-
     return mu_f[ranges(hardened.config_ptr[same], sizes)]
 
 

@@ -34,7 +34,7 @@ def segment_argmax(values: Floats, ptr: Ints) -> Ints:
         return np.zeros(0, dtype=np.int64)
     if counts[0] > 0 and np.all(counts == counts[0]):
         table = values.reshape(len(counts), counts[0])
-        return table.argmax(axis=1).astype(np.int64)
+        return np.asarray(table.argmax(axis=1), dtype=np.int64)
     best = np.maximum.reduceat(values, ptr[:-1])
     places = np.flatnonzero(values == np.repeat(best, counts))
     owner = np.repeat(np.arange(len(counts)), counts)[places]

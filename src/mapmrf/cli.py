@@ -261,7 +261,8 @@ def tune(
     name = method or DEFAULT_METHOD
     options = parse_settings(method_class(name), settings)
     graph = _read(model, evidence)
-    tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **axes, **options)
+    search: dict[str, Any] = {**axes, **options}
+    tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **search)
     if output is not None:
         write_rows(tuning.table, output)
     click.echo(tuning_json(tuning) if as_json else tuning_report(tuning))
@@ -290,7 +291,7 @@ def methods(as_json: bool) -> None:
     known: dict[str, dict[str, Any]] = {}
     for name, cls in methods().items():
         flags = {flag: getattr(cls, flag) for flag in ("gives_bound", "exact", "exact_on_trees")}
-        options = {item.name: item.default for item in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        options = dataclasses.asdict(cls())  # type: ignore[call-overload]
         known[name] = {"title": cls.title, **flags, "options": options}
     click.echo(strict_json(known) if as_json else methods_report(known))
 

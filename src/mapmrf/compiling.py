@@ -27,19 +27,15 @@ class CompileClock:
 
     def __enter__(self) -> CompileClock:
         if "numba" in sys.modules:
-            from numba.core import event
-
             self._listener = _listener(self)
-            event.register("numba:compiler_lock", self._listener)
+            _events().register("numba:compiler_lock", self._listener)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._listener is not None:
-            from numba.core import event
-
-            event.unregister("numba:compiler_lock", self._listener)
+            _events().unregister("numba:compiler_lock", self._listener)
 
     def begin(self) -> None:
         """Note that a compilation begins on this thread; nested ones are part of the outermost."""
@@ -60,10 +56,17 @@ class CompileClock:
             self.seconds += time.perf_counter() - self._began
 
 
-def _listener(clock: CompileClock) -> Any:
+def _events() -> Any:
+    """Numba's event module, which carries no types."""
     from numba.core import event
 
-    class Listener(event.Listener):  # type: ignore[misc]
+    return event
+
+
+def _listener(clock: CompileClock) -> Any:
+    base: Any = _events().Listener
+
+    class Listener(base):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
             clock.begin()
 

@@ -89,9 +89,7 @@ def tune(
     >>> tuning.result.value, len(tuning.table)
     (2.0, 2)
     """
-    cells = [
-        {"rho": float(r), "eta": float(e), "seed": int(s)} for r, e, s in itertools.product(rho, eta, seeds)
-    ]
+    cells = [{"rho": float(r), "eta": float(e), "seed": int(s)} for r, e, s in itertools.product(rho, eta, seeds)]
     uppers = sorted(float(upper) for upper in rho_upper)
     if not cells or not uppers:
         raise OptionError("nothing to tune: every parameter needs at least one value")

@@ -16,6 +16,7 @@ back to feasibility where it leaves the simplex, and let the best-priced configu
 from __future__ import annotations
 
 import numpy as np
+
 from mapmrf.kernels.jit import compiled
 
 TOLERANCE = 1e-12
@@ -23,7 +24,7 @@ TOLERANCE = 1e-12
 
 
 @compiled
-def pair2_step(t1, t2, strength):  # type: ignore[no-untyped-def]
+def pair2_step(t1, t2, strength):
     """Closed form for a 2x2 table without linear parts, in differences m = mu(1) - mu(0).
 
     Maximises ``-|J| |s1 - sign(J) s2| - r/2 ((t1 - s1)^2 + (t2 - s2)^2)`` over the square, ``strength = J / r`` and
@@ -51,25 +52,25 @@ MAX_STATES = 1 << 15
 
 
 @compiled
-def pack(row, col, side):  # type: ignore[no-untyped-def]
+def pack(row, col, side):
     """A slot of the forest's support."""
     return (row << 16) | (col << 1) | side
 
 
 @compiled
-def slot_row(slot):  # type: ignore[no-untyped-def]
+def slot_row(slot):
     """Row of a slot."""
     return slot >> 16
 
 
 @compiled
-def slot_col(slot):  # type: ignore[no-untyped-def]
+def slot_col(slot):
     """Column of a slot."""
     return (slot & 0xFFFF) >> 1
 
 
 @compiled
-def _ends(slot, k1):  # type: ignore[no-untyped-def]
+def _ends(slot, k1):
     """Leaf and parent of a slot as nodes."""
     row, col = slot >> 16, k1 + ((slot & 0xFFFF) >> 1)
     if slot & 1:
@@ -78,7 +79,7 @@ def _ends(slot, k1):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def forest_qp(u, theta, theta_at, k1, k2, rho, slots, y, n, work, iwork):  # type: ignore[no-untyped-def]
+def forest_qp(u, theta, theta_at, k1, k2, rho, slots, y, n, work, iwork):
     """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
 
     u : scaled targets, rows then columns. slots, y : support and its masses, in and out (n of them on entry; 0 starts
@@ -103,7 +104,7 @@ def forest_qp(u, theta, theta_at, k1, k2, rho, slots, y, n, work, iwork):  # typ
 
 
 @compiled
-def _forest_seed(u, theta, theta_at, k1, k2, rho, slots, y):  # type: ignore[no-untyped-def]
+def _forest_seed(u, theta, theta_at, k1, k2, rho, slots, y):
     """Start from the vertex of the best price."""
     best = -np.inf
     for r in range(k1):
@@ -117,7 +118,7 @@ def _forest_seed(u, theta, theta_at, k1, k2, rho, slots, y):  # type: ignore[no-
 
 
 @compiled
-def _forest_minimise(u, theta, theta_at, k1, k2, rho, slots, n, work, iwork):  # type: ignore[no-untyped-def]
+def _forest_minimise(u, theta, theta_at, k1, k2, rho, slots, n, work, iwork):
     """Minimiser on the support: masses into work[5], prices of all nodes into work[0]; returns tau.
 
     In a tree the prices are A_r = z + a_r on rows and B_c = tau - z + b_c on columns, with a and b fixed by the tree's
@@ -175,7 +176,7 @@ def _forest_minimise(u, theta, theta_at, k1, k2, rho, slots, n, work, iwork):  #
 
 
 @compiled
-def _retreat(y, goal, n):  # type: ignore[no-untyped-def]
+def _retreat(y, goal, n):
     """Move y towards the goal as far as it stays non-negative; returns the slot that blocks, or -1 at the goal."""
     step, blocked = 1.0, -1
     for e in range(n):
@@ -191,7 +192,7 @@ def _retreat(y, goal, n):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _drop(slots, y, n, gone):  # type: ignore[no-untyped-def]
+def _drop(slots, y, n, gone):
     """Take a slot out, keeping the order of the others."""
     for e in range(gone, n - 1):
         slots[e] = slots[e + 1]
@@ -200,7 +201,7 @@ def _drop(slots, y, n, gone):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _forest_price(price, theta, theta_at, k1, k2, limit):  # type: ignore[no-untyped-def]
+def _forest_price(price, theta, theta_at, k1, k2, limit):
     """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
     row, col, best = -1, -1, limit
     cols = price[k1 : k1 + k2]
@@ -219,7 +220,7 @@ def _forest_price(price, theta, theta_at, k1, k2, limit):  # type: ignore[no-unt
 
 
 @compiled
-def _forest_enter(row, col, k1, k2, slots, y, n, work, iwork):  # type: ignore[no-untyped-def]
+def _forest_enter(row, col, k1, k2, slots, y, n, work, iwork):
     """Add a configuration; where it closes a cycle, push mass round the cycle until another one leaves."""
     tree = iwork[0]
     mass = 0.0
@@ -241,7 +242,7 @@ def _forest_enter(row, col, k1, k2, slots, y, n, work, iwork):  # type: ignore[n
 
 
 @compiled
-def _push_cycle(row, col, k1, k2, slots, y, n, sign, parent_slot):  # type: ignore[no-untyped-def]
+def _push_cycle(row, col, k1, k2, slots, y, n, sign, parent_slot):
     """Push the entering edge's mass round its cycle; returns that mass and the slot that became empty.
 
     Both ends climb towards the root, the one with the earlier slot first, until they meet; along the way the slots
@@ -274,7 +275,7 @@ def _push_cycle(row, col, k1, k2, slots, y, n, sign, parent_slot):  # type: igno
 
 
 @compiled
-def _forest_order(k1, k2, slots, y, n, masses, iwork):  # type: ignore[no-untyped-def]
+def _forest_order(k1, k2, slots, y, n, masses, iwork):
     """Sort the slots into an order of stripping leaves, in linear time.
 
     A node knows its degree and the exclusive-or of its slots, which is its only slot when the degree is one.
@@ -315,7 +316,7 @@ def _forest_order(k1, k2, slots, y, n, masses, iwork):  # type: ignore[no-untype
 
 
 @compiled
-def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n, work, square):  # type: ignore[no-untyped-def]
+def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n, work, square):
     """Solve the sub-problem of any table; returns the new size of the support and tau.
 
     u : scaled targets, the states of each variable from ``state_at[k]`` on. config : (n_configs, arity). ridge, pull :
@@ -346,7 +347,7 @@ def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n
 
 
 @compiled
-def _linear(t, u, state_at, config, theta, theta_at, pull):  # type: ignore[no-untyped-def]
+def _linear(t, u, state_at, config, theta, theta_at, pull):
     """Linear coefficient of configuration t: theta + sum of targets (+ pull)."""
     value = theta[theta_at + t]
     for k in range(config.shape[1]):
@@ -357,7 +358,7 @@ def _linear(t, u, state_at, config, theta, theta_at, pull):  # type: ignore[no-u
 
 
 @compiled
-def _dense_seed(u, state_at, config, theta, theta_at, pull, rho, slots, y):  # type: ignore[no-untyped-def]
+def _dense_seed(u, state_at, config, theta, theta_at, pull, rho, slots, y):
     """Start from the vertex of the best price."""
     best = -np.inf
     for t in range(config.shape[0]):
@@ -370,7 +371,7 @@ def _dense_seed(u, state_at, config, theta, theta_at, pull, rho, slots, y):  # t
 
 
 @compiled
-def _agreement(config, s, t):  # type: ignore[no-untyped-def]
+def _agreement(config, s, t):
     """Number of variables that have the same state in two configurations: an entry of M^T M."""
     same = 0
     for k in range(config.shape[1]):
@@ -379,7 +380,7 @@ def _agreement(config, s, t):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _gram(config, slots, n, ridge, square):  # type: ignore[no-untyped-def]
+def _gram(config, slots, n, ridge, square):
     """Gram matrix of the support, lower triangle."""
     for a in range(n):
         for b in range(a):
@@ -388,7 +389,7 @@ def _gram(config, slots, n, ridge, square):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _factorise(square, n):  # type: ignore[no-untyped-def]
+def _factorise(square, n):
     """Cholesky factor in place, lower triangle."""
     for a in range(n):
         for b in range(a + 1):
@@ -399,7 +400,7 @@ def _factorise(square, n):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _solve(square, n, x):  # type: ignore[no-untyped-def]
+def _solve(square, n, x):
     """Solve with the Cholesky factor in place."""
     for a in range(n):
         value = x[a]
@@ -414,7 +415,7 @@ def _solve(square, n, x):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, work, square):  # type: ignore[no-untyped-def]
+def _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, work, square):
     """Minimiser on the support into work[5], from G y = linear - tau and sum(y) = rho; returns tau."""
     gain, ones, masses = work[1], work[2], work[5]
     for e in range(n):
@@ -433,7 +434,7 @@ def _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, w
 
 
 @compiled
-def _dense_prices(u, state_at, config, slots, y, n, price):  # type: ignore[no-untyped-def]
+def _dense_prices(u, state_at, config, slots, y, n, price):
     """Prices u - M y of all states of all variables."""
     for v in range(len(u)):
         price[v] = u[v]
@@ -443,7 +444,7 @@ def _dense_prices(u, state_at, config, slots, y, n, price):  # type: ignore[no-u
 
 
 @compiled
-def _dense_price(price, state_at, config, theta, theta_at, ridge, pull, slots, n, limit):  # type: ignore[no-untyped-def]
+def _dense_price(price, state_at, config, theta, theta_at, ridge, pull, slots, n, limit):
     """Configuration outside the support of the largest price above the limit, or -1."""
     entering, best = -1, limit
     for t in range(config.shape[0]):
@@ -458,7 +459,7 @@ def _dense_price(price, state_at, config, theta, theta_at, ridge, pull, slots, n
 
 
 @compiled
-def _dense_enter(entering, config, ridge, slots, y, n, work, square):  # type: ignore[no-untyped-def]
+def _dense_enter(entering, config, ridge, slots, y, n, work, square):
     """Add a configuration; where its column depends on the support's, push along the null direction first."""
     along = work[1]
     for e in range(n):

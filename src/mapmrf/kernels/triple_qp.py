@@ -36,7 +36,7 @@ MEMBERS, INVERSE, INDEPENDENT = _supports()
 
 
 @compiled
-def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):  # type: ignore[no-untyped-def]
+def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):
     """Solve the sub-problem of one 2x2x2 table; returns the new size of the support.
 
     d : scaled targets as differences, d_k = u_k(1) - u_k(0). slots[at:], y[at:] : support in increasing order and its
@@ -76,7 +76,7 @@ def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):  # 
 
 
 @compiled
-def _goal(mask, n, price, rho, goal):  # type: ignore[no-untyped-def]
+def _goal(mask, n, price, rho, goal):
     """Minimiser on the support and its tau."""
     above, below = -rho, 0.0
     for e in range(n):
@@ -95,7 +95,7 @@ def _goal(mask, n, price, rho, goal):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _entering(mask, n, price, tau, rho, slots, y, at, d):  # type: ignore[no-untyped-def]
+def _entering(mask, n, price, tau, rho, slots, y, at, d):
     """Best-priced configuration outside the support, or -1; leaves M y in d."""
     m0 = m1 = m2 = 0.0
     for e in range(n):
@@ -113,7 +113,7 @@ def _entering(mask, n, price, tau, rho, slots, y, at, d):  # type: ignore[no-unt
 
 
 @compiled
-def _enter(mask, n, entering, slots, y, at, along):  # type: ignore[no-untyped-def]
+def _enter(mask, n, entering, slots, y, at, along):
     """Add a configuration in its place; where it depends on the support, push along the null direction first."""
     mass = 0.0
     if not INDEPENDENT[mask | (1 << entering)]:
@@ -137,14 +137,14 @@ def _enter(mask, n, entering, slots, y, at, along):  # type: ignore[no-untyped-d
 
 
 @compiled
-def _agree(s, t):  # type: ignore[no-untyped-def]
+def _agree(s, t):
     """Number of variables with the same state in two configurations."""
     other = s ^ t
     return 3 - (other & 1) - ((other >> 1) & 1) - (other >> 2)
 
 
 @compiled
-def _leave(slots, y, at, n, gone):  # type: ignore[no-untyped-def]
+def _leave(slots, y, at, n, gone):
     """Take a member out."""
     for e in range(gone, n - 1):
         slots[at + e] = slots[at + e + 1]

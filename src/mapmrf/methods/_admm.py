@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
-from mapmrf.kernels import admm as kernel
+from mapmrf.kernels import factor_steps, looks, variable_steps
+from mapmrf.kernels import layout as K
+from mapmrf.methods._factor_sphere import FactorSphere
 from mapmrf.methods._layout import Layout
 from mapmrf.problem import Batch
 
 VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""
+CHUNK = 16384
+"""Factors per piece of work, fixed for the same reason."""
 PARALLEL_FROM = 100_000
 """Number of factors from which threads pay."""
 
@@ -41,8 +45,8 @@ class Engine:
     def __init__(self, layout: Layout, sphere: int, sphere_block: int = 0) -> None:
         self.layout, self.problem = layout, layout.problem
         problem = self.problem
-        self.par = np.zeros(kernel.PAR_SIZE)
-        self.par[[kernel.RELAX, kernel.WEIGHT, kernel.ETA, kernel.SPHERE]] = 1.0, 1.0, 1.0, sphere
+        self.par = np.zeros(K.PAR_SIZE)
+        self.par[[K.RELAX, K.WEIGHT, K.ETA, K.SPHERE]] = 1.0, 1.0, 1.0, sphere
         self.mu = np.zeros(len(layout.theta))
         self.lam_v = np.zeros(len(layout.theta))
         self.q = np.zeros(layout.q_size)
@@ -62,13 +66,15 @@ class Engine:
         self.k = 0
         self.update_every = 1
         self.freeze_after = 2**62
-        threads = problem.threads if problem.n_factors >= PARALLEL_FROM else 1
-        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
+        self.tasks = _tasks(layout.batch)
+        self.all_compact = bool(np.all(np.diff(layout.var_at) == 1))
+        self.threads = problem.threads if problem.n_factors >= PARALLEL_FROM else 1
+        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def _targets(self, sphere: int) -> Floats:
         """Squared radius of the sphere that each chunk's variables bring."""
         card = self.problem.graph.card
-        share = card / 4.0 if sphere == kernel.SPHERE_VARIABLES else 1.0 - 1.0 / card
+        share = card / 4.0 if sphere == K.SPHERE_VARIABLES else 1.0 - 1.0 / card
         share = np.where((np.diff(self.layout.var_at) == 1), 0.5, share) * (self.problem.degree > 0)
         return np.array([part.sum() for part in _cut(share, self.chunk_size)], dtype=np.float64)
 
@@ -76,21 +82,21 @@ class Engine:
         """Start from mu (in the layout of theta); without `multipliers` all lam are 0, else they are kept."""
         lam_e = None
         if multipliers:
-            lam_e = self.par[kernel.LAST_L] * (self.par[kernel.LAST_RC] * self._edge_copies() - self.q)
-        kernel.set_rho(self.par, rho)
+            lam_e = self.multipliers()
+        K.set_rho(self.par, rho)
         self.mu[:] = mu
         self._settle_isolated()
-        self.par[kernel.LAST_L], self.par[kernel.LAST_RC] = 1.0, rho * self.par[kernel.C]
-        self.q[:] = self.par[kernel.LAST_RC] * self._edge_copies()
+        self.par[K.LAST_L], self.par[K.LAST_RC] = 1.0, rho * self.par[K.C]
+        self.q[:] = self.par[K.LAST_RC] * self._edge_copies()
         if lam_e is not None:
             self.q -= lam_e
         self.lam_v[:] = 0.0
-        if self.par[kernel.SPHERE] > 0:
-            self.target2 = self._targets(int(self.par[kernel.SPHERE]))
-            kernel.sphere_norms(
+        if self.par[K.SPHERE] > 0:
+            self.target2 = self._targets(int(self.par[K.SPHERE]))
+            variable_steps.sphere_norms(
                 self.chunk_size, self.par, self.layout.var_at, self.problem.nbr_ptr, self.mu, self.lam_v, self.norm2
             )
-            kernel.sphere_scales(self.norm2, self.target2, self.blocks, self.scale)
+            variable_steps.sphere_scales(self.norm2, self.target2, self.blocks, self.scale)
 
     def _settle_isolated(self) -> None:
         """Variables without factors take their best state for good."""
@@ -111,10 +117,10 @@ class Engine:
         copies = np.empty(layout.q_size)
         widths = np.diff(layout.var_at)
         for row, batch in zip(layout.batch, self.problem.batches, strict=True):
-            at, n, width = row[kernel.Q_AT], batch.n, row[kernel.Q_WIDTH]
+            at, n, width = row[K.Q_AT], batch.n, row[K.Q_WIDTH]
             out = copies[at : at + n * width]
             places = layout.edge_mu[batch.edges].astype(np.int64)
-            if row[kernel.KIND] == kernel.PAIR2_COMPACT:
+            if row[K.KIND] == K.PAIR2_COMPACT:
                 out[:] = self.mu[places]
                 continue
             w = widths[layout.edge_var[batch.edges][: batch.arity]]
@@ -133,53 +139,76 @@ class Engine:
 
     def run(self, n: int) -> None:
         """Do n iterations; the last one leaves s for `look`."""
-        if self.factor_sphere is not None:
-            for _ in range(n):
-                self._run_serial(1)
+        only_pairs = list(self.tasks) == [K.PAIR2_COMPACT]
+        if self.factor_sphere is None and self.pool is None and only_pairs and self.all_compact:
+            self._run_pairs(n)
+            return
+        for last in [False] * (n - 1) + [True]:
+            self._iteration(last or self.factor_sphere is not None)
+            if self.factor_sphere is not None:
                 self.factor_sphere.update(self)
-        elif self.pool is not None:
-            for last in [False] * (n - 1) + [True]:
-                self._parallel_iteration(self.pool, last)
-        else:
-            self._run_serial(n)
 
-    def _run_serial(self, n: int) -> None:
-        lay, problem = self.layout, self.problem
-        kernel.iterate(
-            n, self.k, False, self.update_every, self.freeze_after, self.par, lay.batch, lay.edge_mu, self.q, self.s,
-            lay.strength, problem.graph.theta_t, problem.table_at, lay.shape, lay.config, self.pull, self.slots, self.x,
-            self.count, self.chunk_size, self.blocks, self.target2, self.scale, self.norm2, self.off2, lay.var_at,
-            problem.graph.card, problem.nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v,
+    def _run_pairs(self, n: int) -> None:
+        lay, nbr_ptr = self.layout, self.problem.nbr_ptr
+        variable_steps.iterate_pairs(
+            n, self.k, self.update_every, self.freeze_after, self.par, self.tasks[K.PAIR2_COMPACT], lay.batch,
+            lay.edge_mu, self.q, self.s, lay.strength, self.chunk_size, self.blocks, self.target2, self.scale,
+            self.norm2, self.off2, lay.var_at, nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v,
         )  # fmt: skip
         self.k += n
 
-    def _parallel_iteration(self, pool: ThreadPoolExecutor, keep: bool) -> None:
-        lay, problem = self.layout, self.problem
-        self._each(pool, lambda row, begin, end: kernel.factor_step(
-            row, begin, end, self.par, lay.edge_mu, self.mu, self.q, self.s, keep, lay.strength, problem.graph.theta_t,
-            problem.table_at, lay.shape, lay.config, self.pull, self.slots, self.x, self.count,
-        ), list(self._factor_chunks()))  # fmt: skip
-        next_b = kernel.next_sphere_b(self.par, self.k, self.update_every)
-        frozen = self.k >= self.freeze_after
-        self._each(pool, lambda chunk: kernel.variable_step(
-            chunk, self.chunk_size, self.par, next_b, frozen, self.scale, self.norm2, self.off2, lay.var_at,
-            problem.graph.card, problem.nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v, self.q,
-        ), [(chunk,) for chunk in range(len(self.norm2))])  # fmt: skip
-        kernel.advance_rho(self.par, self.k, self.update_every)
-        if self.par[kernel.SPHERE] > 0:
-            kernel.sphere_scales(self.norm2, self.target2, self.blocks, self.scale)
+    def _iteration(self, keep: bool) -> None:
+        """One iteration: the paper's updates in its order, upsilon and lam_i within the variable step."""
+        self.update_mu_f(keep)
+        self.update_mu_v()
+        K.advance_rho(self.par, self.k, self.update_every)
+        if self.par[K.SPHERE] > 0:
+            variable_steps.sphere_scales(self.norm2, self.target2, self.blocks, self.scale)
         self.k += 1
 
-    def _each(self, pool: ThreadPoolExecutor, work: Callable[..., Any], parts: list[tuple[Any, ...]]) -> None:
-        """Run a kernel on all parts, a fair share of them per thread."""
-        threads = self.problem.threads
-        for future in [pool.submit(_several, work, parts[t::threads]) for t in range(threads)]:
-            future.result()
+    def update_mu_f(self, keep: bool) -> None:
+        """Factor step, kind by kind."""
+        lay, problem = self.layout, self.problem
+        theta, table_at = problem.graph.theta_t, problem.table_at
+        head = (lay.batch, self.par, lay.edge_mu, self.mu, self.q, self.s, keep)
+        warm = (self.slots, self.x, self.count)
+        for kind, tasks in self.tasks.items():
+            if kind == K.PAIR2_COMPACT:
+                self._share(factor_steps.pair2_compact_step, tasks, *head, lay.strength)
+            elif kind == K.PAIR2:
+                self._share(factor_steps.pair2_step_full, tasks, *head, theta, table_at)
+            elif kind == K.TRIPLE2:
+                self._share(factor_steps.triple2_step, tasks, *head, theta, table_at, *warm)
+            elif kind == K.FOREST:
+                self._share(factor_steps.forest_step, tasks, *head, theta, table_at, lay.shape, *warm)
+            else:
+                rest = (theta, table_at, lay.shape, lay.config, self.pull)
+                self._share(factor_steps.dense_step, tasks, *head, *rest, *warm)
 
-    def _factor_chunks(self) -> Iterator[tuple[Ints, int, int]]:
-        for row in self.layout.batch:
-            for begin in range(0, int(row[kernel.N]), kernel.CHUNK):
-                yield row, begin, min(begin + kernel.CHUNK, int(row[kernel.N]))
+    def update_mu_v(self) -> None:
+        """Variable step, chunk by chunk."""
+        lay = self.layout
+        step = variable_steps.compact_variable_step if self.all_compact else variable_steps.variable_step
+        next_b = K.next_sphere_b(self.par, self.k, self.update_every)
+        rest = (
+            self.chunk_size, self.par, next_b, self.k >= self.freeze_after, self.scale, self.norm2, self.off2,
+            lay.var_at, self.problem.nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v, self.q,
+        )  # fmt: skip
+        cuts = np.linspace(0, len(self.norm2), self.threads + 1).astype(np.int64).tolist()
+        self._all([(step, (first, last, *rest)) for first, last in pairwise(cuts)])
+
+    def _share(self, step: Callable[..., Any], tasks: Ints, *rest: Any) -> None:
+        """Run a kernel on its tasks, a fair share of them per thread."""
+        parts = [tasks] if self.pool is None else [tasks[t :: self.threads].copy() for t in range(self.threads)]
+        self._all([(step, (part, *rest)) for part in parts if len(part)])
+
+    def _all(self, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+        if self.pool is None:
+            for call, arguments in calls:
+                call(*arguments)
+        else:
+            for future in [self.pool.submit(call, *arguments) for call, arguments in calls]:
+                future.result()
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
@@ -187,29 +216,14 @@ class Engine:
         """Decode labels, and sum up bound, value, relaxed value and residuals."""
         lay, problem, graph = self.layout, self.problem, self.problem.graph
         n = problem.n_vars
-        changed = kernel.decode(
-            0, n, lay.var_at, graph.card, lay.theta, self.mu, graph.var_ptr, problem.feasible_v, self.labels
-        )
+        allowed = problem.feasible_v
+        changed = looks.decode(0, n, lay.var_at, graph.card, self.mu, graph.var_ptr, allowed, self.labels)
         of_vars = np.zeros(4)
-        kernel.look_at_variables(
+        looks.look_at_variables(
             0, n, self.par, lay.var_at, graph.card, problem.nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.q, self.labels,
             of_vars,
         )  # fmt: skip
-        chunks = list(self._factor_chunks())
-        found = np.zeros((len(chunks), 5))
-
-        def look_at(c: int) -> None:
-            row, begin, end = chunks[c]
-            kernel.look_at_factors(
-                row, begin, end, self.par, lay.edge_mu, lay.edge_var, self.labels, self.mu, self.q, self.s, lay.strength,
-                graph.theta_t, problem.table_at, lay.shape, lay.config, self.slots, self.x, self.count, found[c],
-            )  # fmt: skip
-
-        if self.pool is not None:
-            self._each(self.pool, look_at, [(c,) for c in range(len(chunks))])
-        else:
-            for c in range(len(chunks)):
-                look_at(c)
+        found = np.concatenate([np.zeros((0, 5)), *self._look_at_factors()])
         sums = lay.constant + of_vars[:3] + found[:, :3].sum(axis=0)
         return Look(
             bound=float(sums[0]),
@@ -221,6 +235,22 @@ class Engine:
             integrality=float(of_vars[3]),
             changed=int(changed),
         )
+
+    def _look_at_factors(self) -> list[Floats]:
+        """Sums of every task, kind by kind."""
+        lay, problem = self.layout, self.problem
+        head = (lay.batch, self.par, lay.edge_mu, lay.edge_var, self.labels, self.mu, self.q, self.s)
+        tables = (problem.graph.theta_t, problem.table_at, lay.shape, self.slots, self.x, self.count)
+        every = []
+        for kind, tasks in self.tasks.items():
+            found = np.zeros((len(tasks), 5))
+            every.append(found)
+            compact = kind == K.PAIR2_COMPACT
+            step, rest = (looks.look_at_pairs, (lay.strength,)) if compact else (looks.look_at_tables, tables)
+            cuts = np.linspace(0, len(tasks), self.threads + 1).astype(np.int64).tolist()
+            spans = [slice(*cut) for cut in pairwise(cuts)]
+            self._all([(step, (tasks[span], *head, *rest, found[span])) for span in spans])
+        return every
 
     def variables(self) -> Floats:
         """mu_v in the problem's layout."""
@@ -262,13 +292,13 @@ class Engine:
         mu_f = np.zeros(self.problem.n_configs)
         for row, batch in zip(self.layout.batch, self.problem.batches, strict=True):
             out = mu_f[batch.configs].reshape(batch.n, batch.n_configs)
-            if row[kernel.KIND] in (kernel.PAIR2_COMPACT, kernel.PAIR2):
+            if row[K.KIND] in (K.PAIR2_COMPACT, K.PAIR2):
                 self._pair_marginals(row, batch, out)
                 continue
-            width = row[kernel.SLOT_WIDTH]
-            block = slice(row[kernel.SLOT_AT], row[kernel.SLOT_AT] + batch.n * width)
+            width = row[K.SLOT_WIDTH]
+            block = slice(row[K.SLOT_AT], row[K.SLOT_AT] + batch.n * width)
             slots = self.slots[block].reshape(batch.n, width)
-            if row[kernel.KIND] == kernel.FOREST:
+            if row[K.KIND] == K.FOREST:
                 slots = (slots >> 16) * batch.shape[1] + ((slots & 0xFFFF) >> 1)
             used = np.arange(width) < self.count[batch.factors][:, None]
             factor, slot = np.nonzero(used)
@@ -276,57 +306,8 @@ class Engine:
         return mu_f
 
     def multipliers(self) -> Floats:
-        """lam of every edge, in the layout of q."""
-        return self.par[kernel.LAST_L] * (self.par[kernel.LAST_RC] * self._edge_copies() - self.q)
-
-    def edge_states(self, values: Floats) -> Floats:
-        """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
-        out = np.empty(self.problem.n_edge_states)
-        widths = np.diff(self.layout.var_at)
-        for row, batch in zip(self.layout.batch, self.problem.batches, strict=True):
-            n, at = batch.n, row[kernel.Q_AT]
-            mine = values[at : at + n * row[kernel.Q_WIDTH]]
-            if row[kernel.KIND] == kernel.PAIR2_COMPACT:
-                mine = mine.reshape(2, n).T
-            mine = mine.reshape(n, -1)
-            target = out[batch.edge_states].reshape(n, -1)
-            w = widths[self.problem.scope[batch.edges][: batch.arity]]
-            o = 0
-            for k in range(batch.arity):
-                block = target[:, batch.state_at[k] : batch.state_at[k + 1]]
-                block[:] = mine[:, o : o + w[k]]
-                if w[k] < batch.shape[k]:
-                    block[:, 0] *= -0.5
-                    block[:, 1] *= 0.5
-                o += w[k]
-        return out
-
-    def stationarity(self, lam: Floats) -> float:
-        """2-norm of -theta_i + lam_i + sum_a lam_ia over all connected variables."""
-        sums = -self.layout.theta
-        if self.par[kernel.SPHERE] > 0:
-            sums = sums + self.lam_v
-        widths = np.diff(self.layout.var_at)
-        owner = np.repeat(np.arange(self.problem.n_vars), self.problem.degree)
-        for w in range(int(widths.max(initial=0))):
-            wide = widths[owner] > w
-            at = self.layout.nbr_q[wide].astype(np.int64) + w
-            np.add.at(sums, self.layout.var_at[owner[wide]] + w, lam[at])
-        half = np.where((widths == 1) & (self.problem.graph.card == 2), 0.5, 1.0) * (self.problem.degree > 0)
-        return float(np.sqrt((np.repeat(half, widths) * sums * sums).sum()))
-
-    def sphere_tangent(self) -> float:
-        """2-norm of the part of the sphere's multiplier that is tangential to the sphere at mu."""
-        if self.par[kernel.SPHERE] == 0:
-            return 0.0
-        widths = np.diff(self.layout.var_at)
-        compact = (widths == 1) & (self.problem.graph.card == 2)
-        centre = np.repeat(np.where(compact, 0.0, 0.5), widths)
-        weight = np.repeat(np.where(compact, 0.5, 1.0) * (self.problem.degree > 0), widths)
-        out = self.mu - centre
-        along = float((weight * out * self.lam_v).sum()) / max(float((weight * out * out).sum()), 1e-300)
-        rest = self.lam_v - along * out
-        return float(np.sqrt((weight * rest * rest).sum()))
+        """Lam of every edge, in the layout of q."""
+        return np.asarray(self.par[K.LAST_L] * (self.par[K.LAST_RC] * self._edge_copies() - self.q))
 
     def begin_factor_sphere(self, freeze_after: int) -> None:
         """Put the sphere on the factors, as the authors' published code does."""
@@ -334,8 +315,8 @@ class Engine:
         self.factor_sphere = FactorSphere(self, freeze_after)
 
     def _pair_marginals(self, row: Ints, batch: Batch, out: Floats) -> None:
-        at, n = row[kernel.Q_AT], batch.n
-        if row[kernel.KIND] == kernel.PAIR2_COMPACT:
+        at, n = row[K.Q_AT], batch.n
+        if row[K.KIND] == K.PAIR2_COMPACT:
             p1, p2 = 0.5 + 0.5 * self.s[at : at + n], 0.5 + 0.5 * self.s[at + n : at + 2 * n]
         else:
             block = self.s[at : at + 4 * n].reshape(n, 4)
@@ -349,42 +330,14 @@ class Engine:
         out[:, 0] = 1.0 - p1 - p2 + both
 
 
-class FactorSphere:
-    """A copy of mu_F on the sphere ||x - 1/2||^2 = n/4 and its multiplier: `sphere="factors"`.
-
-    The factor step sees it as a ridge of weight `sphere_weight` and a pull on every configuration.
-    """
-
-    def __init__(self, engine: Engine, freeze_after: int) -> None:
-        n = engine.problem.n_configs
-        self.radius = math.sqrt(n) / 2
-        self.lam = np.zeros(n)
-        self.upsilon = np.full(n, 0.5)
-        self.freeze_after = freeze_after or 2**62
-        self.off2 = 0.0
-        engine.count[:] = 0
-        self._project(engine, np.repeat(1.0 / np.diff(engine.problem.config_ptr), np.diff(engine.problem.config_ptr)))
-
-    def _project(self, engine: Engine, mu_f: Floats) -> None:
-        rho = engine.par[kernel.RHO] * engine.par[kernel.WEIGHT]
-        a = mu_f + self.lam / rho - 0.5
-        norm = float(np.linalg.norm(a))
-        self.upsilon = 0.5 + a * (self.radius / norm if norm > 0 else 1.0)
-        engine.pull[:] = rho * self.upsilon - self.lam
-
-    def update(self, engine: Engine) -> None:
-        """Close an iteration: multiplier first, then the next projection, both with their own rho."""
-        mu_f = engine.factors()
-        rest = mu_f - self.upsilon
-        self.off2 = float(rest @ rest)
-        if engine.k <= self.freeze_after:
-            self.lam += engine.par[kernel.LAST_RC] / engine.par[kernel.C] * engine.par[kernel.WEIGHT] * rest
-        self._project(engine, mu_f)
-
-
-def _several(work: Callable[..., Any], parts: list[tuple[Any, ...]]) -> None:
-    for part in parts:
-        work(*part)
+def _tasks(batch: Ints) -> dict[int, Ints]:
+    """(batch, begin, end) of every piece of work, by kind; the pieces are fixed, so sums over them are too."""
+    tasks: dict[int, list[tuple[int, int, int]]] = {}
+    for number, row in enumerate(batch):
+        n = int(row[K.N])
+        pieces = [(number, begin, min(begin + CHUNK, n)) for begin in range(0, n, CHUNK)]
+        tasks.setdefault(int(row[K.KIND]), []).extend(pieces)
+    return {kind: np.array(pieces, dtype=np.int64) for kind, pieces in tasks.items()}
 
 
 def _cut(values: Floats, size: int) -> list[Floats]:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.kernels import admm as kernel
+from mapmrf.kernels import layout as K
 from mapmrf.methods._admm import Engine
 
 
@@ -27,8 +27,8 @@ def kkt_residuals(engine: Engine) -> dict[str, float]:
     look = engine.look()
     return {
         "kkt_factors": math.sqrt(_factor_distance2(engine, lam)),
-        "kkt_sphere": engine.sphere_tangent(),
-        "kkt_variables": engine.stationarity(lam),
+        "kkt_sphere": _sphere_tangent(engine),
+        "kkt_variables": _stationarity(engine, lam),
         "kkt_primal": math.sqrt(look.primal2 + look.sphere2),
     }
 
@@ -37,7 +37,7 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
     """Squared distance of all factors' prices from the normal cones of their simplices at mu_a."""
     graph = engine.problem.graph
     mu_f = engine.factors()
-    edge_lam = engine.edge_states(lam)
+    edge_lam = _edge_states(engine, lam)
     total = 0.0
     for batch in engine.problem.batches:
         mine = edge_lam[batch.edge_states].reshape(batch.n, -1)
@@ -72,3 +72,55 @@ def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
         tau = total / np.maximum(count, 1)
     off = np.where(used, inside - tau[:, None], np.maximum(0.0, price - tau[:, None]))
     return np.asarray((off * off).sum(axis=1))
+
+
+def _edge_states(engine: Engine, values: Floats) -> Floats:
+    """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
+    out = np.empty(engine.problem.n_edge_states)
+    widths = np.diff(engine.layout.var_at)
+    for row, batch in zip(engine.layout.batch, engine.problem.batches, strict=True):
+        n, at = batch.n, row[K.Q_AT]
+        mine = values[at : at + n * row[K.Q_WIDTH]]
+        if row[K.KIND] == K.PAIR2_COMPACT:
+            mine = mine.reshape(2, n).T
+        mine = mine.reshape(n, -1)
+        target = out[batch.edge_states].reshape(n, -1)
+        w = widths[engine.problem.scope[batch.edges][: batch.arity]]
+        o = 0
+        for k in range(batch.arity):
+            block = target[:, batch.state_at[k] : batch.state_at[k + 1]]
+            block[:] = mine[:, o : o + w[k]]
+            if w[k] < batch.shape[k]:
+                block[:, 0] *= -0.5
+                block[:, 1] *= 0.5
+            o += w[k]
+    return out
+
+
+def _stationarity(engine: Engine, lam: Floats) -> float:
+    """2-norm of -theta_i + lam_i + sum_a lam_ia over all connected variables."""
+    sums = -engine.layout.theta
+    if engine.par[K.SPHERE] > 0:
+        sums = sums + engine.lam_v
+    widths = np.diff(engine.layout.var_at)
+    owner = np.repeat(np.arange(engine.problem.n_vars), engine.problem.degree)
+    for w in range(int(widths.max(initial=0))):
+        wide = widths[owner] > w
+        at = engine.layout.nbr_q[wide].astype(np.int64) + w
+        np.add.at(sums, engine.layout.var_at[owner[wide]] + w, lam[at])
+    half = np.where((widths == 1) & (engine.problem.graph.card == 2), 0.5, 1.0) * (engine.problem.degree > 0)
+    return float(np.sqrt((np.repeat(half, widths) * sums * sums).sum()))
+
+
+def _sphere_tangent(engine: Engine) -> float:
+    """2-norm of the part of the sphere's multiplier that is tangential to the sphere at mu."""
+    if engine.par[K.SPHERE] == 0:
+        return 0.0
+    widths = np.diff(engine.layout.var_at)
+    compact = (widths == 1) & (engine.problem.graph.card == 2)
+    centre = np.repeat(np.where(compact, 0.0, 0.5), widths)
+    weight = np.repeat(np.where(compact, 0.5, 1.0) * (engine.problem.degree > 0), widths)
+    out = engine.mu - centre
+    along = float((weight * out * engine.lam_v).sum()) / max(float((weight * out * out).sum()), 1e-300)
+    rest = engine.lam_v - along * out
+    return float(np.sqrt((weight * rest * rest).sum()))

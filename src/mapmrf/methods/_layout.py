@@ -1,4 +1,4 @@
-"""How ADMM lays a problem out for the kernels of `kernels.admm`, and the scale it measures penalties in."""
+"""How ADMM lays a problem out for the kernels of `mapmrf.kernels`, and the scale it measures penalties in."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
-from mapmrf.kernels import admm as kernel
+from mapmrf.kernels import layout as K
 from mapmrf.problem import Batch, Problem
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A problem as the kernels want it; see `kernels.admm` for the meaning of the arrays.
+    """A problem as the kernels want it; see `mapmrf.kernels` for the meaning of the arrays.
 
     Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables
     are moved into them. That changes no labelling's value and is exact as long as epsilon is 0.
@@ -66,27 +66,27 @@ class Layout:
             strength=strength,
             shape=shape,
             config=config,
-            q_size=int((rows[:, kernel.N] * rows[:, kernel.Q_WIDTH]).sum()),
-            slot_size=int((rows[:, kernel.N] * rows[:, kernel.SLOT_WIDTH]).sum()),
+            q_size=int((rows[:, K.N] * rows[:, K.Q_WIDTH]).sum()),
+            slot_size=int((rows[:, K.N] * rows[:, K.SLOT_WIDTH]).sum()),
         )
 
 
 def _kind(batch: Batch, compact: bool) -> int:
     if batch.shape == (2, 2) and not batch.hard:
-        return kernel.PAIR2_COMPACT if compact else kernel.PAIR2
+        return K.PAIR2_COMPACT if compact else K.PAIR2
     if batch.shape == (2, 2, 2):
-        return kernel.TRIPLE2
-    return kernel.FOREST if batch.arity == 2 else kernel.DENSE
+        return K.TRIPLE2
+    return K.FOREST if batch.arity == 2 else K.DENSE
 
 
 def _rows(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[Ints, Ints, Ints]:
     """The descriptor of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
-    rows = np.zeros((len(problem.batches), kernel.BATCH_COLUMNS), dtype=np.int64)
+    rows = np.zeros((len(problem.batches), K.BATCH_COLUMNS), dtype=np.int64)
     shapes: list[Ints] = []
     configs: list[Ints] = []
     q_at = slot_at = 0
     for row, batch in zip(rows, problem.batches, strict=True):
-        kind = kernel.RIDGE if ridge else _kind(batch, compact)
+        kind = K.RIDGE if ridge else _kind(batch, compact)
         sizes = np.array(batch.shape)
         widths = width[problem.scope[batch.edges][: batch.arity]]
         slot_width = _slot_width(kind, batch)
@@ -107,7 +107,7 @@ def _rows(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[In
             batch.configs.start,
         )
         shapes.append(np.concatenate([sizes, widths, batch.state_at[:-1]]))
-        if kind in (kernel.DENSE, kernel.RIDGE):
+        if kind in (K.DENSE, K.RIDGE):
             configs.append(batch.config.ravel())
         q_at += batch.n * int(widths.sum())
         slot_at += batch.n * slot_width
@@ -129,9 +129,9 @@ def _without_isolated(problem: Problem) -> tuple[Floats, float]:
 
 def _slot_width(kind: int, batch: Batch) -> int:
     """Room for a support: closed forms need none, independent columns of M are at most 1 + sum(K - 1)."""
-    if kind in (kernel.PAIR2_COMPACT, kernel.PAIR2):
+    if kind in (K.PAIR2_COMPACT, K.PAIR2):
         return 0
-    if kind == kernel.RIDGE:
+    if kind == K.RIDGE:
         return batch.n_configs
     return min(batch.n_configs, sum(batch.shape) - batch.arity + 1) + 1
 
@@ -142,7 +142,7 @@ def _split_pairs(problem: Problem, theta_v: Floats, rows: Ints) -> tuple[Floats,
     strength = np.zeros(problem.n_factors)
     constant = 0.0
     for row, batch in zip(rows, problem.batches, strict=True):
-        if row[kernel.KIND] != kernel.PAIR2_COMPACT:
+        if row[K.KIND] != K.PAIR2_COMPACT:
             continue
         t00, t01, t10, t11 = (graph.theta_t[batch.table_at + t] for t in range(4))
         strength[batch.factors] = (t00 + t11 - t01 - t10) / 4
@@ -189,14 +189,14 @@ def _edges(problem: Problem, rows: Ints, shape: Ints) -> tuple[NDArray[np.uint32
     for row, batch in zip(rows, problem.batches, strict=True):
         n, arity = batch.n, batch.arity
         factor = np.arange(n, dtype=np.uint32)[:, None]
-        if row[kernel.KIND] == kernel.PAIR2_COMPACT:
+        if row[K.KIND] == K.PAIR2_COMPACT:
             edge_var[batch.edges] = problem.scope[batch.edges].reshape(n, 2).T.ravel()
-            edge_q[batch.edges] = (row[kernel.Q_AT] + factor + np.array([0, n], dtype=np.uint32)).ravel()
+            edge_q[batch.edges] = (row[K.Q_AT] + factor + np.array([0, n], dtype=np.uint32)).ravel()
         else:
-            widths = shape[row[kernel.SHAPE_AT] + arity : row[kernel.SHAPE_AT] + 2 * arity]
+            widths = shape[row[K.SHAPE_AT] + arity : row[K.SHAPE_AT] + 2 * arity]
             start = offsets(widths)[:-1].astype(np.uint32)
-            width = np.uint32(row[kernel.Q_WIDTH])
-            edge_q[batch.edges] = (row[kernel.Q_AT] + factor * width + start).ravel()
+            width = np.uint32(row[K.Q_WIDTH])
+            edge_q[batch.edges] = (row[K.Q_AT] + factor * width + start).ravel()
     return edge_var, edge_q
 
 
@@ -236,8 +236,8 @@ def harden(problem: Problem) -> Problem:
     """Move forbidden states of connected variables from the unary potentials into the factors' tables.
 
     A quadratic method cannot start from a potential of -inf, but its exact factor steps never touch a forbidden
-    configuration. The state's own potential becomes the variable's lowest finite one. Nothing is copied where nothing is
-    forbidden; tables that several factors share stay shared as far as these forbid the same states.
+    configuration. The state's own potential becomes the variable's lowest finite one. Nothing is copied where nothing
+    is forbidden; tables that several factors share stay shared as far as these forbid the same states.
     """
     graph = problem.graph
     connected = np.repeat(problem.degree > 0, graph.card)
@@ -274,7 +274,7 @@ def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
     allowed = np.ones(1, dtype=bool)
     for mask in masks:
         allowed = allowed[..., None] & mask
-    return allowed[0]
+    return np.asarray(allowed[0])
 
 
 def impossible(problem: Problem) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import OptionError
-from mapmrf.kernels import admm as kernel
+from mapmrf.kernels import layout as K
 from mapmrf.methods._admm import Engine, Look
 from mapmrf.methods._kkt import kkt_residuals
 from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
@@ -48,6 +48,8 @@ _PAPER: dict[str, Any] = {
     "max_iterations": 500,
 }
 PRESETS = {"default": _DEFAULTS, "paper": _PAPER}
+_BY_PRESET: Any = None
+"""Default of an option that the preset decides."""
 
 STEP_WORK = 2_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
@@ -115,27 +117,27 @@ class LSLP(Method):
     sphere: str = "variables"
     sphere_weight: float = 1.0
     sphere_block: int = 0
-    rho: float | None = None
-    rho_unit: str | None = None
-    eta: float | None = None
-    rho_upper: float | None = None
+    rho: float = _BY_PRESET
+    rho_unit: str = _BY_PRESET
+    eta: float = _BY_PRESET
+    rho_upper: float = _BY_PRESET
     update_every: int = 1
-    epsilon: float | None = None
+    epsilon: float = _BY_PRESET
     relaxation: float = 1.0
     freeze_after: int = 0
     start_from: str = "uniform"
     noise: float = 1e-3
-    starts: int | None = None
+    starts: int = _BY_PRESET
     warm_rho: float = 20.0
-    lp_phase: bool | None = None
+    lp_phase: bool = _BY_PRESET
     lp_rho: float = 0.4
     lp_iterations: int = 1000
-    stop: str | None = None
-    tol: float | None = None
+    stop: str = _BY_PRESET
+    tol: float = _BY_PRESET
     patience: int = 3
-    read_out: str | None = None
-    check_every: int | None = None
-    max_iterations: int = None  # type: ignore[assignment]
+    read_out: str = _BY_PRESET
+    check_every: int = _BY_PRESET
+    max_iterations: int = _BY_PRESET
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
@@ -165,7 +167,7 @@ class LSLP(Method):
         if impossible(hard):
             return _State(problem, None, 1.0, seed, initial)
         layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
-        engine = Engine(layout, kernel.SPHERE_OFF, self.sphere_block)
+        engine = Engine(layout, K.SPHERE_OFF, self.sphere_block)
         engine.update_every = self.update_every
         engine.freeze_after = self.freeze_after or 2**62
         unit = interaction_scale(hard)
@@ -177,7 +179,7 @@ class LSLP(Method):
     def _phases(self) -> list[str]:
         if self.sphere == "off":
             return ["lp"]
-        sphere = [f"sphere {number}" for number in range(self.starts or 1)]
+        sphere = [f"sphere {number}" for number in range(self.starts)]
         return ["lp", *sphere] if self.lp_phase else sphere
 
     def _begin(self, state: _State, phase: str) -> None:
@@ -188,12 +190,12 @@ class LSLP(Method):
         first = phase == "sphere 0"
         carry_on = first and state.phase == "lp" and state.initial.labels is None
         unit = state.unit if self.rho_unit == "relative" else 1.0
-        par[kernel.EPSILON], par[kernel.FREE] = self.epsilon, self.variant == "free"
-        par[kernel.WEIGHT], par[kernel.RELAX] = self.sphere_weight, self.relaxation
-        par[kernel.SPHERE] = kernel.SPHERE_OFF if lp else _SPHERES[self.sphere]
+        par[K.EPSILON], par[K.FREE] = self.epsilon, self.variant == "free"
+        par[K.WEIGHT], par[K.RELAX] = self.sphere_weight, self.relaxation
+        par[K.SPHERE] = K.SPHERE_OFF if lp else _SPHERES[self.sphere]
         plain_lp = lp and self.sphere != "off"
-        par[kernel.ETA] = 1.0 if plain_lp else self.eta
-        par[kernel.RHO_UPPER] = self.rho_upper * unit
+        par[K.ETA] = 1.0 if plain_lp else self.eta
+        par[K.RHO_UPPER] = self.rho_upper * unit
         rho = self.lp_rho * state.unit if plain_lp else self.rho * unit
         if not lp and state.initial.labels is not None and first:
             rho *= self.warm_rho
@@ -206,7 +208,7 @@ class LSLP(Method):
         state.gaps = []
 
     def _starting_point(self, state: _State, first: bool) -> Floats:
-        """mu near uniform, at random labels, or where the user wants it."""
+        """A point near uniform, at random labels, or where the user wants it."""
         problem, engine = state.problem, state.the_engine
         graph = problem.graph
         if first and state.initial.mu_v is not None:
@@ -224,7 +226,7 @@ class LSLP(Method):
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         engine = state.engine
-        every = self.check_every or 1
+        every = self.check_every
         due = every - (state.iterations - state.phase_began) % every
         affordable = max(1, STEP_WORK // max(1, state.problem.n_configs))
         n = min(due, affordable, self.max_iterations - state.iterations)
@@ -232,7 +234,7 @@ class LSLP(Method):
             engine.run(n)
         state.iterations += max(n, 0)
         if n < due and state.iterations < self.max_iterations and problem.n_factors:
-            return Progress(state.iterations, rho=float(engine.par[kernel.RHO]), phase=state.phase)
+            return Progress(state.iterations, rho=float(engine.par[K.RHO]), phase=state.phase)
         look = engine.look()
         state.note(look)
         finished = self._next(state, look)
@@ -245,7 +247,7 @@ class LSLP(Method):
             relaxed_value=look.relaxed,
             primal=math.sqrt(look.primal2),
             sphere=math.sqrt(look.sphere2),
-            rho=float(engine.par[kernel.LAST_RC] / engine.par[kernel.C]),
+            rho=float(engine.par[K.LAST_RC] / engine.par[K.C]),
             phase=state.phase,
         )
 
@@ -267,9 +269,9 @@ class LSLP(Method):
     def _at_rest(self, state: _State, look: Look) -> bool:
         """The stopping rule of a phase."""
         engine = state.the_engine
-        spherical = engine.par[kernel.SPHERE] > 0 or self.sphere == "factors"
+        spherical = engine.par[K.SPHERE] > 0 or self.sphere == "factors"
         if self.stop == "paper":
-            weight = math.sqrt(engine.par[kernel.LAST_RC] / engine.par[kernel.C] / 2)
+            weight = math.sqrt(engine.par[K.LAST_RC] / engine.par[K.C] / 2)
             below = weight * math.sqrt(look.primal2) < self.tol and weight * math.sqrt(look.sphere2) < self.tol
             return bool(below and not (spherical and engine.at_centre))
         state.calm = state.calm + 1 if look.changed == 0 else 0
@@ -307,7 +309,7 @@ class LSLP(Method):
         """Final penalty, residuals plain and weighted, and the epsilon-KKT report."""
         engine = state.the_engine
         look = engine.look()
-        rho = float(engine.par[kernel.LAST_RC] / engine.par[kernel.C])
+        rho = float(engine.par[K.LAST_RC] / engine.par[K.C])
         weight = math.sqrt(rho / 2)
         details = {
             "rho": rho,
@@ -359,10 +361,10 @@ class _State:
 
 
 _SPHERES = {
-    "variables": kernel.SPHERE_VARIABLES,
-    "affine": kernel.SPHERE_AFFINE,
-    "factors": kernel.SPHERE_OFF,
-    "off": kernel.SPHERE_OFF,
+    "variables": K.SPHERE_VARIABLES,
+    "affine": K.SPHERE_AFFINE,
+    "factors": K.SPHERE_OFF,
+    "off": K.SPHERE_OFF,
 }
 
 

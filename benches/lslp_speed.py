@@ -1,0 +1,122 @@
+"""Speed of LS-LP: time per factor and iteration, next to streaming the same bytes with numpy in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+from catalogue import data_folder, models
+
+import mapmrf
+from mapmrf.datasets.generate import grid
+from mapmrf.methods._admm import Engine
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+
+
+def best(work: Callable[[], object], repeats: int) -> float:
+    """Shortest of several runs, in seconds."""
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def engine_of(graph: mapmrf.FactorGraph, threads: int) -> Engine:
+    """A run of the default method in its sphere phase."""
+    method = mapmrf.LSLP(lp_phase=False)
+    state = method.start(Problem.compile(graph, threads), 0, Start())
+    return state.the_engine
+
+
+def streamed(engine: Engine) -> float:
+    """Seconds to read and write once, with numpy, the bytes that an iteration reads and writes at least."""
+    layout = engine.layout
+    n_read = engine.q.nbytes + engine.mu.nbytes * 2 + layout.strength.nbytes + layout.edge_mu.nbytes + layout.nbr_q.nbytes
+    n_write = engine.q.nbytes + engine.mu.nbytes * 2
+    source, target = np.ones(n_read // 8), np.ones(n_write // 8)
+
+    def stream() -> None:
+        source.sum()
+        target.fill(1.0)
+
+    return best(stream, 20)
+
+
+def grids(sizes: list[int]) -> None:
+    print("| grid | factors | ns per factor and iteration | streaming the bytes | ratio |")
+    print("|---|---|---|---|---|")
+    for size in sizes:
+        engine = engine_of(grid(size, size, coupling=5.0, seed=0), 1)
+        n = engine.problem.n_factors
+        rounds = max(2, 400_000 // n)
+        engine.run(2)
+        spent = best(lambda: engine.run(rounds), 9 if size < 1000 else 5) / rounds  # noqa: B023
+        base = streamed(engine)
+        print(f"| {size}x{size} | {n} | {1e9 * spent / n:.1f} | {1e9 * base / n:.1f} | {spent / base:.1f} |", flush=True)
+
+
+def threads(size: int) -> None:
+    graph = grid(size, size, coupling=5.0, seed=0)
+    one, two = engine_of(graph, 1), engine_of(graph, 2)
+    for engine in (one, two):
+        engine.run(2)
+    ratios = []
+    for _ in range(7):
+        ratios.append(best(lambda: one.run(3), 1) / best(lambda: two.run(3), 1))
+    print(f"\n2 threads on {size}x{size}: {statistics.median(ratios):.2f}x (median of 7, best {max(ratios):.2f}x)")
+
+
+def whole_runs(data: str | None) -> None:
+    """Averages over whole default runs of real models."""
+    folder = data_folder(data)
+    print("\n| model | factors | iterations | ns per factor and iteration, looks included |")
+    print("|---|---|---|---|")
+    for which in ("seg-21", "protein"):
+        model = models(folder, which)[0]
+        graph = mapmrf.read(model.path)
+        spent = []
+        for _ in range(3):
+            result = mapmrf.solve(graph, "lslp", lp_iterations=300, starts=1, max_iterations=900)
+            seconds = result.runtime - result.compile_time
+            spent.append(1e9 * seconds / result.iterations / graph.n_factors)
+        print(f"| {model.name} | {graph.n_factors} | {result.iterations} | {min(spent):.0f} |", flush=True)
+
+
+def million(iterations: int) -> None:
+    """A million variables, start to end."""
+    graph = grid(1000, 1000, coupling=5.0, seed=0)
+    mapmrf.solve(grid(10, 10, seed=0), "lslp")
+    began = time.perf_counter()
+    result = mapmrf.solve(graph, "lslp", starts=1, lp_phase=False, max_iterations=iterations)
+    spent = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"\n1000x1000: {result.iterations} iterations in {spent:.1f} s, value {result.value:.0f}, peak memory {peak:.0f} MB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="folder of the benchmark models")
+    parser.add_argument("--sizes", nargs="+", type=int, default=[20, 80, 300, 1000])
+    parser.add_argument("--parts", nargs="+", default=["grids", "threads", "runs"])
+    parser.add_argument("--million", action="store_true", help="only the 1000x1000 run, for its memory")
+    args = parser.parse_args()
+    if args.million:
+        million(600)
+        return
+    if "grids" in args.parts:
+        grids(args.sizes)
+    if "threads" in args.parts:
+        threads(1000)
+    if "runs" in args.parts:
+        whole_runs(args.data)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""The factor step of ADMM, a function per kind of factor: update mu_a, leave q, and s where `keep` asks for it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.kernels.factor_qp import dense_qp, forest_qp, pair2_step, slot_col, slot_row
+from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.layout import (
+    ARITY,
+    CONFIG_AT,
+    EDGE_AT,
+    FACTOR_AT,
+    KIND,
+    LAST_L,
+    LAST_RC,
+    N_CONFIGS,
+    N_STATES,
+    PULL_AT,
+    Q_AT,
+    Q_WIDTH,
+    RELAX,
+    RHO,
+    RIDGE,
+    SHAPE_AT,
+    SLOT_AT,
+    SLOT_WIDTH,
+    WEIGHT,
+    B,
+    C,
+    N,
+)  # fmt: skip
+from mapmrf.kernels.triple_qp import triple_qp
+
+
+@compiled
+def pair2_compact_step(tasks, batch, par, edge_mu, mu, q, s, keep, strength):
+    """2x2 factors of compact variables."""
+    for task in range(len(tasks)):
+        _pair2_compact(batch[tasks[task, 0]], tasks[task, 1], tasks[task, 2], par, edge_mu, mu, q, s, keep, strength)
+
+
+@compiled
+def _pair2_compact(row, begin, end, par, edge_mu, mu, q, s, keep, strength):
+    """2x2 factors of compact variables, in blocks: gather, then a loop without branches that vectorises."""
+    n, at, e_at = row[N], row[Q_AT], row[EDGE_AT]
+    q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
+    s1, s2 = s[at : at + n], s[at + n : at + 2 * n]
+    v1, v2 = edge_mu[e_at : e_at + n], edge_mu[e_at + n : e_at + 2 * n]
+    j = strength[row[FACTOR_AT] : row[FACTOR_AT] + n]
+    rho, last_rc, relax = par[RHO], par[LAST_RC], par[RELAX]
+    b = 1.0 / rho
+    per_r = 2.0 / rho
+    size = 512
+    m1, m2 = np.empty(size), np.empty(size)
+    for base in range(begin, end, size):
+        count = min(size, end - base)
+        for f in range(count):
+            m1[f] = mu[v1[base + f]]
+            m2[f] = mu[v2[base + f]]
+        for f in range(count):
+            lam1 = last_rc * m1[f] - q1[base + f]
+            lam2 = last_rc * m2[f] - q2[base + f]
+            r1, r2 = pair2_step(m1[f] + b * lam1, m2[f] + b * lam2, per_r * j[base + f])
+            q1[base + f] = rho * (relax * r1 + (1.0 - relax) * m1[f]) - lam1
+            q2[base + f] = rho * (relax * r2 + (1.0 - relax) * m2[f]) - lam2
+            m1[f], m2[f] = r1, r2
+        if keep:
+            for f in range(count):
+                s1[base + f] = m1[f]
+                s2[base + f] = m2[f]
+
+
+@compiled
+def pair2_step_full(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at):
+    """2x2 factors of variables with both states stored."""
+    for task in range(len(tasks)):
+        _pair2_full(
+            batch[tasks[task, 0]], tasks[task, 1], tasks[task, 2], par, edge_mu, mu, q, s, keep, theta, table_at
+        )
+
+
+@compiled
+def _pair2_full(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at):
+    """2x2 factors of variables with both states stored; the closed form needs only differences."""
+    rho, c, b, relax = par[RHO], par[C], par[B], par[RELAX]
+    last_l, last_rc = par[LAST_L], par[LAST_RC]
+    lam = np.empty(4)
+    for f in range(begin, end):
+        at = row[Q_AT] + 4 * f
+        t = table_at[row[FACTOR_AT] + f]
+        t00, t01, t10, t11 = theta[t], theta[t + 1], theta[t + 2], theta[t + 3]
+        v1, v2 = edge_mu[row[EDGE_AT] + 2 * f], edge_mu[row[EDGE_AT] + 2 * f + 1]
+        for k in range(2):
+            lam[k] = last_l * (last_rc * mu[v1 + k] - q[at + k])
+            lam[2 + k] = last_l * (last_rc * mu[v2 + k] - q[at + 2 + k])
+        d1 = c * (mu[v1 + 1] - mu[v1]) + b * (lam[1] - lam[0]) + 0.5 * (t10 + t11 - t00 - t01) / rho
+        d2 = c * (mu[v2 + 1] - mu[v2]) + b * (lam[3] - lam[2]) + 0.5 * (t01 + t11 - t00 - t10) / rho
+        r1, r2 = pair2_step(d1, d2, 0.5 * (t00 + t11 - t01 - t10) / rho)
+        for k in range(2):
+            p1, p2 = 0.5 + (k - 0.5) * r1, 0.5 + (k - 0.5) * r2
+            q[at + k] = rho * (relax * p1 + (1.0 - relax) * c * mu[v1 + k]) - lam[k]
+            q[at + 2 + k] = rho * (relax * p2 + (1.0 - relax) * c * mu[v2 + k]) - lam[2 + k]
+            if keep:
+                s[at + k] = p1
+                s[at + 2 + k] = p2
+
+
+@compiled
+def triple2_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count):
+    """2x2x2 factors."""
+    for task in range(len(tasks)):
+        _triple2(
+            batch[tasks[task, 0]],
+            tasks[task, 1],
+            tasks[task, 2],
+            par,
+            edge_mu,
+            mu,
+            q,
+            s,
+            keep,
+            theta,
+            table_at,
+            slots,
+            x,
+            count,
+        )
+
+
+@compiled
+def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count):
+    """2x2x2 factors, of compact variables or not: like `_active_set`, in differences."""
+    rho, c, b, relax = par[RHO], par[C], par[B], par[RELAX]
+    last_l, last_rc = par[LAST_L], par[LAST_RC]
+    width = row[Q_WIDTH] // 3
+    capacity = row[SLOT_WIDTH]
+    lam, d = np.empty(6), np.empty(3)
+    price, goal, along = np.empty(8), np.empty(4), np.empty(4)
+    for f in range(begin, end):
+        at, e_at, a, slot_at = (
+            row[Q_AT] + f * 3 * width,
+            row[EDGE_AT] + 3 * f,
+            row[FACTOR_AT] + f,
+            row[SLOT_AT] + f * capacity,
+        )
+        for k in range(3):
+            v = edge_mu[e_at + k]
+            for w in range(width):
+                lam[k * width + w] = last_l * (last_rc * mu[v + w] - q[at + k * width + w])
+            if width == 1:
+                d[k] = rho * (c * mu[v] + b * lam[k])
+            else:
+                d[k] = rho * (c * (mu[v + 1] - mu[v]) + b * (lam[2 * k + 1] - lam[2 * k]))
+        n = count[a]
+        for e in range(n):
+            x[slot_at + e] *= rho
+        n = triple_qp(d, theta, table_at[a], rho, slots, x, slot_at, n, price, goal, along)
+        count[a] = n
+        for e in range(n):
+            x[slot_at + e] /= rho
+        for k in range(3):
+            v = edge_mu[e_at + k]
+            for w in range(width):
+                here = d[k] / rho if width == 1 else 0.5 + (w - 0.5) * d[k] / rho
+                q[at + k * width + w] = rho * (relax * here + (1.0 - relax) * c * mu[v + w]) - lam[k * width + w]
+                if keep:
+                    s[at + k * width + w] = here
+
+
+@compiled
+def forest_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count):
+    """K1 x K2 factors."""
+    for task in range(len(tasks)):
+        _forests(
+            batch[tasks[task, 0]],
+            tasks[task, 1],
+            tasks[task, 2],
+            par,
+            edge_mu,
+            mu,
+            q,
+            s,
+            keep,
+            theta,
+            table_at,
+            shape,
+            slots,
+            x,
+            count,
+        )
+
+
+@compiled
+def _forests(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count):
+    """Expand the targets, solve the QP from its last support, compress the marginals."""
+    arity, width, n_states, capacity = row[ARITY], row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
+    rho = par[RHO]
+    sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + arity]
+    widths = shape[row[SHAPE_AT] + arity : row[SHAPE_AT] + 2 * arity]
+    lam, u, marginal = np.empty(width), np.empty(n_states), np.empty(n_states)
+    work = np.empty((6, max(n_states, capacity) + 1))
+    iwork = np.empty((5, n_states + 1), dtype=np.int64)
+    for f in range(begin, end):
+        at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
+        load_targets(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, at, lam, u)
+        mine = slots[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
+        mass = x[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
+        for e in range(count[a]):
+            mass[e] *= rho
+        n, _ = forest_qp(u, theta, table_at[a], sizes[0], sizes[1], rho, mine, mass, count[a], work, iwork)
+        count[a] = n
+        for e in range(n):
+            mass[e] /= rho
+        for v in range(n_states):
+            marginal[v] = 0.0
+        for e in range(n):
+            marginal[slot_row(mine[e])] += mass[e]
+            marginal[sizes[0] + slot_col(mine[e])] += mass[e]
+        _store(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, s, at, keep, lam, marginal)
+
+
+@compiled
+def dense_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count):
+    """Factors of any shape."""
+    for task in range(len(tasks)):
+        _dense(
+            batch[tasks[task, 0]],
+            tasks[task, 1],
+            tasks[task, 2],
+            par,
+            edge_mu,
+            mu,
+            q,
+            s,
+            keep,
+            theta,
+            table_at,
+            shape,
+            config,
+            pull,
+            slots,
+            x,
+            count,
+        )
+
+
+@compiled
+def _dense(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count):
+    """Like `_forests`, for tables of any arity, with a ridge and a pull where a sphere lies on the factors."""
+    arity, width, n_states, capacity = row[ARITY], row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
+    rho = par[RHO]
+    sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + arity]
+    widths = shape[row[SHAPE_AT] + arity : row[SHAPE_AT] + 2 * arity]
+    starts = shape[row[SHAPE_AT] + 2 * arity : row[SHAPE_AT] + 3 * arity]
+    n_configs = row[N_CONFIGS]
+    table = config[row[CONFIG_AT] : row[CONFIG_AT] + n_configs * arity].reshape(n_configs, arity)
+    lam, u, marginal = np.empty(width), np.empty(n_states), np.empty(n_states)
+    work = np.empty((6, max(n_states, capacity) + 1))
+    square = np.empty((capacity, capacity))
+    ridge = par[WEIGHT] if row[KIND] == RIDGE else 0.0
+    size = n_configs if row[KIND] == RIDGE else 0
+    for f in range(begin, end):
+        at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
+        load_targets(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, at, lam, u)
+        mine = slots[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
+        mass = x[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
+        for e in range(count[a]):
+            mass[e] *= rho
+        mine_pull = pull[row[PULL_AT] + f * size : row[PULL_AT] + (f + 1) * size]
+        n, _ = dense_qp(u, starts, table, theta, table_at[a], rho, ridge, mine_pull, mine, mass, count[a], work, square)
+        count[a] = n
+        for e in range(n):
+            mass[e] /= rho
+        for v in range(n_states):
+            marginal[v] = 0.0
+        for e in range(n):
+            for k in range(arity):
+                marginal[starts[k] + table[mine[e], k]] += mass[e]
+        _store(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, s, at, keep, lam, marginal)
+
+
+@compiled
+def load_targets(par, v, sizes, widths, mu, q, at, lam, u):
+    """Multipliers and scaled targets u = rho (c mu + b lam) of one factor; compact variables are expanded."""
+    rho, c, b, last_l, last_rc = par[RHO], par[C], par[B], par[LAST_L], par[LAST_RC]
+    i = o = 0
+    for k in range(len(v)):
+        for w in range(widths[k]):
+            lam[i + w] = last_l * (last_rc * mu[v[k] + w] - q[at + i + w])
+            u[o + w] = rho * (c * mu[v[k] + w] + b * lam[i + w])
+        if widths[k] < sizes[k]:
+            u[o + 1] = 0.5 * u[o]
+            u[o] = -u[o + 1]
+        i += widths[k]
+        o += sizes[k]
+
+
+@compiled
+def _store(par, v, sizes, widths, mu, q, s, at, keep, lam, marginal):
+    """Write q = rho s - lam of one factor, and s where asked for."""
+    rho, c, relax = par[RHO], par[C], par[RELAX]
+    i = o = 0
+    for k in range(len(v)):
+        if widths[k] < sizes[k]:
+            marginal[o] = marginal[o + 1] - marginal[o]
+        for w in range(widths[k]):
+            q[at + i + w] = rho * (relax * marginal[o + w] + (1.0 - relax) * c * mu[v[k] + w]) - lam[i + w]
+            if keep:
+                s[at + i + w] = marginal[o + w]
+        i += widths[k]
+        o += sizes[k]

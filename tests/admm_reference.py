@@ -1,0 +1,261 @@
+"""LS-LP written out once more, with matrices: slow, plain numpy, sharing no code with the package's kernels.
+
+`DenseADMM` follows the equations of the method line by line; `simplex_qp` is a textbook active set that checks its own
+answer against the optimality conditions, so that what it returns is right whatever its path was.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf.graph import FactorGraph
+from mapmrf.problem import Problem
+
+
+def marginal_matrix(shape: tuple[int, ...]) -> np.ndarray:
+    """All M_ia of a table, one above the other: (sum of shape, number of configurations)."""
+    configs = list(itertools.product(*(range(r) for r in shape)))
+    return np.array([[float(t[k] == state) for t in configs] for k, r in enumerate(shape) for state in range(r)])
+
+
+def kkt_violation(
+    m: np.ndarray, u: np.ndarray, theta: np.ndarray, rho: float, y: np.ndarray, ridge: float = 0.0, pull: float = 0.0
+) -> float:
+    """How far y is from optimal for min 1/2 |u - M y|^2 + ridge/2 |y|^2 - (theta + pull) . y on the simplex of mass rho.
+
+    Prices must agree on the support and be no larger elsewhere; relative to the size of the numbers involved.
+    """
+    price = theta + pull + m.T @ (u - m @ y) - ridge * y
+    tau = price[y > 0].max()
+    size = max(1.0, rho, np.abs(u).max(), np.abs(theta[np.isfinite(theta)]).max())
+    off = [abs(y.sum() - rho), -y.min(), np.ptp(price[y > 0]), price.max() - tau]
+    return float(max(off)) / size
+
+
+def simplex_qp(
+    m: np.ndarray, u: np.ndarray, theta: np.ndarray, rho: float, ridge: float = 0.0, pull: float | np.ndarray = 0.0
+) -> np.ndarray:
+    """The minimiser that `kkt_violation` describes (one of them, where it is not unique)."""
+    hessian = m.T @ m + ridge * np.eye(m.shape[1])
+    linear = theta + pull + m.T @ u
+    size = max(1.0, rho, np.abs(linear[np.isfinite(linear)]).max())
+    support = [int(np.argmax(linear))]
+    y = np.zeros(m.shape[1])
+    y[support] = rho
+    for _ in range(2000):
+        k = len(support)
+        system = np.zeros((k + 1, k + 1))
+        system[:k, :k] = hessian[np.ix_(support, support)]
+        system[:k, k] = system[k, :k] = 1.0
+        values, vectors = np.linalg.eigh(system[:k, :k])
+        if values[0] < 1e-9:  # a direction that moves no marginal: follow it uphill until an entry is empty
+            way = vectors[:, 0] * (1.0 if vectors[:, 0] @ linear[support] > 0 else -1.0)
+            way = way if way.min() < -1e-9 else -way
+        else:
+            goal = np.linalg.solve(system, np.append(linear[support], rho))
+            if goal[:k].min() >= -1e-14 * rho:
+                y[support] = np.maximum(goal[:k], 0.0)
+                price = linear - hessian @ y
+                price[support] = -np.inf
+                if price.max() <= goal[k] + 1e-12 * size:
+                    break
+                support.append(int(np.argmax(price)))
+                continue
+            way = goal[:k] - y[support]
+        down = np.flatnonzero(way < -1e-15 * size)
+        ratios = y[support][down] / -way[down]
+        gone = int(down[np.argmin(ratios)])
+        y[support] += ratios.min() * way
+        y[support[gone]] = 0.0
+        y = np.maximum(y, 0.0)
+        del support[gone]
+    assert kkt_violation(m, u, theta, rho, y, ridge, pull) < 1e-10
+    return y
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """The options of LS-LP that change its equations, by their names there; rho is absolute."""
+
+    rho: float
+    variant: str = "tied"
+    epsilon: float = 0.0
+    eta: float = 1.0
+    rho_upper: float = math.inf
+    update_every: int = 1
+    sphere: str = "variables"
+    sphere_weight: float = 1.0
+    sphere_block: int = 0
+    relaxation: float = 1.0
+    freeze_after: int = 0
+
+
+class DenseADMM:
+    """The iterates of LS-LP. Everything per factor is a list in the order of the problem's factors."""
+
+    def __init__(self, problem: Problem, knobs: Knobs, mu: np.ndarray) -> None:
+        graph: FactorGraph = problem.graph
+        self.knobs, self.rho, self.k = knobs, knobs.rho, 0
+        self.card, self.ptr = graph.card, graph.var_ptr
+        self.theta = graph.theta_v
+        self.scopes = [graph.scope_of(a) for a in problem.order]
+        self.tables = [graph.table(a).ravel() for a in problem.order]
+        self.m = [marginal_matrix(tuple(graph.card[scope])) for scope in self.scopes]
+        self.places = [np.concatenate([np.arange(self.ptr[i], self.ptr[i + 1]) for i in s]) for s in self.scopes]
+        degree = np.zeros(graph.n_vars)
+        for scope in self.scopes:
+            degree[scope] += 1
+        self.connected = degree > 0
+        self.degree = np.repeat(degree, graph.card)
+        self.mu = mu.copy()
+        self.upsilon = mu.copy()
+        self.lam_v = np.zeros(len(mu))
+        self.lam = [np.zeros(len(m)) for m in self.m]
+        self.mu_f = [np.full(m.shape[1], 1.0 / m.shape[1]) for m in self.m]
+        self.s = [m @ mu_f for m, mu_f in zip(self.m, self.mu_f, strict=True)]
+        self.lam_f = [np.zeros(m.shape[1]) for m in self.m]
+
+    def step(self) -> None:
+        """One iteration in the order of the paper."""
+        knobs = self.knobs
+        if knobs.sphere in ("variables", "affine"):
+            self.update_upsilon()
+        before = self.mu.copy()
+        self.update_mu_f()
+        relax = knobs.relaxation
+        copies = [
+            relax * s + (1 - relax) * self.c * before[places] for s, places in zip(self.s, self.places, strict=True)
+        ]
+        self.update_mu_v(copies)
+        self.update_lam(copies)
+        self.k += 1
+        if self.k % knobs.update_every == 0:
+            self.rho = min(knobs.eta * self.rho, max(knobs.rho_upper, self.rho))
+
+    # -- scalars ------------------------------------------------------------------------------------------------------
+
+    @property
+    def c(self) -> float:
+        return 1.0 + self.knobs.epsilon if self.knobs.variant == "tied" else 1.0
+
+    @property
+    def rho_v(self) -> float:
+        return self.knobs.sphere_weight * self.rho
+
+    @property
+    def on(self) -> bool:
+        return self.knobs.sphere in ("variables", "affine")
+
+    def pull_of(self, lam: np.ndarray, rho: float) -> np.ndarray:
+        """What a multiplier adds to the target of its copy."""
+        epsilon = self.knobs.epsilon if self.knobs.variant == "free" else 0.0
+        return (1.0 / rho - epsilon) * lam
+
+    # -- updates ------------------------------------------------------------------------------------------------------
+
+    def update_upsilon(self) -> None:
+        self.upsilon = self.project_sphere(self.c * self.mu + self.pull_of(self.lam_v, self.rho_v))
+
+    def project_sphere(self, a: np.ndarray) -> np.ndarray:
+        """P_S, on each block of variables that has a sphere of its own."""
+        out = a.copy()
+        n = len(self.card)
+        size = self.knobs.sphere_block or n
+        for begin in range(0, n, size):
+            mine = [i for i in range(begin, min(n, begin + size)) if self.connected[i]]
+            if not mine:
+                continue
+            blocks = [np.arange(self.ptr[i], self.ptr[i + 1]) for i in mine]
+            if self.knobs.sphere == "affine":
+                rest = np.concatenate([a[block] - a[block].mean() for block in blocks])
+                centre = np.concatenate([np.full(len(block), 1.0 / len(block)) for block in blocks])
+                radius = math.sqrt(sum(1.0 - 1.0 / len(block) for block in blocks))
+            else:
+                rest = np.concatenate([a[block] - 0.5 for block in blocks])
+                centre = np.full(len(rest), 0.5)
+                radius = math.sqrt(len(rest)) / 2
+            norm = float(np.linalg.norm(rest))
+            if norm > 0:
+                out[np.concatenate(blocks)] = centre + radius * rest / norm
+        return out
+
+    def update_mu_f(self) -> None:
+        rho, c = self.rho, self.c
+        ridge, pulls = 0.0, [np.zeros(m.shape[1]) for m in self.m]
+        if self.knobs.sphere == "factors":
+            ridge = self.knobs.sphere_weight
+            self.upsilon_f = self.project_factors()
+            pulls = [self.rho_v * u - lam for u, lam in zip(self.upsilon_f, self.lam_f, strict=True)]
+        for a, m in enumerate(self.m):
+            target = rho * (c * self.mu[self.places[a]] + self.pull_of(self.lam[a], rho))
+            self.mu_f[a] = simplex_qp(m, target, self.tables[a], rho, ridge, pulls[a]) / rho
+            self.s[a] = m @ self.mu_f[a]
+
+    def project_factors(self) -> list[np.ndarray]:
+        """The copy of mu_F on ||x - 1/2||^2 = n/4, one sphere for all factors."""
+        points = [mu + lam / self.rho_v - 0.5 for mu, lam in zip(self.mu_f, self.lam_f, strict=True)]
+        n = sum(len(point) for point in points)
+        norm = math.sqrt(sum(float(point @ point) for point in points))
+        return [0.5 + point * (math.sqrt(n) / 2 / norm) for point in points]
+
+    def update_mu_v(self, copies: list[np.ndarray]) -> None:
+        epsilon, c, rho, rho_v = self.knobs.epsilon, self.c, self.rho, self.rho_v
+        total = np.zeros(len(self.mu))
+        if self.knobs.variant == "tied":
+            for places, s, lam in zip(self.places, copies, self.lam, strict=True):
+                total[places] += rho * s - lam
+            above = self.theta + c * total + (c * (rho_v * self.upsilon - self.lam_v) if self.on else 0.0)
+            below = epsilon * (1 + self.on + self.degree) + c * c * (rho_v * self.on + rho * self.degree)
+        else:
+            kappa, kappa_v = rho / (1 + epsilon * rho), rho_v / (1 + epsilon * rho_v)
+            for places, s, lam in zip(self.places, copies, self.lam, strict=True):
+                total[places] += s - lam / rho
+            above = self.theta + kappa * total + (kappa_v * (self.upsilon - self.lam_v / rho_v) if self.on else 0.0)
+            below = epsilon + kappa_v * self.on + kappa * self.degree
+        self.mu = np.where(self.degree > 0, above / np.where(self.degree > 0, below, 1.0), self.mu)
+
+    def update_lam(self, copies: list[np.ndarray]) -> None:
+        frozen = self.knobs.freeze_after and self.k >= self.knobs.freeze_after
+        for a, (places, s) in enumerate(zip(self.places, copies, strict=True)):
+            self.lam[a] = self.dual(self.lam[a], self.mu[places], s, self.rho)
+        if self.on and not frozen:
+            lam_v = self.dual(self.lam_v, self.mu, self.upsilon, self.rho_v)
+            self.lam_v = np.where(self.degree > 0, lam_v, 0.0)
+        if self.knobs.sphere == "factors" and not frozen:
+            for a, upsilon in enumerate(self.upsilon_f):
+                self.lam_f[a] = self.lam_f[a] + self.rho_v * (self.mu_f[a] - upsilon)
+
+    def dual(self, lam: np.ndarray, mu: np.ndarray, copy: np.ndarray, rho: float) -> np.ndarray:
+        if self.knobs.variant == "tied":
+            return lam + rho * (self.c * mu - copy)
+        return (lam + rho * (mu - copy)) / (1 + self.knobs.epsilon * rho)
+
+    # -- figures ------------------------------------------------------------------------------------------------------
+
+    def bound(self) -> float:
+        """The dual function at the edges' multipliers, without the graph's constant."""
+        rest = self.theta.copy()
+        total = 0.0
+        for m, table, places, lam in zip(self.m, self.tables, self.places, self.lam, strict=True):
+            total += float((table + m.T @ lam).max())
+            np.subtract.at(rest, places, lam)
+        return total + float(np.maximum.reduceat(rest, self.ptr[:-1]).sum())
+
+    def lagrangian(self) -> float:
+        """The augmented Lagrangian where the iteration has ended, x-bar as its variant has it."""
+        epsilon, free = self.knobs.epsilon, self.knobs.variant == "free"
+        total = -float(self.theta @ self.mu) + epsilon / 2 * float(self.mu @ self.mu)
+        rows = [(self.lam[a], self.mu[p], self.s[a], self.rho) for a, p in enumerate(self.places)]
+        if self.on:
+            rows.append((self.lam_v, self.mu, self.upsilon, self.rho_v))
+        for table, mu_f in zip(self.tables, self.mu_f, strict=True):
+            total -= float(table[mu_f > 0] @ mu_f[mu_f > 0])
+        for lam, mu, copy, rho in rows:
+            bar = -lam if free else mu
+            off = mu + epsilon * bar - copy
+            total += epsilon / 2 * float(bar @ bar) + float(lam @ off) + rho / 2 * float(off @ off)
+        return total

@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
 from mapmrf.errors import GraphError, UnknownName
 
+VALUE_CHUNK = 1 << 17
+"""Factors that are evaluated together: keeps the intermediate arrays in the cache."""
+
 
 @dataclass(frozen=True)
 class Names:
@@ -97,10 +100,10 @@ class FactorGraph:
         """Offsets of the variables' blocks in `theta_v`."""
         return frozen(offsets(self.card))
 
-    @cached_property
+    @property
     def arity(self) -> Ints:
         """Number of variables of every factor."""
-        return frozen(np.diff(self.scope_ptr))
+        return np.diff(self.scope_ptr)
 
     @cached_property
     def stride(self) -> Ints:
@@ -294,9 +297,13 @@ class FactorGraph:
         """
         labels = self.check_labels(labels)
         total = self.constant + float(self.theta_v[self.var_ptr[:-1] + labels].sum())
-        if self.n_factors:
-            place = np.add.reduceat(labels[self.scope] * self.stride, self.scope_ptr[:-1])
-            total += float(self.theta_t[self.table_ptr[self.table_of] + place].sum())
+        for begin in range(0, self.n_factors, VALUE_CHUNK):
+            end = min(begin + VALUE_CHUNK, self.n_factors)
+            edges = slice(self.scope_ptr[begin], self.scope_ptr[end])
+            ptr = self.scope_ptr[begin : end + 1] - self.scope_ptr[begin]
+            places = self.table_ptr[self.table_of[begin:end]]
+            _add_places(places, self.scope[edges], ptr, labels, self.card)
+            total += float(self.theta_t[places].sum())
         return total
 
     def check_labels(self, labels: ArrayLike) -> Ints:
@@ -371,6 +378,20 @@ def _as_floats(table: ArrayLike, a: int) -> Floats:
         return np.array(table, dtype=np.float64).ravel()
     except (TypeError, ValueError) as error:
         raise GraphError(f"factor {a}: the table is not an array of numbers ({error})") from None
+
+
+def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:
+    """Add to every factor's place the place of its configuration in its table."""
+    arity = np.diff(ptr)
+    if len(arity) and np.all(arity == arity[0]):
+        columns = scope.reshape(len(arity), -1).T
+        inside = labels[columns[0]]
+        for column in columns[1:]:
+            inside *= card[column]
+            inside += labels[column]
+        places += inside
+    else:
+        places += np.add.reduceat(labels[scope] * _strides(card[scope], ptr), ptr[:-1])
 
 
 def _strides(edge_card: Ints, scope_ptr: Ints) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -10,6 +11,10 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.problem import Batch, Problem
 
+FactorMarginals = Floats | Callable[[Batch, slice], Floats]
+"""mu_f: one flat array, or a function that gives some rows of a batch as (n_rows, n_configs)."""
+BLOCK_ENTRIES = 1 << 19
+"""Entries of mu_f that are looked at together."""
 TOLERANCE = 1e-4
 """Default tolerance of `classify`, in the max norm."""
 
@@ -56,33 +61,56 @@ class Residuals:
         return max(self.consistency, self.simplex, self.negativity)
 
 
-def marginals(problem: Problem, mu_f: Floats) -> Floats:
+def blocks(problem: Problem, mu_f: FactorMarginals) -> Iterator[tuple[Batch, slice, Floats]]:
+    """The factors' marginals batch by batch, in pieces of bounded size: (batch, rows, (n_rows, n_configs))."""
+    for batch in problem.batches:
+        size = max(1, BLOCK_ENTRIES // batch.n_configs)
+        for begin in range(0, batch.n, size):
+            rows = slice(begin, min(begin + size, batch.n))
+            if callable(mu_f):
+                yield batch, rows, mu_f(batch, rows)
+            else:
+                yield batch, rows, mu_f[batch.configs].reshape(batch.n, batch.n_configs)[rows]
+
+
+def marginals_of(batch: Batch, block: Floats, k: int) -> Floats:
+    """M_ia mu_a for the k-th variable of every factor in a block, (n_rows, shape[k])."""
+    others = tuple(j + 1 for j in range(batch.arity) if j != k)
+    return np.asarray(block.reshape(-1, *batch.shape).sum(axis=others))
+
+
+def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
     """M_ia mu_a for every edge, laid out like `lam_e`."""
     m_mu = np.empty(problem.n_edge_states)
-    for batch in problem.batches:
-        tables = mu_f[batch.configs].reshape(batch.n, *batch.shape)
-        out = m_mu[batch.edge_states].reshape(batch.n, -1)
+    for batch, rows, block in blocks(problem, mu_f):
+        out = m_mu[batch.edge_states].reshape(batch.n, -1)[rows]
         for k in range(batch.arity):
-            others = tuple(j + 1 for j in range(batch.arity) if j != k)
-            out[:, batch.state_at[k] : batch.state_at[k + 1]] = tables.sum(axis=others)
+            out[:, batch.state_at[k] : batch.state_at[k + 1]] = marginals_of(batch, block, k)
     return m_mu
 
 
-def integral(problem: Problem, labels: Ints) -> tuple[Floats, Floats]:
-    """The vertex (mu_v, mu_f) of L_G that stands for a labelling."""
+def integral(problem: Problem, labels: Ints) -> tuple[Floats, FactorMarginals]:
+    """The vertex (mu_v, mu_f) of L_G that stands for a labelling; mu_f as a function, block by block."""
     mu_v = np.zeros(problem.n_states)
     mu_v[problem.graph.var_ptr[:-1] + labels] = 1.0
-    mu_f = np.zeros(problem.n_configs)
-    for batch in problem.batches:
-        mu_f[batch.configs.start + np.arange(batch.n) * batch.n_configs + configuration(problem, batch, labels)] = 1.0
+
+    def mu_f(batch: Batch, rows: slice) -> Floats:
+        block = np.zeros((rows.stop - rows.start, batch.n_configs))
+        block[np.arange(len(block)), configuration(batch, rows, labels)] = 1.0
+        return block
+
     return mu_v, mu_f
 
 
-def configuration(problem: Problem, batch: Batch, labels: Ints) -> Ints:
-    """Which configuration of its table every factor of a batch takes under a labelling."""
-    states = labels[problem.scope[batch.edges]].reshape(batch.n, batch.arity)
-    places = np.ravel_multi_index(tuple(states.T), batch.shape)
+def configuration(batch: Batch, rows: slice, labels: Ints) -> Ints:
+    """Which configuration of its table every factor of some rows of a batch takes under a labelling."""
+    places = np.ravel_multi_index(tuple(labels[batch.scope[rows]].T), batch.shape)
     return np.asarray(places, dtype=np.int64)
+
+
+def dense(problem: Problem, mu_f: FactorMarginals) -> Floats:
+    """mu_f as one flat array."""
+    return np.concatenate([np.zeros(0), *(block.ravel() for _, _, block in blocks(problem, mu_f))])
 
 
 def edge_copies(problem: Problem, mu_v: Floats) -> Floats:
@@ -91,14 +119,23 @@ def edge_copies(problem: Problem, mu_v: Floats) -> Floats:
     for batch in problem.batches:
         out = copies[batch.edge_states].reshape(batch.n, -1)
         for k in range(batch.arity):
-            places = batch.var_at[:, k, None] + np.arange(batch.shape[k])
-            out[:, batch.state_at[k] : batch.state_at[k + 1]] = mu_v[places]
+            out[:, batch.state_at[k] : batch.state_at[k + 1]] = _copies_of(batch, slice(0, batch.n), mu_v, k)
     return copies
 
 
-def relaxed_value(problem: Problem, mu_v: Floats, mu_f: Floats) -> float:
+def _copies_of(batch: Batch, rows: slice, mu_v: Floats, k: int) -> Floats:
+    """mu_i of the k-th variable of every factor in some rows, (n_rows, shape[k])."""
+    places = batch.var_ptr[batch.scope[rows, k]][:, None] + np.arange(batch.shape[k])
+    return np.asarray(mu_v[places])
+
+
+def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> float:
     """<theta, mu>, the paper's logPot of a relaxed solution; 0 times -inf counts as 0."""
-    return problem.graph.constant + _inner(problem.graph.theta_v, mu_v) + _inner(problem.theta_f, mu_f)
+    total = problem.graph.constant + _inner(problem.graph.theta_v, mu_v)
+    for batch, rows, block in blocks(problem, mu_f):
+        theta = problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+        total += _inner(theta.ravel(), block.ravel())
+    return total
 
 
 def _inner(theta: Floats, mu: Floats) -> float:
@@ -108,16 +145,17 @@ def _inner(theta: Floats, mu: Floats) -> float:
     return float(theta[used] @ mu[used])
 
 
-def residuals(problem: Problem, mu_v: Floats, mu_f: Floats) -> Residuals:
+def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residuals:
     """How far (mu_v, mu_f) is from L_G."""
-    gap = edge_copies(problem, mu_v) - marginals(problem, mu_f)
     mass_v = np.add.reduceat(mu_v, problem.graph.var_ptr[:-1]) if problem.n_vars else np.ones(0)
-    mass_f = np.add.reduceat(mu_f, problem.config_ptr[:-1]) if problem.n_factors else np.ones(0)
-    return Residuals(
-        consistency=_largest(gap),
-        simplex=max(_largest(mass_v - 1), _largest(mass_f - 1)),
-        negativity=max(0.0, -float(min(mu_v.min(initial=0.0), mu_f.min(initial=0.0)))),
-    )
+    consistency, simplex, lowest = 0.0, _largest(mass_v - 1), float(mu_v.min(initial=0.0))
+    for batch, rows, block in blocks(problem, mu_f):
+        simplex = max(simplex, _largest(block.sum(axis=1) - 1))
+        lowest = min(lowest, float(block.min(initial=0.0)))
+        for k in range(batch.arity):
+            gap = _copies_of(batch, rows, mu_v, k) - marginals_of(batch, block, k)
+            consistency = max(consistency, _largest(gap))
+    return Residuals(consistency, simplex, max(0.0, -lowest))
 
 
 def _largest(values: Floats) -> float:
@@ -125,7 +163,7 @@ def _largest(values: Floats) -> float:
 
 
 def classify(
-    problem: Problem, mu_v: Floats, mu_f: Floats, tol: float = TOLERANCE
+    problem: Problem, mu_v: Floats, mu_f: FactorMarginals, tol: float = TOLERANCE
 ) -> tuple[Kind, KindFractions, Residuals]:
     """Decide the kind of a relaxed solution as the paper does, with the fractions that it prints.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -24,7 +26,9 @@ class Batch:
         Whether some table of the batch holds `-inf`.
     factors, edges, edge_states, configs
         Slices of the batch in arrays per factor, per edge, per edge state (`lam_e`) and per configuration (`mu_f`).
-    var_at : (n, arity)
+    scope : (n, arity)
+        The variables of every factor.
+    var_ptr
         Where the variables' blocks start in `mu_v`.
     table_at : (n,)
         Where the factors' tables start in `theta_t`.
@@ -36,7 +40,8 @@ class Batch:
     edges: slice
     edge_states: slice
     configs: slice
-    var_at: Ints
+    scope: Ints
+    var_ptr: Ints
     table_at: Ints
 
     @property
@@ -53,6 +58,11 @@ class Batch:
     def n_configs(self) -> int:
         """Number of configurations of each factor."""
         return int(np.prod(self.shape))
+
+    @property
+    def var_at(self) -> Ints:
+        """Where the blocks of every factor's variables start in `mu_v`, (n, arity)."""
+        return self.var_ptr[self.scope]
 
     @cached_property
     def config(self) -> Ints:
@@ -75,56 +85,51 @@ class Problem:
         The model as it was given; factor `order[a]` of it is factor `a` here.
     batches
         The factors, grouped by shape.
-    order, scope, scope_ptr, table_at
+    sorted_by
+        The new order of the factors, or None where they were sorted already; see `order`.
+    scope, scope_ptr, table_at
         As in the graph, in the new order of the factors.
-    edge_ptr : (n_edges + 1,)
-        Offsets of the edges' blocks in arrays per edge state.
-    config_ptr : (n_factors + 1,)
-        Offsets of the factors' blocks in arrays per configuration.
-    nbr_ptr, nbr
-        The edges of variable `i` are ``nbr[nbr_ptr[i]:nbr_ptr[i + 1]]``.
+    nbr_ptr : (n_vars + 1,)
+        Offsets of the variables' lists of edges in `nbr`.
     threads
         How many threads a method may use; results do not depend on it.
     """
 
     graph: FactorGraph
     batches: tuple[Batch, ...]
-    order: Ints
+    sorted_by: Ints | None
     scope_ptr: Ints
     scope: Ints
     table_at: Ints
-    edge_ptr: Ints
-    config_ptr: Ints
     nbr_ptr: Ints
-    nbr: Ints
     threads: int = 1
 
     @classmethod
     def compile(cls, graph: FactorGraph, threads: int = 1) -> Problem:
-        """Sort the factors by shape and lay out every flat array."""
-        hard = _hard_tables(graph)[graph.table_of]
-        group = _shape_groups(graph) * 2 + hard
-        order = np.arange(graph.n_factors)
-        if np.any(np.diff(group) < 0):
+        """Sort the factors by shape; where they are sorted already, the graph's arrays serve as they are."""
+        hard = _hard_tables(graph)
+        group = _shape_groups(graph)
+        if hard.any():
+            group = group * 2 + hard[graph.table_of]
+        else:
+            group *= 2
+        order, scope_ptr, scope = None, graph.scope_ptr, graph.scope
+        if np.any(group[1:] < group[:-1]):
             order = np.argsort(group, kind="stable")
-        arity = graph.arity[order]
-        scope = graph.scope[ranges(graph.scope_ptr[order], arity)]
-        table_at = graph.table_ptr[graph.table_of[order]]
-        n_configs = np.diff(graph.table_ptr)[graph.table_of[order]]
-        arrays = {
-            "order": order,
-            "scope_ptr": offsets(arity),
-            "scope": scope,
-            "table_at": table_at,
-            "edge_ptr": offsets(graph.card[scope]),
-            "config_ptr": offsets(n_configs),
-            "nbr_ptr": offsets(np.bincount(scope, minlength=graph.n_vars)),
-            "nbr": np.argsort(scope, kind="stable"),
-        }
-        for array in arrays.values():
+            arity = graph.arity[order]
+            scope_ptr = offsets(arity)
+            scope = graph.scope[ranges(graph.scope_ptr[order], arity)]
+            group = group[order]
+        one_each = graph.n_tables == graph.n_factors and bool(np.all(np.diff(graph.table_of) == 1))
+        if one_each and order is None:
+            table_at = graph.table_ptr[:-1]
+        else:
+            table_at = graph.table_ptr[graph.table_of if order is None else graph.table_of[order]]
+        nbr_ptr = offsets(np.bincount(scope, minlength=graph.n_vars))
+        for array in (scope_ptr, scope, table_at, nbr_ptr):
             frozen(array)
-        batches = _batches(graph, group[order], arrays)
-        return cls(graph=graph, batches=batches, threads=threads, **arrays)
+        batches = tuple(_batches(graph, group, scope_ptr, scope, table_at))
+        return cls(graph, batches, order, scope_ptr, scope, table_at, nbr_ptr, threads)
 
     @property
     def n_vars(self) -> int:
@@ -149,12 +154,32 @@ class Problem:
     @property
     def n_edge_states(self) -> int:
         """Length of arrays per edge state, such as `lam_e`."""
-        return int(self.edge_ptr[-1])
+        return self.batches[-1].edge_states.stop if self.batches else 0
 
     @property
     def n_configs(self) -> int:
         """Length of arrays per configuration, such as `mu_f`."""
-        return int(self.config_ptr[-1])
+        return self.batches[-1].configs.stop if self.batches else 0
+
+    @cached_property
+    def order(self) -> Ints:
+        """Number in the graph of every factor, (n_factors,)."""
+        return frozen(np.arange(self.n_factors) if self.sorted_by is None else self.sorted_by)
+
+    @cached_property
+    def edge_ptr(self) -> Ints:
+        """Offsets of the edges' blocks in arrays per edge state, (n_edges + 1,)."""
+        return frozen(offsets(self.graph.card[self.scope]))
+
+    @cached_property
+    def config_ptr(self) -> Ints:
+        """Offsets of the factors' blocks in arrays per configuration, (n_factors + 1,)."""
+        return frozen(offsets(np.diff(self.graph.table_ptr)[self.graph.table_of[self.order]]))
+
+    @cached_property
+    def nbr(self) -> Ints:
+        """The edges of all variables: those of `i` are ``nbr[nbr_ptr[i]:nbr_ptr[i + 1]]``."""
+        return frozen(np.argsort(self.scope, kind="stable"))
 
     @cached_property
     def degree(self) -> Ints:
@@ -182,9 +207,12 @@ def _hard_tables(graph: FactorGraph) -> Bools:
 def _shape_groups(graph: FactorGraph) -> Ints:
     """Number the factors' shapes, those of smaller arity first."""
     group = np.zeros(graph.n_factors, dtype=np.int64)
+    every = graph.arity
+    if len(every) == 0 or (np.all(every == every[0]) and np.all(graph.card == graph.card[0])):
+        return group
     n_groups = 0
-    for arity in np.unique(graph.arity):
-        members = np.flatnonzero(graph.arity == arity)
+    for arity in np.unique(every):
+        members = np.flatnonzero(every == arity)
         shapes = graph.card[graph.scope[graph.scope_ptr[members][:, None] + np.arange(arity)]]
         _, of = np.unique(_shape_codes(shapes), return_inverse=True)
         group[members] = n_groups + of
@@ -203,24 +231,24 @@ def _shape_codes(shapes: Ints) -> Ints:
     return code
 
 
-def _batches(graph: FactorGraph, group: Ints, arrays: dict[str, Ints]) -> tuple[Batch, ...]:
+def _batches(graph: FactorGraph, group: Ints, scope_ptr: Ints, scope: Ints, table_at: Ints) -> Iterator[Batch]:
     """Cut the sorted factors where the group changes."""
-    scope_ptr, edge_ptr, config_ptr = arrays["scope_ptr"], arrays["edge_ptr"], arrays["config_ptr"]
-    cuts = [0, *(np.flatnonzero(np.diff(group)) + 1).tolist(), len(group)] if len(group) else []
-    batches = []
+    cuts = [0, *(np.flatnonzero(group[1:] != group[:-1]) + 1).tolist(), len(group)] if len(group) else []
+    state_at = config_at = 0
     for begin, end in pairwise(cuts):
         edges = slice(int(scope_ptr[begin]), int(scope_ptr[end]))
-        scope = arrays["scope"][edges].reshape(end - begin, -1)
-        batches.append(
-            Batch(
-                shape=tuple(graph.card[scope[0]].tolist()),
-                hard=bool(group[begin] & 1),
-                factors=slice(begin, end),
-                edges=edges,
-                edge_states=slice(int(edge_ptr[edges.start]), int(edge_ptr[edges.stop])),
-                configs=slice(int(config_ptr[begin]), int(config_ptr[end])),
-                var_at=frozen(graph.var_ptr[scope]),
-                table_at=arrays["table_at"][begin:end],
-            )
+        mine = scope[edges].reshape(end - begin, -1)
+        shape = tuple(graph.card[mine[0]].tolist())
+        n_states, n_configs = (end - begin) * sum(shape), (end - begin) * math.prod(shape)
+        yield Batch(
+            shape=shape,
+            hard=bool(group[begin] & 1),
+            factors=slice(begin, end),
+            edges=edges,
+            edge_states=slice(state_at, state_at + n_states),
+            configs=slice(config_at, config_at + n_configs),
+            scope=mine,
+            var_ptr=graph.var_ptr,
+            table_at=table_at[begin:end],
         )
-    return tuple(batches)
+        state_at, config_at = state_at + n_states, config_at + n_configs

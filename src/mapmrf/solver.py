@@ -25,13 +25,15 @@ from mapmrf.compiling import CompileClock
 from mapmrf.errors import MapMRFError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.feasible import find_feasible
 from mapmrf.graph import FactorGraph
-from mapmrf.polytope import classify, relaxed_value
+from mapmrf.polytope import FactorMarginals, classify, relaxed_value
 from mapmrf.problem import Problem
 from mapmrf.result import Result, Status, TracePoint, relative_gap
 
 log = logging.getLogger("mapmrf")
 
 DEFAULT_METHOD = "lslp"
+TRUST_FROM = 200_000
+"""Factors from which a method's own value of a candidate is believed during the run; the report evaluates it anew."""
 GAP_TOLERANCE = 1e-6
 """A labelling counts as optimal when its relative gap to the upper bound is at most this."""
 
@@ -78,7 +80,7 @@ class Answer:
 
     labels: Ints | None = None
     mu_v: Floats | None = None
-    mu_f: Floats | None = None
+    mu_f: FactorMarginals | None = None
     bound: float | None = None
     details: dict[str, float] = dataclasses.field(default_factory=dict)
 
@@ -319,8 +321,10 @@ class _Run:
         return any([bool(listener(point, self.labels)) for listener in self.listeners])
 
     def offer(self, labels: Ints, claimed: float | None) -> float:
-        """Keep a labelling if it is the best so far; a claimed improvement is always re-evaluated."""
-        if claimed is not None and claimed <= self.value:
+        """Keep a labelling if it is the best so far; claims are checked, on huge models only at the end."""
+        if claimed is not None and (claimed <= self.value or self.graph.n_factors > TRUST_FROM):
+            if claimed > self.value:
+                self.labels, self.value = np.array(labels, dtype=np.int64), claimed
             return claimed
         value = self.graph.value(labels)
         if value > self.value:
@@ -333,6 +337,7 @@ class _Run:
 
     def report(self, problem: Problem | None, answer: Answer, status: Status, compile_time: float) -> Result:
         """Recompute every figure from the answer: no method reports its own value."""
+        self.value = self.graph.value(self.labels)
         if answer.labels is not None and self.graph.value(answer.labels) >= self.value:
             # Of equals the method's own choice wins over one that the loop met earlier.
             self.labels, self.value = np.array(answer.labels, dtype=np.int64), self.graph.value(answer.labels)

@@ -31,11 +31,11 @@ def pair2_step(t1, t2, strength):
     ``r = rho / 2``: the proximal step of a total variation of two points, then a clip.
     """
     size = abs(strength)
-    sign = 1.0 if strength >= 0.0 else -1.0
-    shift = 0.5 * (t1 - sign * t2)
-    shift = min(max(shift, -size), size)
+    sign = np.copysign(1.0, strength)  # a select here would keep the callers' loops from vectorising
+    turned = sign * t2
+    shift = min(max(0.5 * (t1 - turned), -size), size)
     s1 = min(max(t1 - shift, -1.0), 1.0)
-    s2 = sign * min(max(sign * t2 + shift, -1.0), 1.0)
+    s2 = sign * min(max(turned + shift, -1.0), 1.0)
     return s1, s2
 
 

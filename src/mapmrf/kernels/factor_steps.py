@@ -34,41 +34,38 @@ from mapmrf.kernels.triple_qp import triple_qp
 
 
 @compiled
-def pair2_compact_step(tasks, batch, par, edge_mu, mu, q, s, keep, strength):
+def pair2_compact_step(tasks, batch, par, edge_mu, mu, q, strength):
     """2x2 factors of compact variables."""
     for task in range(len(tasks)):
-        _pair2_compact(batch[tasks[task, 0]], tasks[task, 1], tasks[task, 2], par, edge_mu, mu, q, s, keep, strength)
+        _pair2_compact(batch[tasks[task, 0]], tasks[task, 1], tasks[task, 2], par, edge_mu, mu, q, strength)
 
 
 @compiled
-def _pair2_compact(row, begin, end, par, edge_mu, mu, q, s, keep, strength):
+def _pair2_compact(row, begin, end, par, edge_mu, mu, q, strength):
     """2x2 factors of compact variables, in blocks: gather, then a loop without branches that vectorises."""
     n, at, e_at = row[N], row[Q_AT], row[EDGE_AT]
     q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
-    s1, s2 = s[at : at + n], s[at + n : at + 2 * n]
     v1, v2 = edge_mu[e_at : e_at + n], edge_mu[e_at + n : e_at + 2 * n]
     j = strength[row[FACTOR_AT] : row[FACTOR_AT] + n]
-    rho, last_rc, relax = par[RHO], par[LAST_RC], par[RELAX]
+    rho, last_rc = par[RHO], par[LAST_RC]
     b = 1.0 / rho
     per_r = 2.0 / rho
+    mix = rho * (1.0 - par[RELAX])
     size = 512
     m1, m2 = np.empty(size), np.empty(size)
     for base in range(begin, end, size):
         count = min(size, end - base)
         for f in range(count):
             m1[f] = mu[v1[base + f]]
-            m2[f] = mu[v2[base + f]]
         for f in range(count):
-            lam1 = last_rc * m1[f] - q1[base + f]
-            lam2 = last_rc * m2[f] - q2[base + f]
-            r1, r2 = pair2_step(m1[f] + b * lam1, m2[f] + b * lam2, per_r * j[base + f])
-            q1[base + f] = rho * (relax * r1 + (1.0 - relax) * m1[f]) - lam1
-            q2[base + f] = rho * (relax * r2 + (1.0 - relax) * m2[f]) - lam2
-            m1[f], m2[f] = r1, r2
-        if keep:
-            for f in range(count):
-                s1[base + f] = m1[f]
-                s2[base + f] = m2[f]
+            m2[f] = mu[v2[base + f]]
+        here1, here2, coupling = q1[base : base + count], q2[base : base + count], j[base : base + count]
+        for f in range(count):
+            lam1 = last_rc * m1[f] - here1[f]
+            lam2 = last_rc * m2[f] - here2[f]
+            r1, r2 = pair2_step(m1[f] + b * lam1, m2[f] + b * lam2, per_r * coupling[f])
+            here1[f] = rho * r1 - lam1 + mix * (m1[f] - r1)
+            here2[f] = rho * r2 - lam2 + mix * (m2[f] - r2)
 
 
 @compiled
@@ -258,8 +255,9 @@ def _dense(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape
     lam, u, marginal = np.empty(width), np.empty(n_states), np.empty(n_states)
     work = np.empty((6, max(n_states, capacity) + 1))
     square = np.empty((capacity, capacity))
-    ridge = par[WEIGHT] if row[KIND] == RIDGE else 0.0
-    size = n_configs if row[KIND] == RIDGE else 0
+    on = row[KIND] == RIDGE and len(pull) > 0
+    ridge = par[WEIGHT] if on else 0.0
+    size = n_configs if on else 0
     for f in range(begin, end):
         at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
         load_targets(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, at, lam, u)

@@ -5,7 +5,7 @@ LS-LP (with and without its sphere) and AD3 share these loops. All state lives i
 mu      variables, a block per variable. A binary variable may be *compact*: one number, mu(1) - mu(0).
 q       one block per edge, q = rho s - lam, with s = M_ia mu_a. The multiplier is not stored: after the variable step
         it is ``lam = l (rho c mu - q)``, so one array serves for both copies and duals.
-s       M_ia mu_a itself, written only when asked for.
+s       M_ia mu_a itself, written only when asked for; 2x2 factors of compact variables find it again when looked at.
 pull    with a sphere on the factors (kind RIDGE) what it adds to the factors' potentials, per configuration.
 slots, x, count   warm starts of the factor QPs: supports, their masses (summing to 1) and sizes.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.kernels.factor_qp import slot_col, slot_row
+from mapmrf.kernels.factor_qp import pair2_step, slot_col, slot_row
 from mapmrf.kernels.jit import compiled
 from mapmrf.kernels.layout import (
     ARITY,
@@ -19,6 +19,7 @@ from mapmrf.kernels.layout import (
     PAIR2,
     Q_AT,
     Q_WIDTH,
+    RHO,
     SHAPE_AT,
     SLOT_AT,
     SLOT_WIDTH,
@@ -28,7 +29,7 @@ from mapmrf.kernels.layout import (
 
 
 @compiled
-def look_at_pairs(tasks, batch, par, edge_mu, edge_var, labels, mu, q, s, strength, found):
+def look_at_pairs(tasks, batch, par, edge_mu, edge_var, labels, mu, q, strength, found):
     """Look at 2x2 factors of compact variables.
 
     A row of `found` per task: bound, value of the labels, <theta_a, mu_a>, squared |c mu - s| and its largest entry.
@@ -45,14 +46,13 @@ def look_at_pairs(tasks, batch, par, edge_mu, edge_var, labels, mu, q, s, streng
             labels,
             mu,
             q,
-            s,
             strength,
             found[task],
         )
 
 
 @compiled
-def _look_at_compact(row, begin, end, par, edge_mu, edge_var, labels, mu, q, s, strength, out):
+def _look_at_compact(row, begin, end, par, edge_mu, edge_var, labels, mu, q, strength, out):
     n, at, e_at = row[N], row[Q_AT], row[EDGE_AT]
     for f in range(begin, end):
         m1, m2 = mu[edge_mu[e_at + f]], mu[edge_mu[e_at + n + f]]
@@ -61,7 +61,7 @@ def _look_at_compact(row, begin, end, par, edge_mu, edge_var, labels, mu, q, s, 
         j = strength[row[FACTOR_AT] + f]
         out[0] += max(j + 0.5 * abs(lam1 + lam2), -j + 0.5 * abs(lam1 - lam2))
         out[1] += j if labels[edge_var[e_at + f]] == labels[edge_var[e_at + n + f]] else -j
-        r1, r2 = s[at + f], s[at + n + f]
+        r1, r2 = pair2_step(m1 + lam1 / par[RHO], m2 + lam2 / par[RHO], 2.0 * j / par[RHO])
         out[2] += j * (1.0 - abs(r1 - r2)) if j >= 0.0 else j * (abs(r1 + r2) - 1.0)
         off1, off2 = m1 - r1, m2 - r2
         out[3] += 0.5 * (off1 * off1 + off2 * off2)
@@ -138,6 +138,17 @@ def _look_at_tables(
 
 
 @compiled
+def pair_marginals(row, begin, par, edge_mu, mu, q, strength, out):
+    """M mu_a of some 2x2 factors of compact variables, from `begin` on: what the next factor step would give."""
+    n, at, e_at = row[N], row[Q_AT], row[EDGE_AT]
+    for f in range(len(strength)):
+        m1, m2 = mu[edge_mu[e_at + begin + f]], mu[edge_mu[e_at + n + begin + f]]
+        lam1 = par[LAST_RC] * m1 - q[at + begin + f]
+        lam2 = par[LAST_RC] * m2 - q[at + n + begin + f]
+        out[0, f], out[1, f] = pair2_step(m1 + lam1 / par[RHO], m2 + lam2 / par[RHO], 2.0 * strength[f] / par[RHO])
+
+
+@compiled
 def _pair2_value(theta, t, p1, p2):
     """<theta_a, mu_a> of a 2x2 factor whose marginals are given: mass goes where the coupling wants it."""
     j = theta[t] + theta[t + 3] - theta[t + 1] - theta[t + 2]
@@ -181,7 +192,7 @@ def largest_price(theta, table_at, sizes, lam, digits, n_configs):
 
 @compiled
 def look_at_variables(begin, end, par, var_at, card, nbr_ptr, nbr_q, theta, mu, q, labels, out):
-    """Sums over variables begin:end: bound, value of the labels, <theta_i, mu_i>; then the largest distance from 0/1."""
+    """Sums over variables begin:end: bound, value of the labels, <theta_i, mu_i>; then the largest distance to 0/1."""
     out[:] = 0.0
     for i in range(begin, end):
         at, width = var_at[i], var_at[i + 1] - var_at[i]

@@ -12,6 +12,8 @@ from mapmrf.kernels.layout import (
     DEN1,
     G_V,
     L_V,
+    LAST_L,
+    LAST_RC,
     RHO_V,
     SPHERE,
     SPHERE_OFF,
@@ -186,6 +188,36 @@ def _distance2(sphere, at, width, c, b_v, mu, lam_v):
 
 
 @compiled
+def by_variable(scope, nbr_ptr, values):
+    """The values of all edges, gathered by variable; the edges of a variable stay in order."""
+    place = nbr_ptr[:-1].copy()
+    out = np.empty_like(values)
+    for e in range(len(scope)):
+        out[place[scope[e]]] = values[e]
+        place[scope[e]] += 1
+    return out
+
+
+@compiled
+def edge_multipliers(par, var_at, nbr_ptr, nbr_q, mu, q, lam):
+    """Multipliers of all edges, laid out like q, which may be the output itself."""
+    for i in range(len(var_at) - 1):
+        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
+            for w in range(var_at[i + 1] - var_at[i]):
+                place = nbr_q[e] + w
+                lam[place] = par[LAST_L] * (par[LAST_RC] * mu[var_at[i] + w] - q[place])
+
+
+@compiled
+def restart(par, var_at, nbr_ptr, nbr_q, mu, q):
+    """Turn multipliers in q into the q of a new start at mu, with the penalty that `par` now holds."""
+    for i in range(len(var_at) - 1):
+        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
+            for w in range(var_at[i + 1] - var_at[i]):
+                q[nbr_q[e] + w] = par[LAST_RC] * mu[var_at[i] + w] - q[nbr_q[e] + w]
+
+
+@compiled
 def sphere_norms(chunk_size, par, var_at, nbr_ptr, mu, lam_v, norm2):
     """Squared norms of the first projection, per chunk."""
     norm2[:] = 0.0
@@ -220,7 +252,6 @@ def iterate_pairs(
     batch,
     edge_mu,
     q,
-    s,
     strength,
     chunk_size,
     blocks,
@@ -235,12 +266,12 @@ def iterate_pairs(
     mu,
     lam_v,
 ):
-    """Run n iterations from number k0 on a model of compact variables and 2x2 factors; the last one leaves s.
+    """Run n iterations from number k0 on a model of compact variables and 2x2 factors.
 
     The whole loop in one call: on small models the calls themselves would cost more than the work.
     """
     for k in range(k0, k0 + n):
-        pair2_compact_step(tasks, batch, par, edge_mu, mu, q, s, k == k0 + n - 1, strength)
+        pair2_compact_step(tasks, batch, par, edge_mu, mu, q, strength)
         next_b = next_sphere_b(par, k, update_every)
         compact_variable_step(
             0,

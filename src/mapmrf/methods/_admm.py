@@ -21,6 +21,8 @@ VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""
 CHUNK = 16384
 """Factors per piece of work, fixed for the same reason."""
+ONE_CALL_BELOW = 6000
+"""Factors below which a model of pairs runs many iterations in one call: the calls would cost more than the work."""
 PARALLEL_FROM = 100_000
 """Number of factors from which threads pay."""
 
@@ -50,7 +52,8 @@ class Engine:
         self.mu = np.zeros(len(layout.theta))
         self.lam_v = np.zeros(len(layout.theta))
         self.q = np.zeros(layout.q_size)
-        self.s = np.zeros(layout.q_size)
+        only_pairs = bool(np.all(layout.batch[:, K.KIND] == K.PAIR2_COMPACT))
+        self.s = np.zeros(0 if only_pairs else layout.q_size)
         self.slots = np.zeros(layout.slot_size, dtype=np.int32)
         self.x = np.zeros(layout.slot_size)
         self.pull = np.zeros(0)
@@ -80,16 +83,16 @@ class Engine:
 
     def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
         """Start from mu (in the layout of theta); without `multipliers` all lam are 0, else they are kept."""
-        lam_e = None
+        lists = (self.layout.var_at, self.problem.nbr_ptr, self.layout.nbr_q)
         if multipliers:
-            lam_e = self.multipliers()
+            variable_steps.edge_multipliers(self.par, *lists, self.mu, self.q, self.q)
+        else:
+            self.q[:] = 0.0
         K.set_rho(self.par, rho)
         self.mu[:] = mu
         self._settle_isolated()
         self.par[K.LAST_L], self.par[K.LAST_RC] = 1.0, rho * self.par[K.C]
-        self.q[:] = self.par[K.LAST_RC] * self._edge_copies()
-        if lam_e is not None:
-            self.q -= lam_e
+        variable_steps.restart(self.par, *lists, self.mu, self.q)
         self.lam_v[:] = 0.0
         if self.par[K.SPHERE] > 0:
             self.target2 = self._targets(int(self.par[K.SPHERE]))
@@ -111,36 +114,21 @@ class Engine:
         self.mu[self.layout.var_at[alone[wide]] + best[wide]] = 1.0
         self.mu[self.layout.var_at[alone[~wide]]] = 2.0 * best[~wide] - 1.0
 
-    def _edge_copies(self) -> Floats:
-        """mu_i on every edge, in the layout of q."""
-        layout = self.layout
-        copies = np.empty(layout.q_size)
-        widths = np.diff(layout.var_at)
-        for row, batch in zip(layout.batch, self.problem.batches, strict=True):
-            at, n, width = row[K.Q_AT], batch.n, row[K.Q_WIDTH]
-            out = copies[at : at + n * width]
-            places = layout.edge_mu[batch.edges].astype(np.int64)
-            if row[K.KIND] == K.PAIR2_COMPACT:
-                out[:] = self.mu[places]
-                continue
-            w = widths[layout.edge_var[batch.edges][: batch.arity]]
-            o = 0
-            for k in range(batch.arity):
-                out.reshape(n, width)[:, o : o + w[k]] = self.mu[places.reshape(n, -1)[:, k, None] + np.arange(w[k])]
-                o += w[k]
-        return copies
-
     @property
     def at_centre(self) -> bool:
-        """Whether the point to project lies at the sphere's centre, where the projection is undefined."""
+        """Whether the point to project lies at the centre of (a block's) sphere, where the projection is undefined."""
+        if self.factor_sphere is not None:
+            return self.factor_sphere.at_centre
+        if self.blocks:
+            return bool(np.any((self.norm2 == 0.0) & (self.target2 > 0.0)))
         return bool(self.norm2.sum() == 0.0)
 
     # -- iterations -------------------------------------------------------------------------------------------------
 
     def run(self, n: int) -> None:
         """Do n iterations; the last one leaves s for `look`."""
-        only_pairs = list(self.tasks) == [K.PAIR2_COMPACT]
-        if self.factor_sphere is None and self.pool is None and only_pairs and self.all_compact:
+        only_pairs = list(self.tasks) == [K.PAIR2_COMPACT] and self.all_compact
+        if only_pairs and self.factor_sphere is None and self.problem.n_factors < ONE_CALL_BELOW:
             self._run_pairs(n)
             return
         for last in [False] * (n - 1) + [True]:
@@ -152,7 +140,7 @@ class Engine:
         lay, nbr_ptr = self.layout, self.problem.nbr_ptr
         variable_steps.iterate_pairs(
             n, self.k, self.update_every, self.freeze_after, self.par, self.tasks[K.PAIR2_COMPACT], lay.batch,
-            lay.edge_mu, self.q, self.s, lay.strength, self.chunk_size, self.blocks, self.target2, self.scale,
+            lay.edge_mu, self.q, lay.strength, self.chunk_size, self.blocks, self.target2, self.scale,
             self.norm2, self.off2, lay.var_at, nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v,
         )  # fmt: skip
         self.k += n
@@ -170,11 +158,12 @@ class Engine:
         """Factor step, kind by kind."""
         lay, problem = self.layout, self.problem
         theta, table_at = problem.graph.theta_t, problem.table_at
-        head = (lay.batch, self.par, lay.edge_mu, self.mu, self.q, self.s, keep)
+        pairs = (lay.batch, self.par, lay.edge_mu, self.mu, self.q)
+        head = (*pairs, self.s, keep)
         warm = (self.slots, self.x, self.count)
         for kind, tasks in self.tasks.items():
             if kind == K.PAIR2_COMPACT:
-                self._share(factor_steps.pair2_compact_step, tasks, *head, lay.strength)
+                self._share(factor_steps.pair2_compact_step, tasks, *pairs, lay.strength)
             elif kind == K.PAIR2:
                 self._share(factor_steps.pair2_step_full, tasks, *head, theta, table_at)
             elif kind == K.TRIPLE2:
@@ -194,8 +183,7 @@ class Engine:
             self.chunk_size, self.par, next_b, self.k >= self.freeze_after, self.scale, self.norm2, self.off2,
             lay.var_at, self.problem.nbr_ptr, lay.nbr_q, lay.theta, self.mu, self.lam_v, self.q,
         )  # fmt: skip
-        cuts = np.linspace(0, len(self.norm2), self.threads + 1).astype(np.int64).tolist()
-        self._all([(step, (first, last, *rest)) for first, last in pairwise(cuts)])
+        self._all([(step, (first, last, *rest)) for first, last in _spans(len(self.norm2), self.threads)])
 
     def _share(self, step: Callable[..., Any], tasks: Ints, *rest: Any) -> None:
         """Run a kernel on its tasks, a fair share of them per thread."""
@@ -239,16 +227,15 @@ class Engine:
     def _look_at_factors(self) -> list[Floats]:
         """Sums of every task, kind by kind."""
         lay, problem = self.layout, self.problem
-        head = (lay.batch, self.par, lay.edge_mu, lay.edge_var, self.labels, self.mu, self.q, self.s)
-        tables = (problem.graph.theta_t, problem.table_at, lay.shape, self.slots, self.x, self.count)
+        head = (lay.batch, self.par, lay.edge_mu, lay.edge_var, self.labels, self.mu, self.q)
+        tables = (self.s, problem.graph.theta_t, problem.table_at, lay.shape, self.slots, self.x, self.count)
         every = []
         for kind, tasks in self.tasks.items():
             found = np.zeros((len(tasks), 5))
             every.append(found)
             compact = kind == K.PAIR2_COMPACT
             step, rest = (looks.look_at_pairs, (lay.strength,)) if compact else (looks.look_at_tables, tables)
-            cuts = np.linspace(0, len(tasks), self.threads + 1).astype(np.int64).tolist()
-            spans = [slice(*cut) for cut in pairwise(cuts)]
+            spans = [slice(*span) for span in _spans(len(tasks), self.threads)]
             self._all([(step, (tasks[span], *head, *rest, found[span])) for span in spans])
         return every
 
@@ -287,47 +274,57 @@ class Engine:
         out[ranges(self.layout.var_at[rest], width[rest])] = mu_v[ranges(graph.var_ptr[rest], graph.card[rest])]
         return out
 
-    def factors(self) -> Floats:
-        """mu_f in the problem's layout, from the supports and the closed forms of the last kept iteration."""
-        mu_f = np.zeros(self.problem.n_configs)
-        for row, batch in zip(self.layout.batch, self.problem.batches, strict=True):
-            out = mu_f[batch.configs].reshape(batch.n, batch.n_configs)
-            if row[K.KIND] in (K.PAIR2_COMPACT, K.PAIR2):
-                self._pair_marginals(row, batch, out)
-                continue
-            width = row[K.SLOT_WIDTH]
-            block = slice(row[K.SLOT_AT], row[K.SLOT_AT] + batch.n * width)
-            slots = self.slots[block].reshape(batch.n, width)
-            if row[K.KIND] == K.FOREST:
-                slots = (slots >> 16) * batch.shape[1] + ((slots & 0xFFFF) >> 1)
-            used = np.arange(width) < self.count[batch.factors][:, None]
-            factor, slot = np.nonzero(used)
-            np.add.at(out, (factor, slots[factor, slot]), self.x[block].reshape(batch.n, width)[factor, slot])
-        return mu_f
+    def factor_marginals(self, batch: Batch, rows: slice) -> Floats:
+        """mu_a of some rows of a batch, from the supports and the closed forms of the last kept iteration."""
+        row = self.layout.batch[self.problem.batches.index(batch)]
+        if row[K.KIND] in (K.PAIR2_COMPACT, K.PAIR2):
+            return self._pair_marginals(row, batch, rows)
+        width = row[K.SLOT_WIDTH]
+        block = slice(row[K.SLOT_AT], row[K.SLOT_AT] + batch.n * width)
+        slots = self.slots[block].reshape(batch.n, width)[rows]
+        if row[K.KIND] == K.FOREST:
+            slots = (slots >> 16) * batch.shape[1] + ((slots & 0xFFFF) >> 1)
+        used = np.arange(width) < self.count[batch.factors][rows, None]
+        factor, slot = np.nonzero(used)
+        out = np.zeros((len(slots), batch.n_configs))
+        np.add.at(out, (factor, slots[factor, slot]), self.x[block].reshape(batch.n, width)[rows][factor, slot])
+        return out
 
     def multipliers(self) -> Floats:
-        """Lam of every edge, in the layout of q."""
-        return np.asarray(self.par[K.LAST_L] * (self.par[K.LAST_RC] * self._edge_copies() - self.q))
+        """Multipliers of every edge, in the layout of q."""
+        lam = np.empty_like(self.q)
+        lists = (self.layout.var_at, self.problem.nbr_ptr, self.layout.nbr_q)
+        variable_steps.edge_multipliers(self.par, *lists, self.mu, self.q, lam)
+        return lam
 
     def begin_factor_sphere(self, freeze_after: int) -> None:
         """Put the sphere on the factors, as the authors' published code does."""
         self.pull = np.zeros(self.problem.n_configs)
         self.factor_sphere = FactorSphere(self, freeze_after)
 
-    def _pair_marginals(self, row: Ints, batch: Batch, out: Floats) -> None:
+    def _pair_marginals(self, row: Ints, batch: Batch, rows: slice) -> Floats:
         at, n = row[K.Q_AT], batch.n
         if row[K.KIND] == K.PAIR2_COMPACT:
-            p1, p2 = 0.5 + 0.5 * self.s[at : at + n], 0.5 + 0.5 * self.s[at + n : at + 2 * n]
+            p1, p2 = 0.5 + 0.5 * self._compact_pairs(row, batch, rows)
         else:
-            block = self.s[at : at + 4 * n].reshape(n, 4)
-            p1, p2 = block[:, 1], block[:, 3]
-        t00, t01, t10, t11 = (self.problem.graph.theta_t[batch.table_at + t] for t in range(4))
+            p1, p2 = self.s[at : at + 4 * n].reshape(n, 4)[rows, 1::2].T
+        t00, t01, t10, t11 = (self.problem.graph.theta_t[batch.table_at[rows] + t] for t in range(4))
         attract = t00 + t11 - t01 - t10 >= 0
         both = np.where(attract, np.minimum(p1, p2), np.maximum(0.0, p1 + p2 - 1.0))
-        out[:, 3] = both
-        out[:, 2] = p1 - both
-        out[:, 1] = p2 - both
-        out[:, 0] = 1.0 - p1 - p2 + both
+        return np.stack([1.0 - p1 - p2 + both, p2 - both, p1 - both, both], axis=1)
+
+    def _compact_pairs(self, row: Ints, batch: Batch, rows: slice) -> Floats:
+        """M mu_a of 2x2 factors of compact variables as differences, (2, n_rows): the factor step from where mu is."""
+        found = np.empty((2, rows.stop - rows.start))
+        at = row[K.FACTOR_AT] + rows.start
+        strength = self.layout.strength[at : at + found.shape[1]]
+        looks.pair_marginals(row, rows.start, self.par, self.layout.edge_mu, self.mu, self.q, strength, found)
+        return found
+
+
+def _spans(n: int, parts: int) -> list[tuple[int, int]]:
+    """Cut n things into neighbouring parts of nearly equal size."""
+    return list(pairwise([n * part // parts for part in range(parts + 1)]))
 
 
 def _tasks(batch: Ints) -> dict[int, Ints]:

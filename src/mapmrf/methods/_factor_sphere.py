@@ -9,6 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.kernels import layout as K
+from mapmrf.polytope import dense
 
 if TYPE_CHECKING:
     from mapmrf.methods._admm import Engine
@@ -34,12 +35,13 @@ class FactorSphere:
         rho = engine.par[K.RHO] * engine.par[K.WEIGHT]
         a = mu_f + self.lam / rho - 0.5
         norm = float(np.linalg.norm(a))
+        self.at_centre = norm == 0.0
         self.upsilon = 0.5 + a * (self.radius / norm if norm > 0 else 1.0)
         engine.pull[:] = rho * self.upsilon - self.lam
 
     def update(self, engine: Engine) -> None:
         """Close an iteration: multiplier first, then the next projection, both with their own rho."""
-        mu_f = engine.factors()
+        mu_f = dense(engine.problem, engine.factor_marginals)
         rest = mu_f - self.upsilon
         self.off2 = float(rest @ rest)
         if engine.k <= self.freeze_after:

@@ -6,9 +6,14 @@ import math
 
 import numpy as np
 
-from mapmrf.arrays import Floats
+from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels import layout as K
 from mapmrf.methods._admm import Engine
+from mapmrf.polytope import blocks, dense
+from mapmrf.problem import Batch
+
+SUPPORT = 1e-9
+"""Masses up to this are round-off, not support."""
 
 
 def kkt_residuals(engine: Engine) -> dict[str, float]:
@@ -35,21 +40,26 @@ def kkt_residuals(engine: Engine) -> dict[str, float]:
 
 def _factor_distance2(engine: Engine, lam: Floats) -> float:
     """Squared distance of all factors' prices from the normal cones of their simplices at mu_a."""
-    graph = engine.problem.graph
-    mu_f = engine.factors()
     edge_lam = _edge_states(engine, lam)
     total = 0.0
-    for batch in engine.problem.batches:
-        mine = edge_lam[batch.edge_states].reshape(batch.n, -1)
-        size = max(1, 1_000_000 // batch.n_configs)
-        for begin in range(0, batch.n, size):
-            rows = slice(begin, begin + size)
-            price = graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
-            for k in range(batch.arity):
-                price = price + mine[rows][:, batch.state_at[k] + batch.config[:, k]]
-            mass = mu_f[batch.configs].reshape(batch.n, -1)[rows]
-            total += float(_cone_distance2(price, mass > 0).sum())
+    for batch, rows, block in blocks(engine.problem, engine.factor_marginals):
+        mine = edge_lam[batch.edge_states].reshape(batch.n, -1)[rows]
+        price = _tables(engine, batch, rows)
+        for k in range(batch.arity):
+            price = price + mine[:, batch.state_at[k] + batch.config[:, k]]
+        total += float(_cone_distance2(price, block > SUPPORT).sum())
     return total
+
+
+def _tables(engine: Engine, batch: Batch, rows: slice) -> Floats:
+    """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
+    row = engine.layout.batch[engine.problem.batches.index(batch)]
+    if row[K.KIND] == K.PAIR2_COMPACT:
+        return np.asarray(engine.layout.strength[batch.factors][rows, None] * np.array([1.0, -1.0, -1.0, 1.0]))
+    tables = engine.problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+    if engine.factor_sphere is not None:
+        return np.asarray(tables - engine.factor_sphere.lam[batch.configs].reshape(batch.n, -1)[rows])
+    return np.asarray(tables)
 
 
 def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
@@ -113,14 +123,28 @@ def _stationarity(engine: Engine, lam: Floats) -> float:
 
 
 def _sphere_tangent(engine: Engine) -> float:
-    """2-norm of the part of the sphere's multiplier that is tangential to the sphere at mu."""
+    """2-norm of the part of the sphere's multiplier that is tangential to the sphere (or to each block's) at mu."""
+    if engine.factor_sphere is not None:
+        lam = engine.factor_sphere.lam
+        out = dense(engine.problem, engine.factor_marginals) - 0.5
+        return _tangent(out, lam, np.ones(len(lam)), np.zeros(len(lam), dtype=np.int64))
     if engine.par[K.SPHERE] == 0:
         return 0.0
     widths = np.diff(engine.layout.var_at)
-    compact = (widths == 1) & (engine.problem.graph.card == 2)
-    centre = np.repeat(np.where(compact, 0.0, 0.5), widths)
-    weight = np.repeat(np.where(compact, 0.5, 1.0) * (engine.problem.degree > 0), widths)
-    out = engine.mu - centre
-    along = float((weight * out * engine.lam_v).sum()) / max(float((weight * out * out).sum()), 1e-300)
-    rest = engine.lam_v - along * out
+    owner = np.repeat(np.arange(engine.problem.n_vars), widths)
+    narrow = widths == 1  # one number: centre 0, and its square counts half
+    centre, mean = np.where(narrow, 0.0, 0.5), np.zeros(engine.problem.n_vars)
+    if engine.par[K.SPHERE] == K.SPHERE_AFFINE:
+        # Within the hull of the simplices: the normal directions include a constant for every variable.
+        centre = np.where(narrow, 0.0, np.bincount(owner, engine.mu) / widths)
+        mean = np.where(narrow, 0.0, np.bincount(owner, engine.lam_v) / widths)
+    weight = np.where(narrow, 0.5, 1.0) * (engine.problem.degree > 0)
+    block = owner // engine.chunk_size if engine.blocks else np.zeros_like(owner)
+    return _tangent(engine.mu - centre[owner], engine.lam_v - mean[owner], weight[owner], block)
+
+
+def _tangent(out: Floats, lam: Floats, weight: Floats, block: Ints) -> float:
+    """2-norm of what is left of lam when its part along `out` is taken away, block by block."""
+    along = np.bincount(block, weight * out * lam) / np.maximum(np.bincount(block, weight * out * out), 1e-300)
+    rest = lam - along[block] * out
     return float(np.sqrt((weight * rest * rest).sum()))

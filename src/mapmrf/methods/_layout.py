@@ -9,7 +9,11 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.kernels import layout as K
+from mapmrf.kernels.variable_steps import by_variable
 from mapmrf.problem import Batch, Problem
+
+CHUNK = 1 << 18
+"""Factors, or table entries, that are laid out together: bounds the memory on the way."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +62,7 @@ class Layout:
             compact=compact,
             constant=constant,
             var_at=var_at,
-            nbr_q=edge_q[problem.nbr].astype(np.uint32),
+            nbr_q=by_variable(problem.scope, problem.nbr_ptr, edge_q),
             theta=theta,
             batch=rows,
             edge_mu=edge_var if plain else var_at[edge_var].astype(np.uint32),
@@ -144,15 +148,18 @@ def _split_pairs(problem: Problem, theta_v: Floats, rows: Ints) -> tuple[Floats,
     for row, batch in zip(rows, problem.batches, strict=True):
         if row[K.KIND] != K.PAIR2_COMPACT:
             continue
-        t00, t01, t10, t11 = (graph.theta_t[batch.table_at + t] for t in range(4))
-        strength[batch.factors] = (t00 + t11 - t01 - t10) / 4
-        first, second = problem.scope[batch.edges].reshape(-1, 2).T
-        linear = np.bincount(first, (t10 + t11 - t00 - t01) / 4, graph.n_vars)
-        linear += np.bincount(second, (t01 + t11 - t00 - t10) / 4, graph.n_vars)
+        linear = np.zeros(graph.n_vars)
+        for begin in range(0, batch.n, CHUNK):
+            part = slice(begin, min(begin + CHUNK, batch.n))
+            t00, t01, t10, t11 = (graph.theta_t[batch.table_at[part] + t] for t in range(4))
+            strength[batch.factors][part] = (t00 + t11 - t01 - t10) / 4
+            first, second = batch.scope[part].T
+            linear += np.bincount(first, (t10 + t11 - t00 - t01) / 4, graph.n_vars)
+            linear += np.bincount(second, (t01 + t11 - t00 - t10) / 4, graph.n_vars)
+            constant += float((t00 + t01 + t10 + t11).sum()) / 4
         touched = np.flatnonzero(graph.card == 2)
         theta_v[graph.var_ptr[touched]] -= linear[touched]
         theta_v[graph.var_ptr[touched] + 1] += linear[touched]
-        constant += float((t00 + t01 + t10 + t11).sum()) / 4
     return strength, theta_v, constant
 
 
@@ -208,11 +215,13 @@ def interaction_scale(problem: Problem) -> float:
     """
     total = 0.0
     for batch in problem.batches:
-        starts, uses = np.unique(batch.table_at, return_counts=True)
-        for part in range(0, len(starts), 4096):
-            places = starts[part : part + 4096, None] + np.arange(batch.n_configs)
+        shared = problem.graph.n_tables < problem.n_factors
+        starts, uses = np.unique(batch.table_at, return_counts=True) if shared else (batch.table_at, np.ones(batch.n))
+        size = max(1, CHUNK // batch.n_configs)
+        for part in range(0, len(starts), size):
+            places = starts[part : part + size, None] + np.arange(batch.n_configs)
             sizes = _interaction(problem.graph.theta_t[places].reshape(-1, *batch.shape))
-            total += float(sizes @ uses[part : part + 4096])
+            total += float(sizes @ uses[part : part + size])
     if total > 0:
         return total / problem.n_factors
     spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
@@ -221,6 +230,8 @@ def interaction_scale(problem: Problem) -> float:
 
 def _interaction(tables: Floats) -> Floats:
     """Root mean square interaction of each table; forbidden entries stand at the lowest finite one."""
+    if tables.shape[1:] == (2, 2) and np.isfinite(tables).all():
+        return np.asarray(np.abs(tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4)
     axes = tuple(range(1, tables.ndim))
     if not np.isfinite(tables).all():
         low = np.where(np.isfinite(tables), tables, np.inf).min(axis=axes, keepdims=True)

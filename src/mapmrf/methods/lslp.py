@@ -11,10 +11,11 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import OptionError
 from mapmrf.kernels import layout as K
+from mapmrf.kernels.factor_qp import MAX_STATES
 from mapmrf.methods._admm import Engine, Look
 from mapmrf.methods._kkt import kkt_residuals
 from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
-from mapmrf.polytope import integral
+from mapmrf.polytope import FactorMarginals, dense, integral
 from mapmrf.problem import Problem
 from mapmrf.result import Status, relative_gap
 from mapmrf.solver import GAP_TOLERANCE, Answer, Method, Progress, Start
@@ -55,6 +56,8 @@ STEP_WORK = 2_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
 STALL_LOOKS, WIDE_GAP = 6, 0.01
 """The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many looks."""
+MAX_KKT_STATES = 4_000_000
+"""Edge states up to which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
 
@@ -98,8 +101,8 @@ class LSLP(Method):
     lp_phase, lp_rho, lp_iterations
         Solve without the sphere first, which certifies easy models; its fixed relative penalty and iteration limit.
     stop, tol, patience
-        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` looks. ``"paper"``:
-        both weighted residuals below `tol`.
+        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` looks; without a sphere
+        consistent, and bound and <theta, mu> equal, within `tol`. ``"paper"``: both weighted residuals below `tol`.
     read_out
         ``"best"`` labelling seen at any look, or the ``"last"`` one.
     check_every
@@ -153,7 +156,10 @@ class LSLP(Method):
         return self.stop == "plain"
 
     def supports(self, problem: Problem) -> str | None:
-        """Everything, but for a sphere on large factors."""
+        """Everything, but for a sphere on large factors and pairs of huge variables."""
+        widest = max((max(batch.shape) for batch in problem.batches if batch.arity == 2), default=0)
+        if widest > MAX_STATES:
+            return f"pairs take variables of at most {MAX_STATES} states, this model has one of {widest}"
         largest = max((batch.n_configs for batch in problem.batches), default=0)
         if self.sphere == "factors" and largest > MAX_RIDGE_CONFIGS:
             return f"sphere='factors' takes tables of at most {MAX_RIDGE_CONFIGS} entries, this model has {largest}"
@@ -202,7 +208,7 @@ class LSLP(Method):
         mu = engine.mu.copy() if carry_on else self._starting_point(state, first)
         engine.k = 0
         engine.begin(mu, rho, multipliers=carry_on)
-        if self.sphere == "factors":
+        if self.sphere == "factors" and not lp:
             engine.begin_factor_sphere(self.freeze_after)
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
         state.gaps = []
@@ -218,8 +224,9 @@ class LSLP(Method):
         rng = np.random.default_rng([state.seed, len(state.phases)])
         if self.start_from == "onehot":
             return engine.compress(integral(problem, rng.integers(0, graph.card))[0])
-        uniform = np.repeat(1.0 / graph.card, graph.card)
-        return engine.compress(uniform + self.noise * rng.uniform(-1.0, 1.0, len(uniform)))
+        mu_v = rng.uniform(-self.noise, self.noise, problem.n_states)
+        mu_v += 1.0 / graph.card[0] if np.all(graph.card == graph.card[0]) else np.repeat(1.0 / graph.card, graph.card)
+        return engine.compress(mu_v)
 
     def step(self, problem: Problem, state: _State) -> Progress:
         """Some iterations; where a look is due, labels, bound and residuals, and perhaps the next phase."""
@@ -253,8 +260,8 @@ class LSLP(Method):
 
     def _next(self, state: _State, look: Look) -> Status | None:
         """After a look: go on, begin the next phase, or stop."""
-        if state.iterations >= self.max_iterations and not self._at_rest(state, look):
-            return Status.ITERATION_LIMIT
+        if state.iterations >= self.max_iterations:
+            return Status.CONVERGED if not state.phases and self._at_rest(state, look) else Status.ITERATION_LIMIT
         certifying = state.phase == "lp" and self.sphere != "off"
         over = self._lp_is_over(state, look) if certifying else self._at_rest(state, look)
         if not over and state.problem.n_factors:
@@ -269,7 +276,7 @@ class LSLP(Method):
     def _at_rest(self, state: _State, look: Look) -> bool:
         """The stopping rule of a phase."""
         engine = state.the_engine
-        spherical = engine.par[K.SPHERE] > 0 or self.sphere == "factors"
+        spherical = engine.par[K.SPHERE] > 0 or engine.factor_sphere is not None
         if self.stop == "paper":
             weight = math.sqrt(engine.par[K.LAST_RC] / engine.par[K.C] / 2)
             below = weight * math.sqrt(look.primal2) < self.tol and weight * math.sqrt(look.sphere2) < self.tol
@@ -277,7 +284,8 @@ class LSLP(Method):
         state.calm = state.calm + 1 if look.changed == 0 else 0
         if spherical:
             return state.calm >= self.patience and max(look.integrality, look.primal_max) < self.tol
-        return look.primal_max < self.tol and state.calm >= self.patience
+        gap = abs(look.bound - look.relaxed)  # small residuals alone do not mean that the duals have settled
+        return look.primal_max < self.tol and gap < self.tol * max(1.0, abs(look.bound))
 
     def _lp_is_over(self, state: _State, look: Look) -> bool:
         """Whether the LP phase has nothing more to give: its limit, rest, or a wide gap that no longer closes.
@@ -301,9 +309,8 @@ class LSLP(Method):
             labels = state.best_labels if state.best_labels is not None else engine.labels
             mu_v, mu_f = integral(problem, labels)
             return Answer(labels, mu_v, mu_f, details=self._details(state))
-        mu_v = engine.variables()
-        mu_f = _in_order(problem, state.problem, engine.factors())
-        return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
+        mu_f = _in_order(problem, state.problem, engine.factor_marginals)
+        return Answer(engine.labels.copy(), engine.variables(), mu_f, details=self._details(state))
 
     def _details(self, state: _State) -> dict[str, float]:
         """Final penalty, residuals plain and weighted, and the epsilon-KKT report."""
@@ -320,7 +327,7 @@ class LSLP(Method):
             "sphere_weighted": weight * math.sqrt(look.sphere2),
             "integrality": look.integrality,
         }
-        return details | kkt_residuals(engine)
+        return details | kkt_residuals(engine) if engine.problem.n_edge_states <= MAX_KKT_STATES else details
 
 
 @dataclass(eq=False)
@@ -368,15 +375,14 @@ _SPHERES = {
 }
 
 
-def _in_order(problem: Problem, hardened: Problem, mu_f: Floats) -> Floats:
+def _in_order(problem: Problem, hardened: Problem, mu_f: FactorMarginals) -> FactorMarginals:
     """mu_f in the order of the problem that was given: hardening may have sorted the factors otherwise."""
-    if hardened is problem or np.array_equal(hardened.order, problem.order):
+    if hardened is problem:
         return mu_f
     place = np.empty(problem.n_factors, dtype=np.int64)
     place[hardened.order] = np.arange(problem.n_factors)
     same = place[problem.order]
-    sizes = np.diff(problem.config_ptr)
-    return mu_f[ranges(hardened.config_ptr[same], sizes)]
+    return dense(hardened, mu_f)[ranges(hardened.config_ptr[same], np.diff(problem.config_ptr))]
 
 
 def _check(method: LSLP) -> None:

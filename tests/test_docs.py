@@ -1,0 +1,247 @@
+"""The documentation: what it shows runs, what it links to exists, and what it says of options is so."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import doctest
+import importlib
+import itertools
+import pkgutil
+import re
+import shlex
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+import mapmrf
+from mapmrf.solver import method_class, method_names
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *sorted(DOCS.rglob("*.md"))]
+MEASURED = DOCS / "results.md"
+"""Written from measurements; links to it are fine before it is there."""
+
+FENCED = re.compile(r"^( *)```(\w*)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+every_method = pytest.mark.parametrize("name", method_names())
+
+
+class Block(NamedTuple):
+    language: str
+    title: str
+    code: str
+    line: int
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    """The fenced blocks of a page in a language."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in FENCED.finditer(text):
+        if match[2] == language:
+            title = re.search(r'title="([^"]*)"', match[3])
+            code = "".join(line.removeprefix(match[1]) for line in match[4].splitlines(keepends=True))
+            found.append(Block(match[2], title[1] if title else "", code, text.count("\n", 0, match.start()) + 2))
+    return found
+
+
+def with_blocks(language: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, language)]
+
+
+# -- what runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["mapmrf", *(m.name for m in pkgutil.walk_packages(mapmrf.__path__, "mapmrf."))])
+def test_doctests_of_the_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    failures, _ = doctest.testmod(importlib.import_module(name))
+    assert failures == 0
+
+
+@pytest.fixture
+def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """A function that puts a module into a sub-package of mapmrf, as its title says, for the time of a test."""
+    from mapmrf.formats import _register
+
+    placed: list[tuple[Any, str]] = []
+
+    def place(title: str, code: str) -> None:
+        folder, name = re.fullmatch(r"src/mapmrf/(\w+)/(\w+)\.py", title).groups()  # type: ignore[union-attr]
+        path = tmp_path / "placed" / folder / f"{name}.py"
+        path.parent.mkdir(parents=True)
+        path.write_text(code, encoding="utf-8")
+        package = importlib.import_module(f"mapmrf.{folder}")
+        monkeypatch.setattr(package, "__path__", [*package.__path__, str(path.parent)])
+        placed.append((package, name))
+        importlib.invalidate_caches()
+        _register.cache_clear()
+
+    yield place
+    for package, name in placed:
+        sys.modules.pop(f"{package.__name__}.{name}", None)
+        vars(package).pop(name, None)
+    _register.cache_clear()
+
+
+@pytest.mark.parametrize("page", with_blocks("python"), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_python_blocks_run_one_after_another(
+    page: Path, placed: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block with the title of a source file becomes that file; the others are one script."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(page, "python"):
+        if block.title:
+            placed(block.title, block.code)
+        else:
+            # Line numbers of a failure are those of the page.
+            exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
+
+
+def test_a_method_placed_by_the_example_is_known_everywhere(placed: Callable[[str, str], None]) -> None:
+    for block in blocks(DOCS / "extend.md", "python"):
+        if block.title:
+            placed(block.title, block.code)
+    assert "sampling" in mapmrf.methods()
+    assert "sampling" in CliRunner().invoke(_program(), ["methods"]).output
+    with pytest.raises(mapmrf.OptionError, match="did you mean 'temperature'"):
+        mapmrf.solve(mapmrf.FactorGraph.from_tables([2], [], []), "sampling", temprature=2)
+
+
+def _program() -> Any:
+    from mapmrf.cli import main
+
+    return main
+
+
+@pytest.mark.parametrize("page", with_blocks("console"), ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_run_and_print_what_the_page_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page, "console"):
+        for command in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+            line, *shown = command.splitlines()
+            program, *arguments = shlex.split(line)
+            assert program == "mapmrf"
+            done = CliRunner().invoke(_program(), arguments)
+            assert done.exit_code == 0, f"{line}: {done.output}"
+            if shown:
+                assert_same_text(shown, done.stdout.splitlines())
+
+
+def assert_same_text(shown: list[str], printed: list[str]) -> None:
+    """Equal words and, to six digits, equal numbers; iterations and times may differ."""
+    for expected, found in itertools.zip_longest(shown, printed, fillvalue=""):
+        if not expected.startswith("method "):
+            for one, other in itertools.zip_longest(expected.split(), found.split(), fillvalue=""):
+                assert one == other or near(one, other), f"shown {expected!r}, printed {found!r}"
+
+
+def near(one: str, other: str) -> bool:
+    try:
+        return float(one.strip("()")) == pytest.approx(float(other.strip("()")), rel=1e-6, abs=1e-6)
+    except ValueError:
+        return False
+
+
+# -- what exists ------------------------------------------------------------------------------------------------------
+
+
+def test_the_readme_has_the_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert "pip install . && mapmrf demo" in lines
+    assert "pip install '.[test]' && pytest" in lines
+
+
+@every_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if there == MEASURED and not MEASURED.exists():
+            continue
+        assert there.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(there), f"{page.name} links to {target}"
+
+
+def prose(page: Path) -> str:
+    return FENCED.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that mkdocs gives to the headings of a page."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE):
+        plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
+        found.add(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower()))
+    return found
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r"\S+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert set(listed) == pages | {MEASURED.name}
+    assert len(listed) == len(set(listed))
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = set(re.findall(r"^::: \S*\.(\w+)$", (DOCS / "api.md").read_text(encoding="utf-8"), re.MULTILINE))
+    assert {*mapmrf._LAZY, "FactorGraph", "Names", "errors"} <= listed
+
+
+def test_the_version_is_in_the_changelog_and_the_citation() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert "## [Unreleased]" in changes or f"## [{mapmrf.__version__}]" in changes
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {mapmrf.__version__}\n" in citation
+    assert f"{{{mapmrf.__version__}}}" in (DOCS / "citing.md").read_text(encoding="utf-8")
+
+
+# -- methods and their options ----------------------------------------------------------------------------------------
+
+
+@every_method
+def test_every_method_has_a_page_and_is_in_the_tables(name: str) -> None:
+    assert (DOCS / "methods" / f"{name}.md").exists()
+    assert f"[`{name}`](docs/methods/{name}.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"`{name}`" in (DOCS / "how-to-choose.md").read_text(encoding="utf-8")
+
+
+def option_table(name: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table behind the mark ``options-table`` on a method's page, without backquotes."""
+    text = (DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    lines = text.split("<!-- options-table -->")[1].strip().splitlines()
+    rows = itertools.takewhile(lambda line: line.startswith("|"), lines)
+    header, _, *body = ([cell.strip().strip("`") for cell in row.strip("| ").split(" | ")] for row in rows)
+    return header, body
+
+
+@every_method
+def test_the_table_of_options_is_that_of_the_code(name: str) -> None:
+    header, rows = option_table(name)
+    assert header[:2] == ["option", "default"]
+    cls = method_class(name)
+    assert [row[0] for row in rows] == [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for column, title in enumerate(header[1:-1], start=1):
+        preset = re.sub(r"default|preset|\W", "", title)
+        method = cls(**({"preset": preset} if preset else {}))
+        for row in rows:
+            assert _value(row[column]) == getattr(method, row[0]), f"{name}: {row[0]} of {title}"
+
+
+def _value(cell: str) -> Any:
+    try:
+        return ast.literal_eval(cell)
+    except (ValueError, SyntaxError):
+        return cell

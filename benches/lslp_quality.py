@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import statistics
 
-from catalogue import Model, data_folder, models, parser
-
 import mapmrf
+from catalogue import Model, data_folder, models, parser
 
 
 def run(model: Model, seed: int) -> tuple[mapmrf.Result, float]:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 
 import numpy as np
-from catalogue import data_folder, models
 
 import mapmrf
+from catalogue import data_folder, models
 from mapmrf.datasets.generate import grid
 from mapmrf.methods._admm import Engine
 from mapmrf.problem import Problem
@@ -38,7 +38,9 @@ def engine_of(graph: mapmrf.FactorGraph, threads: int) -> Engine:
 def streamed(engine: Engine) -> float:
     """Seconds to read and write once, with numpy, the bytes that an iteration reads and writes at least."""
     layout = engine.layout
-    n_read = engine.q.nbytes + engine.mu.nbytes * 2 + layout.strength.nbytes + layout.edge_mu.nbytes + layout.nbr_q.nbytes
+    n_read = (
+        engine.q.nbytes + engine.mu.nbytes * 2 + layout.strength.nbytes + layout.edge_mu.nbytes + layout.nbr_q.nbytes
+    )
     n_write = engine.q.nbytes + engine.mu.nbytes * 2
     source, target = np.ones(n_read // 8), np.ones(n_write // 8)
 
@@ -59,7 +61,9 @@ def grids(sizes: list[int]) -> None:
         engine.run(2)
         spent = best(lambda: engine.run(rounds), 9 if size < 1000 else 5) / rounds  # noqa: B023
         base = streamed(engine)
-        print(f"| {size}x{size} | {n} | {1e9 * spent / n:.1f} | {1e9 * base / n:.1f} | {spent / base:.1f} |", flush=True)
+        print(
+            f"| {size}x{size} | {n} | {1e9 * spent / n:.1f} | {1e9 * base / n:.1f} | {spent / base:.1f} |", flush=True
+        )
 
 
 def threads(size: int) -> None:
@@ -97,7 +101,8 @@ def million(iterations: int) -> None:
     result = mapmrf.solve(graph, "lslp", starts=1, lp_phase=False, max_iterations=iterations)
     spent = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"\n1000x1000: {result.iterations} iterations in {spent:.1f} s, value {result.value:.0f}, peak memory {peak:.0f} MB")
+    print(f"1000x1000: {result.iterations} iterations in {spent:.1f} s, value {result.value:.0f}")
+    print(f"peak memory of the process {peak:.0f} MiB")
 
 
 def main() -> None:

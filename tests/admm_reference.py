@@ -6,6 +6,7 @@ answer against the optimality conditions, so that what it returns is right whate
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.graph import FactorGraph
+from mapmrf.kernels import layout as K
+from mapmrf.methods._admm import Engine
 from mapmrf.problem import Problem
 
 
@@ -259,3 +262,12 @@ class DenseADMM:
             off = mu + epsilon * bar - copy
             total += epsilon / 2 * float(bar @ bar) + float(lam @ off) + rho / 2 * float(off @ off)
         return total
+
+
+def seen_by(engine: Engine, reference: DenseADMM) -> list[np.ndarray]:
+    """mu_F as an engine shows it: of 2x2 factors in the compact layout, which do not store it, the next factor step's."""
+    ahead = copy.deepcopy(reference)
+    ahead.update_mu_f()
+    kinds = np.repeat(engine.layout.batch[:, K.KIND], engine.layout.batch[:, K.N])
+    pairs = zip(kinds, reference.mu_f, ahead.mu_f, strict=True)
+    return [after if kind == K.PAIR2_COMPACT else now for kind, now, after in pairs]

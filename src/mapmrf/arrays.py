@@ -6,14 +6,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 
 
 def offsets(counts: ArrayLike) -> Ints:
-    """Start of every block, and the end of the last: ``[0, c_0, c_0 + c_1, ...]``."""
-    counts = np.asarray(counts, dtype=np.int64)
-    result = np.zeros(len(counts) + 1, dtype=np.int64)
+    """Start of every block, and the end of the last: ``[0, c_0, c_0 + c_1, ...]``, in 32 bits where they fit."""
+    counts = np.asarray(counts)
+    total = int(counts.sum(dtype=np.int64))
+    result: Ints = np.zeros(len(counts) + 1, dtype=np.int32 if total < 2**31 else np.int64)
     np.cumsum(counts, out=result[1:])
     return result
 
@@ -25,6 +26,12 @@ def ranges(starts: ArrayLike, counts: ArrayLike) -> Ints:
     ptr = offsets(counts)
     shift = np.repeat(starts - ptr[:-1], counts)
     return np.arange(ptr[-1], dtype=np.int64) + shift
+
+
+def short(values: Ints) -> Ints:
+    """Whole numbers in half the memory: 32 bits, where they fit. For indices, with which nothing is computed."""
+    fits = len(values) == 0 or (values.min() >= -(2**31) and values.max() < 2**31)
+    return values.astype(np.int32 if fits else np.int64, copy=False)
 
 
 def segment_argmax(values: Floats, ptr: Ints) -> Ints:

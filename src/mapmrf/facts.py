@@ -149,7 +149,7 @@ def _density(graph: FactorGraph) -> float:
 
 def _n_components(graph: FactorGraph) -> int:
     """Count connected parts: join every variable with the first one of its factors, halving paths as they grow."""
-    root = np.arange(graph.n_vars)
+    root: Ints = np.arange(graph.n_vars)
     a = graph.scope
     b = np.repeat(graph.scope[graph.scope_ptr[:-1]], graph.arity)
     while True:
@@ -177,8 +177,8 @@ def _model_bytes(graph: FactorGraph) -> int:
 
 
 def _problem_bytes(graph: FactorGraph) -> int:
-    """Bytes of the arrays of Problem: four per factor, four per edge, one per variable, each of 8 bytes."""
-    return 8 * (4 * graph.n_factors + 4 * graph.n_edges + graph.n_vars + 4)
+    """Bytes of the arrays that Problem adds, at most: three per factor, one per variable and the scopes."""
+    return 8 * (3 * graph.n_factors + graph.n_vars + 2) + graph.scope.nbytes
 
 
 def _span(low: int, high: int) -> str:

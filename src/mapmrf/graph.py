@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
+from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.errors import GraphError, UnknownName
 
 VALUE_CHUNK = 1 << 17
@@ -200,8 +200,8 @@ class FactorGraph:
             card=card,
             theta_v=theta_v,
             scope_ptr=offsets(arity[keep]),
-            scope=scope[ranges(scope_ptr[keep], arity[keep])],
-            table_of=table_of.astype(np.int64),
+            scope=short(scope[ranges(scope_ptr[keep], arity[keep])]),
+            table_of=short(table_of),
             table_ptr=offsets(sizes),
             theta_t=np.array(theta_t, dtype=np.float64),
             constant=constant,
@@ -296,7 +296,10 @@ class FactorGraph:
             If a label is missing or out of range.
         """
         labels = self.check_labels(labels)
-        total = self.constant + float(self.theta_v[self.var_ptr[:-1] + labels].sum())
+        total = self.constant
+        for begin in range(0, self.n_vars, VALUE_CHUNK):
+            part = slice(begin, begin + VALUE_CHUNK)
+            total += float(self.theta_v[self.var_ptr[:-1][part] + labels[part]].sum())
         for begin in range(0, self.n_factors, VALUE_CHUNK):
             end = min(begin + VALUE_CHUNK, self.n_factors)
             edges = slice(self.scope_ptr[begin], self.scope_ptr[end])

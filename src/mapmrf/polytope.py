@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.problem import Batch, Problem
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
@@ -172,10 +172,7 @@ def classify(
     """
     found = residuals(problem, mu_v, mu_f)
     card = problem.graph.card
-    off_integer = np.minimum(np.abs(mu_v), np.abs(mu_v - 1))
-    off_uniform = np.abs(mu_v - np.repeat(1 / card, card))
-    integer = _all_within(off_integer, problem.graph.var_ptr, tol)
-    uniform = _all_within(off_uniform, problem.graph.var_ptr, tol) & ~integer
+    integer, uniform = _kinds_of_variables(problem, mu_v, tol)
     n = max(1, problem.n_vars)
     n_integer, n_uniform = int(integer.sum()), int(uniform.sum())
     fractions = KindFractions(n_integer / n, n_uniform / n, (problem.n_vars - n_integer - n_uniform) / n)
@@ -190,10 +187,17 @@ def classify(
     return kind, fractions, found
 
 
-def _all_within(off: Floats, ptr: Ints, tol: float) -> np.ndarray:
-    if len(ptr) <= 1:
-        return np.zeros(0, dtype=bool)
-    return np.maximum.reduceat(off, ptr[:-1]) <= tol
+def _kinds_of_variables(problem: Problem, mu_v: Floats, tol: float) -> tuple[Bools, Bools]:
+    """Which variables are integer, and which of the others uniform."""
+    integer, uniform = np.zeros(problem.n_vars, dtype=bool), np.zeros(problem.n_vars, dtype=bool)
+    ptr = problem.graph.var_ptr
+    for begin in range(0, problem.n_vars, 1 << 16):
+        part = slice(begin, min(begin + (1 << 16), problem.n_vars))
+        card, mu = problem.graph.card[part], mu_v[ptr[begin] : ptr[part.stop]]
+        starts = ptr[part] - ptr[begin]
+        integer[part] = np.maximum.reduceat(np.minimum(np.abs(mu), np.abs(mu - 1)), starts) <= tol
+        uniform[part] = np.maximum.reduceat(np.abs(mu - np.repeat(1 / card, card)), starts) <= tol
+    return integer, uniform & ~integer
 
 
 def describe(kind: Kind, fractions: KindFractions) -> str:

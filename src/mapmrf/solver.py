@@ -25,7 +25,7 @@ from mapmrf.compiling import CompileClock
 from mapmrf.errors import MapMRFError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.feasible import find_feasible
 from mapmrf.graph import FactorGraph
-from mapmrf.polytope import FactorMarginals, classify, relaxed_value
+from mapmrf.polytope import FactorMarginals, classify, integral, relaxed_value
 from mapmrf.problem import Problem
 from mapmrf.result import Result, Status, TracePoint, relative_gap
 
@@ -249,7 +249,7 @@ class _Run:
         self.deadline = math.inf if time_limit is None else self.began + time_limit
         self.listeners: list[Callback] = [] if callback is None else [callback]
         self.compiling = CompileClock()
-        self.labels = np.zeros(0, dtype=np.int64)
+        self.labels: Ints = np.zeros(0, dtype=np.int64)
         self.value = -math.inf
         self.bound: float | None = None
         self.trace: list[TracePoint] = []
@@ -354,10 +354,13 @@ class _Run:
             status = Status.OPTIMAL
         elif self.bound == -math.inf:
             status = Status.INFEASIBLE
+        mu_v, mu_f = answer.mu_v, answer.mu_f
+        if problem is not None and mu_v is None and self.proven():
+            mu_v, mu_f = integral(problem, self.labels)  # with the gap closed, the labelling's vertex solves the LP too
         kind = fractions = found = relaxed = None
-        if problem is not None and answer.mu_v is not None and answer.mu_f is not None:
-            kind, fractions, found = classify(problem, answer.mu_v, answer.mu_f)
-            relaxed = relaxed_value(problem, answer.mu_v, answer.mu_f)
+        if problem is not None and mu_v is not None and mu_f is not None:
+            kind, fractions, found = classify(problem, mu_v, mu_f)
+            relaxed = relaxed_value(problem, mu_v, mu_f)
         return Result(
             labels=self.labels,
             value=self.value,
@@ -376,7 +379,7 @@ class _Run:
             seed=self.seed,
             version=__version__,
             details=answer.details,
-            mu_v=answer.mu_v,
+            mu_v=mu_v,
         )
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from admm_reference import DenseADMM, Knobs
+from admm_reference import DenseADMM, Knobs, seen_by
 from mapmrf import LSLP
-from mapmrf.kernels import layout as K
 from mapmrf.methods._admm import Engine
 from mapmrf.methods._kkt import _edge_states
 from mapmrf.polytope import dense
@@ -133,15 +131,6 @@ def assert_follows(recipe: Recipe, knobs: Knobs) -> None:
             if knobs.freeze_after and k >= knobs.freeze_after:
                 assert np.array_equal(engine.lam_v, last_lam_v), where
     assert_look(engine, reference, shift)
-
-
-def seen_by(engine: Engine, reference: DenseADMM) -> list[np.ndarray]:
-    """mu_F as an engine shows it: of 2x2 factors in the compact layout, which do not store it, the next factor step's."""
-    ahead = copy.deepcopy(reference)
-    ahead.update_mu_f()
-    kinds = np.repeat(engine.layout.batch[:, K.KIND], engine.layout.batch[:, K.N])
-    pairs = zip(kinds, reference.mu_f, ahead.mu_f, strict=True)
-    return [after if kind == K.PAIR2_COMPACT else now for kind, now, after in pairs]
 
 
 def assert_look(engine: Engine, reference: DenseADMM, shift: list[np.ndarray]) -> None:

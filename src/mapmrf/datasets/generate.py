@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.errors import OptionError
 from mapmrf.graph import FactorGraph
 
@@ -101,8 +101,8 @@ def random_graph(
         card=card,
         theta_v=_normal_with_holes(rng, offsets(card)[:-1] + planted, int(card.sum()), hard),
         scope_ptr=offsets(size),
-        scope=np.concatenate([np.zeros(0, dtype=np.int64), *scopes]),
-        table_of=np.arange(n_factors),
+        scope=short(np.concatenate([np.zeros(0, dtype=np.int64), *scopes])),
+        table_of=short(np.arange(n_factors)),
         table_ptr=offsets(n_configs),
         theta_t=_normal_with_holes(rng, _places(scopes, card, planted, n_configs), int(n_configs.sum()), hard),
     )
@@ -206,10 +206,10 @@ def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> Fac
     return FactorGraph(
         card=np.full(len(theta_v) // states, states),
         theta_v=theta_v,
-        scope_ptr=np.arange(n + 1) * 2,
-        scope=scope.ravel(),
-        table_of=np.arange(n) if n_tables == n else np.zeros(n, dtype=np.int64),
-        table_ptr=np.arange(n_tables + 1) * size,
+        scope_ptr=short(np.arange(n + 1) * 2),
+        scope=short(scope.ravel()),
+        table_of=short(np.arange(n) if n_tables == n else np.zeros(n, dtype=np.int64)),
+        table_ptr=short(np.arange(n_tables + 1) * size),
         theta_t=theta_t[: n_tables * size],
     )
 

@@ -180,7 +180,7 @@ def _scopes(file: NumberFile, arity_at: Ints, at: int, n_vars: int) -> tuple[Int
     is_variable = np.ones(end - at, dtype=bool)
     is_variable[arity_at[:-1] - at] = False
     scope = file.numbers[at:end][is_variable]
-    bad = np.flatnonzero(~((scope >= 0) & (scope < n_vars) & (scope == np.floor(scope))))
+    bad: Ints = np.flatnonzero(~((scope >= 0) & (scope < n_vars) & (scope == np.floor(scope))))
     what = f"a variable from 0 to {n_vars - 1}"
     if len(bad) == 0:
         bad = _repeats(scope, scope_ptr)

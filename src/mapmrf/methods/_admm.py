@@ -70,16 +70,21 @@ class Engine:
         self.update_every = 1
         self.freeze_after = 2**62
         self.tasks = _tasks(layout.batch)
-        self.all_compact = bool(np.all(np.diff(layout.var_at) == 1))
+        self.all_compact = len(layout.theta) == problem.n_vars
+        self.only_binary = layout.compact and bool(np.all(problem.graph.card == 2))
         self.threads = problem.threads if problem.n_factors >= PARALLEL_FROM else 1
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
 
     def _targets(self, sphere: int) -> Floats:
         """Squared radius of the sphere that each chunk's variables bring."""
-        card = self.problem.graph.card
-        share = card / 4.0 if sphere == K.SPHERE_VARIABLES else 1.0 - 1.0 / card
-        share = np.where((np.diff(self.layout.var_at) == 1), 0.5, share) * (self.problem.degree > 0)
-        return np.array([part.sum() for part in _cut(share, self.chunk_size)], dtype=np.float64)
+        targets = []
+        for begin in range(0, self.problem.n_vars, self.chunk_size):
+            part = slice(begin, begin + self.chunk_size)
+            card = self.problem.graph.card[part]
+            share = card / 4.0 if sphere == K.SPHERE_VARIABLES else 1.0 - 1.0 / card
+            width = np.diff(self.layout.var_at[begin : begin + self.chunk_size + 1])
+            targets.append(float((np.where(width == 1, 0.5, share) * (self.problem.degree[part] > 0)).sum()))
+        return np.array(targets)
 
     def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
         """Start from mu (in the layout of theta); without `multipliers` all lam are 0, else they are kept."""
@@ -246,6 +251,11 @@ class Engine:
     def expand(self, values: Floats) -> Floats:
         """Marginals in the problem's layout from the kernels'."""
         graph = self.problem.graph
+        if self.only_binary:
+            mu_v = np.empty(2 * len(values))
+            mu_v[::2] = values * -0.5 + 0.5
+            mu_v[1::2] = values * 0.5 + 0.5
+            return mu_v
         width = np.diff(self.layout.var_at)
         compact = (width == 1) & (graph.card == 2)
         if not compact.any():
@@ -263,6 +273,8 @@ class Engine:
     def compress(self, mu_v: Floats) -> Floats:
         """The inverse of `expand`."""
         graph = self.problem.graph
+        if self.only_binary:
+            return np.asarray(mu_v[1::2] - mu_v[::2])
         width = np.diff(self.layout.var_at)
         compact = (width == 1) & (graph.card == 2)
         if not compact.any():
@@ -335,7 +347,3 @@ def _tasks(batch: Ints) -> dict[int, Ints]:
         pieces = [(number, begin, min(begin + CHUNK, n)) for begin in range(0, n, CHUNK)]
         tasks.setdefault(int(row[K.KIND]), []).extend(pieces)
     return {kind: np.array(pieces, dtype=np.int64) for kind, pieces in tasks.items()}
-
-
-def _cut(values: Floats, size: int) -> list[Floats]:
-    return [values[begin : begin + size] for begin in range(0, len(values), size)]

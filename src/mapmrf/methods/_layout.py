@@ -195,15 +195,16 @@ def _edges(problem: Problem, rows: Ints, shape: Ints) -> tuple[NDArray[np.uint32
     edge_q = np.empty(problem.n_edges, dtype=np.uint32)
     for row, batch in zip(rows, problem.batches, strict=True):
         n, arity = batch.n, batch.arity
-        factor = np.arange(n, dtype=np.uint32)[:, None]
+        factor = np.arange(n, dtype=np.uint32)
         if row[K.KIND] == K.PAIR2_COMPACT:
-            edge_var[batch.edges] = problem.scope[batch.edges].reshape(n, 2).T.ravel()
-            edge_q[batch.edges] = (row[K.Q_AT] + factor + np.array([0, n], dtype=np.uint32)).ravel()
+            for k in range(2):
+                edge_var[batch.edges].reshape(2, n)[k] = batch.scope[:, k]
+                edge_q[batch.edges].reshape(n, 2)[:, k] = factor + np.uint32(row[K.Q_AT] + k * n)
         else:
             widths = shape[row[K.SHAPE_AT] + arity : row[K.SHAPE_AT] + 2 * arity]
             start = offsets(widths)[:-1].astype(np.uint32)
             width = np.uint32(row[K.Q_WIDTH])
-            edge_q[batch.edges] = (row[K.Q_AT] + factor * width + start).ravel()
+            edge_q[batch.edges] = (np.uint32(row[K.Q_AT]) + factor[:, None] * width + start).ravel()
     return edge_var, edge_q
 
 

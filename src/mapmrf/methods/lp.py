@@ -192,7 +192,7 @@ def _matrix(problem: Problem, allowed: Bools) -> Any:
     linked = np.flatnonzero(problem.degree)
     counts = graph.card[linked]
     n_mass = len(linked)
-    rows = [np.repeat(np.arange(n_mass), counts), n_mass + np.arange(problem.n_edge_states)]
+    rows: list[Ints] = [np.repeat(np.arange(n_mass), counts), n_mass + np.arange(problem.n_edge_states)]
     cols = [ranges(graph.var_ptr[linked], counts), _states_of_edges(problem)]
     for batch in problem.batches:
         row, col = _marginal_entries(batch)

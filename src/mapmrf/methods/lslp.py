@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.arrays import Floats, ranges
 from mapmrf.errors import OptionError
 from mapmrf.kernels import layout as K
 from mapmrf.kernels.factor_qp import MAX_STATES
@@ -178,6 +178,8 @@ class LSLP(Method):
         engine.freeze_after = self.freeze_after or 2**62
         unit = interaction_scale(hard)
         state = _State(hard, engine, unit, seed, initial)
+        if initial.labels is not None:
+            state.best_value = problem.graph.value(initial.labels)
         state.phases = self._phases()
         self._begin(state, state.phases.pop(0))
         return state
@@ -225,7 +227,8 @@ class LSLP(Method):
         if self.start_from == "onehot":
             return engine.compress(integral(problem, rng.integers(0, graph.card))[0])
         mu_v = rng.uniform(-self.noise, self.noise, problem.n_states)
-        mu_v += 1.0 / graph.card[0] if np.all(graph.card == graph.card[0]) else np.repeat(1.0 / graph.card, graph.card)
+        same = problem.n_vars > 0 and bool(np.all(graph.card == graph.card[0]))
+        mu_v += 1.0 / graph.card[0] if same else np.repeat(1.0 / graph.card, graph.card)
         return engine.compress(mu_v)
 
     def step(self, problem: Problem, state: _State) -> Progress:
@@ -301,16 +304,16 @@ class LSLP(Method):
         return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
     def answer(self, problem: Problem, state: _State) -> Answer:
-        """The last iterate; once a closed gap certifies the best labelling, its vertex, which is then LP-optimal."""
+        """The last iterate; nothing once the gap is closed, for then the best labelling's own vertex is the answer."""
         engine = state.engine
         if engine is None:
             return Answer(bound=-math.inf)
-        if problem.n_factors == 0 or (self.stops_at_gap and state.certified):
-            labels = state.best_labels if state.best_labels is not None else engine.labels
-            mu_v, mu_f = integral(problem, labels)
-            return Answer(labels, mu_v, mu_f, details=self._details(state))
+        if self.stops_at_gap and state.certified:
+            return Answer(details=self._details(state))
         mu_f = _in_order(problem, state.problem, engine.factor_marginals)
-        return Answer(engine.labels.copy(), engine.variables(), mu_f, details=self._details(state))
+        mu_v = engine.variables()
+        mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
+        return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
 
     def _details(self, state: _State) -> dict[str, float]:
         """Final penalty, residuals plain and weighted, and the epsilon-KKT report."""
@@ -347,7 +350,6 @@ class _State:
     gaps: list[float] = field(default_factory=list)
     best_value: float = -math.inf
     best_bound: float = math.inf
-    best_labels: Ints | None = None
 
     @property
     def the_engine(self) -> Engine:
@@ -361,9 +363,8 @@ class _State:
         return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
 
     def note(self, look: Look) -> None:
-        """Keep the best labelling and bound."""
-        if look.value > self.best_value:
-            self.best_value, self.best_labels = look.value, self.the_engine.labels.copy()
+        """Keep the best value and bound."""
+        self.best_value = max(self.best_value, look.value)
         self.best_bound = min(self.best_bound, look.bound)
 
 

@@ -1,0 +1,199 @@
+"""What the theory of LS-LP says, and where it stops: the sphere, the augmented Lagrangian, the undefined centre."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mapmrf
+from admm_reference import DenseADMM, Knobs
+from mapmrf import LSLP, FactorGraph, Status
+from mapmrf.methods._admm import Engine
+from mapmrf.methods._kkt import _edge_states
+from mapmrf.polytope import Kind, dense, integral, residuals
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+from strategies import Recipe
+
+
+def ring(seed: int, n: int = 6, cards: tuple[int, int] = (2, 4)) -> Recipe:
+    """A ring with a triple across it."""
+    random = np.random.default_rng(seed)
+    recipe = Recipe(random.integers(cards[0], cards[1] + 1, n).tolist())
+    for i in range(n):
+        recipe.add((i,), random.normal(size=recipe.card[i]))
+        recipe.add((i, (i + 1) % n), random.normal(size=(recipe.card[i], recipe.card[(i + 1) % n])))
+    recipe.add((0, 2, 4), random.normal(size=[recipe.card[i] for i in (0, 2, 4)]))
+    return recipe
+
+
+def begun(recipe: Recipe, mu_v: np.ndarray | None = None, **options) -> Engine:
+    """A run that has just begun, at mu_v where it is given."""
+    problem = Problem.compile(recipe.graph())
+    start = Start() if mu_v is None else Start(np.zeros(problem.n_vars, dtype=np.int64), mu_v)
+    options = {"rho": 1.0, "rho_unit": "absolute", "eta": 1.0, "lp_phase": False, "warm_rho": 1.0} | options
+    return LSLP(**options).start(problem, 0, start).the_engine
+
+
+# -- the sphere leaves the integer points of L_G, and only them -------------------------------------------------------
+
+
+@given(
+    seed=st.integers(0, 2**16),
+    n=st.integers(1, 4),
+    sphere=st.sampled_from(["variables", "affine"]),
+    epsilon=st.sampled_from([0.0, 1e-300]),
+)
+@settings(max_examples=60)
+def test_a_point_of_the_polytope_lies_on_the_sphere_exactly_if_it_is_integer(seed, n, sphere, epsilon) -> None:
+    """Convex combinations of n labellings; the projection's factor is 1 on the sphere and above 1 inside."""
+    random = np.random.default_rng(seed)
+    recipe = ring(seed)
+    problem = Problem.compile(recipe.graph())
+    weights = random.dirichlet(np.ones(n))
+    vertices = [integral(problem, random.integers(0, recipe.card)) for _ in range(n)]
+    mu_v = sum(w * v for w, (v, _) in zip(weights, vertices, strict=True))
+    mu_f = sum(w * dense(problem, f) for w, (_, f) in zip(weights, vertices, strict=True))
+    assert residuals(problem, mu_v, mu_f).largest < 1e-12, "a point of L_G"
+    integer = float(np.minimum(mu_v, 1 - mu_v).max()) < 1e-9
+    engine = begun(recipe, mu_v, sphere=sphere, epsilon=epsilon)
+    assert engine.scale[0] == pytest.approx(1.0, abs=1e-9) if integer else engine.scale[0] > 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.01])
+@pytest.mark.parametrize("block", [0, 1, 4])
+@pytest.mark.parametrize("sphere", ["variables", "affine"])
+def test_the_projection_lands_on_the_sphere(sphere: str, block: int, epsilon: float) -> None:
+    """upsilon, read back from the first multiplier lam_i = rho (c mu_i - upsilon_i), for one sphere or one per block."""
+    recipe = ring(3)
+    engine = begun(recipe, sphere=sphere, sphere_block=block, epsilon=epsilon, noise=0.3)
+    engine.run(1)
+    compact = np.repeat(np.diff(engine.layout.var_at) < recipe.card, recipe.card)
+    lam = engine.expand(engine.lam_v) - np.where(compact, 0.5, 0.0)
+    upsilon = np.split((1 + epsilon) * engine.variables() - lam, np.cumsum(recipe.card)[:-1])
+    off = [part - (0.5 if sphere == "variables" else 1.0 / len(part)) for part in upsilon]
+    size = block or 6
+    for begin in range(0, 6, size):
+        card = np.array(recipe.card[begin : begin + size])
+        radius2 = (card / 4 if sphere == "variables" else 1 - 1 / card).sum()
+        assert sum(float(part @ part) for part in off[begin : begin + size]) == pytest.approx(radius2)
+    if sphere == "affine":
+        assert [part.sum() for part in upsilon] == pytest.approx([1.0] * 6)
+
+
+def test_both_spheres_are_one_for_binary_variables() -> None:
+    recipe = ring(1, cards=(2, 2))
+    runs = [begun(recipe, sphere=sphere, noise=0.2) for sphere in ("variables", "affine")]
+    for engine in runs:
+        engine.run(50)
+    assert np.array_equal(runs[0].mu, runs[1].mu)
+
+
+# -- the centre, where the projection is undefined --------------------------------------------------------------------
+
+
+def odd_rings(*fields: float) -> FactorGraph:
+    """Rings of seven spins that want to differ from their neighbours: without a field uniform is where it all rests."""
+    unary = np.zeros((7 * len(fields), 2))
+    unary[:, 1] = np.repeat(fields, 7)
+    edges = [[7 * r + i, 7 * r + (i + 1) % 7] for r in range(len(fields)) for i in range(7)]
+    return FactorGraph.from_pairwise(unary, edges, [[[0.0, 1.0], [1.0, 0.0]]] * len(edges))
+
+
+@pytest.mark.parametrize("stop", ["plain", "paper"])
+def test_no_convergence_is_declared_at_the_centre(stop: str) -> None:
+    """No field and no noise: nothing can break the tie, and that is not called a solution."""
+    result = mapmrf.solve(
+        odd_rings(0.0), "lslp", noise=0.0, lp_phase=False, starts=1, stop=stop, tol=1e-3, max_iterations=60
+    )
+    assert result.status is Status.ITERATION_LIMIT
+    assert result.mu_v.tolist() == [0.5] * 14, "the point is kept where it is"
+    assert result.details["sphere"] == result.details["primal"] == 0.0, "though all residuals are 0"
+
+
+def test_no_convergence_is_declared_while_one_block_is_at_its_centre() -> None:
+    """Two rings, only one of them with a field, and a sphere for each."""
+    options = {"noise": 0.0, "lp_phase": False, "starts": 1, "stop": "paper", "tol": 1e-3, "max_iterations": 3000}
+    apart = mapmrf.solve(odd_rings(5.0, 0.0), "lslp", sphere_block=7, **options)
+    assert apart.status is Status.ITERATION_LIMIT
+    assert apart.mu_v[:14] == pytest.approx([0.0, 1.0] * 7, abs=1e-3)
+    assert apart.mu_v[14:].tolist() == [0.5] * 14
+    noisy = mapmrf.solve(odd_rings(5.0, 0.0), "lslp", sphere_block=7, **(options | {"noise": 1e-3}))
+    assert noisy.status is Status.CONVERGED
+    assert noisy.kind is Kind.VALID
+
+
+def test_a_little_noise_breaks_the_tie() -> None:
+    result = mapmrf.solve(odd_rings(0.0), "lslp", lp_phase=False, starts=1)
+    assert result.value == pytest.approx(6.0)
+    assert result.kind is Kind.VALID
+
+
+# -- the augmented Lagrangian -----------------------------------------------------------------------------------------
+
+
+def lagrangian_along(recipe: Recipe, knobs: Knobs, n: int) -> np.ndarray:
+    """The augmented Lagrangian after each of n iterations of the engine."""
+    engine = begun(
+        recipe, rho=knobs.rho, epsilon=knobs.epsilon, variant=knobs.variant, sphere=knobs.sphere, noise=0.2
+    )
+    look = DenseADMM(engine.problem, knobs, engine.variables())
+    values = []
+    for _ in range(n):
+        old = engine.lam_v.copy()
+        engine.run(1)
+        look.mu, look.lam_v = engine.variables(), engine.lam_v.copy()
+        if knobs.variant == "free":
+            look.upsilon = look.mu - ((1 + knobs.epsilon * knobs.rho) * look.lam_v - old) / knobs.rho
+        else:
+            look.upsilon = look.c * look.mu - (look.lam_v - old) / knobs.rho
+        parts = np.cumsum([len(m) for m in look.m])[:-1]
+        look.lam = np.split(_edge_states(engine, engine.multipliers()), parts)
+        look.mu_f = np.split(dense(engine.problem, engine.factor_marginals), engine.problem.config_ptr[1:-1])
+        look.s = [m @ mu_f for m, mu_f in zip(look.m, look.mu_f, strict=True)]
+        values.append(look.lagrangian())
+    return np.array(values)
+
+
+@pytest.mark.parametrize("sphere", ["variables", "affine"])
+@pytest.mark.parametrize("product", [1.01, 2.0])
+def test_the_free_variant_never_raises_the_augmented_lagrangian(product: float, sphere: str) -> None:
+    """Fixed rho with rho epsilon > 1: what the paper's proof claims holds for this variant, in every run."""
+    for seed in range(8):
+        epsilon = [1e-3, 1e-2, 0.1, 1.0][seed % 4]
+        knobs = Knobs(product / epsilon, variant="free", epsilon=epsilon, sphere=sphere)
+        values = lagrangian_along(ring(seed, cards=(2, 3)), knobs, 60)
+        rises = np.diff(values) / np.maximum(1.0, np.abs(values[:-1]))
+        assert rises.max() < 1e-10
+        assert values[0] - values[-1] > 1e-6, "it does fall"
+
+
+@pytest.mark.parametrize("epsilon", [1e-2, 0.1])
+def test_the_tied_variant_does_raise_the_augmented_lagrangian(epsilon: float) -> None:
+    """The paper's own algorithm is not monotone, even where rho epsilon > 1."""
+    for seed in range(3):
+        values = lagrangian_along(ring(seed, cards=(2, 3)), Knobs(2.0 / epsilon, epsilon=epsilon), 60)
+        assert np.diff(values).max() > 1e-4
+
+
+def test_below_the_theorems_penalty_the_free_variant_rises_too() -> None:
+    values = lagrangian_along(ring(0, cards=(2, 3)), Knobs(0.5, variant="free", epsilon=0.01), 60)
+    assert np.diff(values).max() > 1e-4
+
+
+def test_in_the_theorems_regime_quality_is_not_promised() -> None:
+    """A fixed large penalty freezes the first labelling; sweeping rho through the model's scale finds a better one."""
+    random = np.random.default_rng(0)
+    place = np.arange(100).reshape(10, 10)
+    edges = np.concatenate([
+        np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1),
+        np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1),
+    ])  # fmt: skip
+    tables = random.normal(size=len(edges))[:, None, None] * 5 * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    graph = FactorGraph.from_pairwise(random.normal(size=(100, 2)), edges, tables)
+    fixed = mapmrf.solve(graph, "lslp", preset="paper", variant="free", rho=2e5, eta=1.0, read_out="last")
+    swept = mapmrf.solve(graph, "lslp", lp_phase=False, starts=1)
+    assert swept.kind is Kind.VALID
+    assert fixed.value < 0.7 * swept.value

@@ -8,9 +8,8 @@ from __future__ import annotations
 import statistics
 import time
 
-from catalogue import Model, data_folder, models, parser
-
 import mapmrf
+from catalogue import Model, data_folder, models, parser
 from mapmrf.tuning import Tuning
 
 

@@ -28,7 +28,7 @@ def marginal_matrix(shape: tuple[int, ...]) -> np.ndarray:
 def kkt_violation(
     m: np.ndarray, u: np.ndarray, theta: np.ndarray, rho: float, y: np.ndarray, ridge: float = 0.0, pull: float = 0.0
 ) -> float:
-    """How far y is from optimal for min 1/2 |u - M y|^2 + ridge/2 |y|^2 - (theta + pull) . y on the simplex of mass rho.
+    """How far y is from the minimum of 1/2 |u - M y|^2 + ridge/2 |y|^2 - (theta + pull) . y at total mass rho.
 
     Prices must agree on the support and be no larger elsewhere; relative to the size of the numbers involved.
     """
@@ -257,15 +257,15 @@ class DenseADMM:
             rows.append((self.lam_v, self.mu, self.upsilon, self.rho_v))
         for table, mu_f in zip(self.tables, self.mu_f, strict=True):
             total -= float(table[mu_f > 0] @ mu_f[mu_f > 0])
-        for lam, mu, copy, rho in rows:
+        for lam, mu, s, rho in rows:
             bar = -lam if free else mu
-            off = mu + epsilon * bar - copy
+            off = mu + epsilon * bar - s
             total += epsilon / 2 * float(bar @ bar) + float(lam @ off) + rho / 2 * float(off @ off)
         return total
 
 
 def seen_by(engine: Engine, reference: DenseADMM) -> list[np.ndarray]:
-    """mu_F as an engine shows it: of 2x2 factors in the compact layout, which do not store it, the next factor step's."""
+    """mu_F as an engine shows it: compact 2x2 factors, which do not store it, show the next factor step's."""
     ahead = copy.deepcopy(reference)
     ahead.update_mu_f()
     kinds = np.repeat(engine.layout.batch[:, K.KIND], engine.layout.batch[:, K.N])

@@ -101,7 +101,20 @@ def solvers(shape: tuple[int, ...], **options) -> list[Solver]:
     return [kind(shape, **options) for kind in kinds]
 
 
-SHAPES = [(1, 1), (1, 4), (2, 2), (2, 3), (3, 3), (5, 2), (4, 6), (2, 2, 2), (3, 2, 2), (2, 3, 4), (2, 2, 2, 2), (3, 1, 2, 2)]
+SHAPES = [
+    (1, 1),
+    (1, 4),
+    (2, 2),
+    (2, 3),
+    (3, 3),
+    (5, 2),
+    (4, 6),
+    (2, 2, 2),
+    (3, 2, 2),
+    (2, 3, 4),
+    (2, 2, 2, 2),
+    (3, 1, 2, 2),
+]
 TABLES = ["normal", "integer", "flat", "hard", "hard integer", "large"]
 
 

@@ -66,7 +66,7 @@ def test_a_point_of_the_polytope_lies_on_the_sphere_exactly_if_it_is_integer(see
 @pytest.mark.parametrize("block", [0, 1, 4])
 @pytest.mark.parametrize("sphere", ["variables", "affine"])
 def test_the_projection_lands_on_the_sphere(sphere: str, block: int, epsilon: float) -> None:
-    """upsilon, read back from the first multiplier lam_i = rho (c mu_i - upsilon_i), for one sphere or one per block."""
+    """upsilon, read back from the first multiplier lam_i = rho (c mu_i - upsilon_i): one sphere or one per block."""
     recipe = ring(3)
     engine = begun(recipe, sphere=sphere, sphere_block=block, epsilon=epsilon, noise=0.3)
     engine.run(1)
@@ -136,9 +136,7 @@ def test_a_little_noise_breaks_the_tie() -> None:
 
 def lagrangian_along(recipe: Recipe, knobs: Knobs, n: int) -> np.ndarray:
     """The augmented Lagrangian after each of n iterations of the engine."""
-    engine = begun(
-        recipe, rho=knobs.rho, epsilon=knobs.epsilon, variant=knobs.variant, sphere=knobs.sphere, noise=0.2
-    )
+    engine = begun(recipe, rho=knobs.rho, epsilon=knobs.epsilon, variant=knobs.variant, sphere=knobs.sphere, noise=0.2)
     look = DenseADMM(engine.problem, knobs, engine.variables())
     values = []
     for _ in range(n):

@@ -1,4 +1,4 @@
-"""Every update of LS-LP against the dense reference: upsilon, mu_F, mu_V, the multipliers, and the figures of a look."""
+"""Every update of LS-LP against the dense reference: upsilon, mu_F, mu_V, multipliers, and the figures of a look."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ ITERATIONS = 6
 CLOSE = 1e-8
 
 
-def model(seed: int, *, cards: tuple[int, int] = (2, 4), arities: tuple[int, ...] = (2, 2, 2, 3, 4), hard: float = 0.0) -> Recipe:
+def model(
+    seed: int, *, cards: tuple[int, int] = (2, 4), arities: tuple[int, ...] = (2, 2, 2, 3, 4), hard: float = 0.0
+) -> Recipe:
     """Six variables, one of them alone, unary potentials, and factors of these arities; one labelling stays legal."""
     random = np.random.default_rng(seed)
     recipe = Recipe(random.integers(cards[0], cards[1] + 1, 6).tolist())
@@ -61,7 +63,9 @@ KNOBS = {
     "relaxation": Knobs(0.7, relaxation=1.6, eta=1.1),
     "under-relaxation": Knobs(0.7, relaxation=0.7, sphere="off"),
     "frozen": Knobs(0.7, freeze_after=2, eta=1.1),
-    "everything": Knobs(0.4, eta=1.2, update_every=2, sphere="affine", sphere_weight=0.5, sphere_block=3, relaxation=1.3, freeze_after=4),
+    "everything": Knobs(
+        0.4, eta=1.2, update_every=2, sphere="affine", sphere_weight=0.5, sphere_block=3, relaxation=1.3, freeze_after=4
+    ),
 }
 PERTURBED = {
     "tied": Knobs(0.7, epsilon=0.05),
@@ -192,7 +196,9 @@ def test_a_sphere_on_the_factors_follows_the_reference(name: str, epsilon: float
     for _ in range(ITERATIONS):
         engine.run(1)
         reference.step()
-        assert dense(engine.problem, engine.factor_marginals) == pytest.approx(np.concatenate(reference.mu_f), abs=CLOSE)
+        assert dense(engine.problem, engine.factor_marginals) == pytest.approx(
+            np.concatenate(reference.mu_f), abs=CLOSE
+        )
         assert engine.variables() == pytest.approx(reference.mu, abs=CLOSE)
     off = [mu - upsilon for mu, upsilon in zip(reference.mu_f, reference.upsilon_f, strict=True)]
     assert engine.look().sphere2 == pytest.approx(sum(float(part @ part) for part in off), abs=CLOSE)

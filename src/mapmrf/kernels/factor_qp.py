@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.jit import bare, inlined
 
 TOLERANCE = 1e-12
 """A configuration enters when its price beats tau by this much, relative to the size of the numbers at hand."""
 
 
-@compiled
+@inlined
 def pair2_step(t1, t2, strength):
     """Closed form for a 2x2 table without linear parts, in differences m = mu(1) - mu(0).
 
@@ -51,25 +51,25 @@ MAX_STATES = 1 << 15
 """States per variable that a packed slot can hold."""
 
 
-@compiled
+@inlined
 def pack(row, col, side):
     """A slot of the forest's support."""
     return (row << 16) | (col << 1) | side
 
 
-@compiled
+@inlined
 def slot_row(slot):
     """Row of a slot."""
     return slot >> 16
 
 
-@compiled
+@inlined
 def slot_col(slot):
     """Column of a slot."""
     return (slot & 0xFFFF) >> 1
 
 
-@compiled
+@inlined
 def _ends(slot, k1):
     """Leaf and parent of a slot as nodes."""
     row, col = slot >> 16, k1 + ((slot & 0xFFFF) >> 1)
@@ -78,60 +78,77 @@ def _ends(slot, k1):
     return row, col
 
 
-@compiled
+@bare
 def forest_qp(u, theta, theta_at, k1, k2, rho, slots, y, n, work, iwork):
     """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
 
     u : scaled targets, rows then columns. slots, y : support and its masses, in and out (n of them on entry; 0 starts
-    cold). work : (6, k1 + k2) scratch; on return ``work[0]`` holds the prices u - M y. iwork : (5, k1 + k2) scratch.
+    cold). work : (6, k1 + k2) scratch; on return ``work[0]`` holds the prices u - M y. iwork : (4, k1 + k2) scratch.
     """
-    price = work[0]
+    table = theta[theta_at : theta_at + k1 * k2].reshape(k1, k2)
+    return forest_solve(
+        u, table, rho, slots, y, 0, n, work[0], work[1], work[2], work[3], work[4], work[5], iwork[0], iwork[1],
+        iwork[2], iwork[3],
+    )  # fmt: skip
+
+
+@inlined
+def forest_solve(
+    u, table, rho, slots, y, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root
+):  # fmt: skip
+    """Solve the sub-problem with the support at slots[at:], y[at:].
+
+    The scratch arrays come one by one: in the hot loop, taking rows of one array costs more than the work on them.
+    """
+    k1, k2 = table.shape
     if n == 0:
-        n = _forest_seed(u, theta, theta_at, k1, k2, rho, slots, y)
+        n = _forest_seed(u, table, rho, slots, y, at)
     tau = 0.0
     for _ in range(20 * (k1 + k2) + 20):
-        tau = _forest_minimise(u, theta, theta_at, k1, k2, rho, slots, n, work, iwork)
-        blocked = _retreat(y, work[5], n)
+        tau = _forest_minimise(
+            u, table, rho, slots, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root
+        )
+        blocked = _retreat(y, at, goal, n)
         if blocked >= 0:
-            n = _drop(slots, y, n, blocked)
+            n = _drop(slots, y, at, n, blocked)
             continue
-        tol = TOLERANCE * (abs(tau) + rho)
-        row, col = _forest_price(price, theta, theta_at, k1, k2, tau + tol)
+        row, col = _forest_price(price, table, pot, tau + TOLERANCE * (abs(tau) + rho))
         if row < 0:
             break
-        n = _forest_enter(row, col, k1, k2, slots, y, n, work, iwork)
+        n = _forest_enter(row, col, k1, k2, slots, y, at, n, pot, tree, n_rows, n_cols)
     return n, tau
 
 
-@compiled
-def _forest_seed(u, theta, theta_at, k1, k2, rho, slots, y):
+@bare
+def _forest_seed(u, table, rho, slots, y, at):
     """Start from the vertex of the best price."""
+    k1, k2 = table.shape
     best = -np.inf
     for r in range(k1):
         for c in range(k2):
-            value = theta[theta_at + r * k2 + c] + u[r] + u[k1 + c]
+            value = table[r, c] + u[r] + u[k1 + c]
             if value > best:
                 best = value
-                slots[0] = pack(r, c, LEAF_IS_ROW)
-    y[0] = rho
+                slots[at] = pack(r, c, LEAF_IS_ROW)
+    y[at] = rho
     return 1
 
 
-@compiled
-def _forest_minimise(u, theta, theta_at, k1, k2, rho, slots, n, work, iwork):
-    """Minimiser on the support: masses into work[5], prices of all nodes into work[0]; returns tau.
+@inlined
+def _forest_minimise(u, table, rho, slots, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root):
+    """Minimiser on the support: masses into `goal`, prices of all nodes into `price`; returns tau.
 
     In a tree the prices are A_r = z + a_r on rows and B_c = tau - z + b_c on columns, with a and b fixed by the tree's
     edges; equal mass of rows and columns gives z, the total mass rho gives tau.
     """
-    price, pot, mass, row_sum, col_sum, masses = work[0], work[1], work[2], work[3], work[4], work[5]
-    tree, n_rows, n_cols, root = iwork[0], iwork[1], iwork[2], iwork[3]
+    k1, k2 = table.shape
     for v in range(k1 + k2):
         price[v] = u[v]
+    for v in range(k1 + k2):
         tree[v] = -1
     n_trees = 0
     # From the roots to the leaves: a tree's number, its nodes' constants and its sums.
-    for e in range(n - 1, -1, -1):
+    for e in range(at + n - 1, at - 1, -1):
         leaf, parent = _ends(slots[e], k1)
         if tree[parent] < 0:
             tree[parent] = n_trees
@@ -145,7 +162,7 @@ def _forest_minimise(u, theta, theta_at, k1, k2, rho, slots, n, work, iwork):
             n_trees += 1
         t = tree[parent]
         tree[leaf] = t
-        pot[leaf] = -theta[theta_at + slot_row(slots[e]) * k2 + slot_col(slots[e])] - pot[parent]
+        pot[leaf] = -table[slot_row(slots[e]), slot_col(slots[e])] - pot[parent]
         if leaf < k1:
             row_sum[t] += u[leaf] - pot[leaf]
             n_rows[t] += 1
@@ -163,86 +180,86 @@ def _forest_minimise(u, theta, theta_at, k1, k2, rho, slots, n, work, iwork):
         v = root[t]
         price[v] = (row_sum[t] if v < k1 else tau - row_sum[t]) + pot[v]
         mass[v] = u[v] - price[v]
-    for e in range(n):
+    for e in range(at, at + n):
         leaf, _ = _ends(slots[e], k1)
         z = row_sum[tree[leaf]]
         price[leaf] = (z if leaf < k1 else tau - z) + pot[leaf]
         mass[leaf] = u[leaf] - price[leaf]
     for e in range(n):
-        leaf, parent = _ends(slots[e], k1)
-        masses[e] = mass[leaf]
+        leaf, parent = _ends(slots[at + e], k1)
+        goal[e] = mass[leaf]
         mass[parent] -= mass[leaf]
     return tau
 
 
-@compiled
-def _retreat(y, goal, n):
+@inlined
+def _retreat(y, at, goal, n):
     """Move y towards the goal as far as it stays non-negative; returns the slot that blocks, or -1 at the goal."""
     step, blocked = 1.0, -1
     for e in range(n):
         if goal[e] < 0.0:
-            ratio = y[e] / (y[e] - goal[e])
+            ratio = y[at + e] / (y[at + e] - goal[e])
             if blocked < 0 or ratio < step:
                 step, blocked = ratio, e
     for e in range(n):
-        y[e] += step * (goal[e] - y[e])
+        y[at + e] += step * (goal[e] - y[at + e])
     if blocked >= 0:
-        y[blocked] = 0.0
+        y[at + blocked] = 0.0
     return blocked
 
 
-@compiled
-def _drop(slots, y, n, gone):
+@inlined
+def _drop(slots, y, at, n, gone):
     """Take a slot out, keeping the order of the others."""
-    for e in range(gone, n - 1):
+    for e in range(at + gone, at + n - 1):
         slots[e] = slots[e + 1]
         y[e] = y[e + 1]
     return n - 1
 
 
-@compiled
-def _forest_price(price, theta, theta_at, k1, k2, limit):
+@inlined
+def _forest_price(price, table, cols, limit):
     """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
+    k1, k2 = table.shape
+    for c in range(k2):
+        cols[c] = price[k1 + c]
     row, col, best = -1, -1, limit
-    cols = price[k1 : k1 + k2]
     for r in range(k1):
-        line = theta[theta_at + r * k2 : theta_at + (r + 1) * k2]
         rest = best - price[r]
         above = 0
         for c in range(k2):
-            above += line[c] + cols[c] > rest
+            above += table[r, c] + cols[c] > rest
         if above:
             for c in range(k2):
-                if line[c] + cols[c] + price[r] > best:
-                    best = line[c] + cols[c] + price[r]
+                if table[r, c] + cols[c] + price[r] > best:
+                    best = table[r, c] + cols[c] + price[r]
                     row, col = r, c
     return row, col
 
 
-@compiled
-def _forest_enter(row, col, k1, k2, slots, y, n, work, iwork):
+@bare
+def _forest_enter(row, col, k1, k2, slots, y, at, n, scratch, tree, parent_slot, order):
     """Add a configuration; where it closes a cycle, push mass round the cycle until another one leaves."""
-    tree = iwork[0]
     mass = 0.0
     if tree[row] >= 0 and tree[row] == tree[k1 + col]:
-        mass, gone = _push_cycle(row, k1 + col, k1, k2, slots, y, n, work[1], iwork[1])
-        n = _drop(slots, y, n, gone)
+        mass, gone = _push_cycle(row, k1 + col, k1, k2, slots, y, at, n, scratch, parent_slot)
+        n = _drop(slots, y, at, n, gone)
     elif tree[row] < 0 or tree[k1 + col] < 0:
         side = LEAF_IS_ROW if tree[row] < 0 else LEAF_IS_COLUMN
-        for e in range(n, 0, -1):  # a new node is a leaf that nothing hangs from: it can go first
+        for e in range(at + n, at, -1):  # a new node is a leaf that nothing hangs from: it can go first
             slots[e] = slots[e - 1]
             y[e] = y[e - 1]
-        slots[0] = pack(row, col, side)
-        y[0] = 0.0
+        slots[at] = pack(row, col, side)
+        y[at] = 0.0
         return n + 1
-    slots[n] = pack(row, col, LEAF_IS_ROW)
-    y[n] = mass
-    _forest_order(k1, k2, slots, y, n + 1, work[1], iwork)
+    slots[at + n] = pack(row, col, LEAF_IS_ROW)
+    y[at + n] = mass
+    _forest_order(k1, k2, slots, y, at, n + 1, scratch, tree, parent_slot, order)
     return n + 1
 
 
-@compiled
-def _push_cycle(row, col, k1, k2, slots, y, n, sign, parent_slot):
+@bare
+def _push_cycle(row, col, k1, k2, slots, y, at, n, sign, parent_slot):
     """Push the entering edge's mass round its cycle; returns that mass and the slot that became empty.
 
     Both ends climb towards the root, the one with the earlier slot first, until they meet; along the way the slots
@@ -251,7 +268,7 @@ def _push_cycle(row, col, k1, k2, slots, y, n, sign, parent_slot):
     for v in range(k1 + k2):
         parent_slot[v] = n
     for e in range(n):
-        leaf, _ = _ends(slots[e], k1)
+        leaf, _ = _ends(slots[at + e], k1)
         parent_slot[leaf] = e
         sign[e] = 0.0
     sign_row, sign_col = -1.0, -1.0
@@ -260,32 +277,31 @@ def _push_cycle(row, col, k1, k2, slots, y, n, sign, parent_slot):
         if e_row < e_col:
             sign[e_row] = sign_row
             sign_row = -sign_row
-            _, row = _ends(slots[e_row], k1)
+            _, row = _ends(slots[at + e_row], k1)
         else:
             sign[e_col] = sign_col
             sign_col = -sign_col
-            _, col = _ends(slots[e_col], k1)
+            _, col = _ends(slots[at + e_col], k1)
     mass, gone = np.inf, -1
     for e in range(n):
-        if sign[e] < 0.0 and y[e] < mass:
-            mass, gone = y[e], e
+        if sign[e] < 0.0 and y[at + e] < mass:
+            mass, gone = y[at + e], e
     for e in range(n):
-        y[e] += sign[e] * mass
+        y[at + e] += sign[e] * mass
     return mass, gone
 
 
-@compiled
-def _forest_order(k1, k2, slots, y, n, masses, iwork):
+@bare
+def _forest_order(k1, k2, slots, y, at, n, masses, degree, knot, order):
     """Sort the slots into an order of stripping leaves, in linear time.
 
     A node knows its degree and the exclusive-or of its slots, which is its only slot when the degree is one.
     """
-    degree, knot, order = iwork[0], iwork[1], iwork[2]
     for v in range(k1 + k2):
         degree[v] = 0
         knot[v] = 0
     for e in range(n):
-        row, col = slot_row(slots[e]), k1 + slot_col(slots[e])
+        row, col = slot_row(slots[at + e]), k1 + slot_col(slots[at + e])
         degree[row] += 1
         degree[col] += 1
         knot[row] ^= e
@@ -295,11 +311,11 @@ def _forest_order(k1, k2, slots, y, n, masses, iwork):
         leaf = v
         while degree[leaf] == 1:
             e = knot[leaf]
-            row, col = slot_row(slots[e]), slot_col(slots[e])
+            row, col = slot_row(slots[at + e]), slot_col(slots[at + e])
             is_row = leaf == row
             other = k1 + col if is_row else row
             order[done] = pack(row, col, LEAF_IS_ROW if is_row else LEAF_IS_COLUMN)
-            masses[done] = y[e]
+            masses[done] = y[at + e]
             done += 1
             degree[leaf] = 0
             degree[other] -= 1
@@ -308,14 +324,14 @@ def _forest_order(k1, k2, slots, y, n, masses, iwork):
                 break
             leaf = other
     for e in range(n):
-        slots[e] = order[e]
-        y[e] = masses[e]
+        slots[at + e] = order[e]
+        y[at + e] = masses[e]
 
 
 # -- any table: a dense active set ----------------------------------------------------------------------------------
 
 
-@compiled
+@bare
 def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n, work, square):
     """Solve the sub-problem of any table; returns the new size of the support and tau.
 
@@ -333,9 +349,9 @@ def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n
         _gram(config, slots, n, ridge, square)
         _factorise(square, n)
         tau = _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, work, square)
-        blocked = _retreat(y, work[5], n)
+        blocked = _retreat(y, 0, work[5], n)
         if blocked >= 0:
-            n = _drop(slots, y, n, blocked)
+            n = _drop(slots, y, 0, n, blocked)
             continue
         _dense_prices(u, state_at, config, slots, y, n, price)
         tol = TOLERANCE * (abs(tau) + rho)
@@ -346,7 +362,7 @@ def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n
     return n, tau
 
 
-@compiled
+@bare
 def _linear(t, u, state_at, config, theta, theta_at, pull):
     """Linear coefficient of configuration t: theta + sum of targets (+ pull)."""
     value = theta[theta_at + t]
@@ -357,7 +373,7 @@ def _linear(t, u, state_at, config, theta, theta_at, pull):
     return value
 
 
-@compiled
+@bare
 def _dense_seed(u, state_at, config, theta, theta_at, pull, rho, slots, y):
     """Start from the vertex of the best price."""
     best = -np.inf
@@ -370,7 +386,7 @@ def _dense_seed(u, state_at, config, theta, theta_at, pull, rho, slots, y):
     return 1
 
 
-@compiled
+@bare
 def _agreement(config, s, t):
     """Number of variables that have the same state in two configurations: an entry of M^T M."""
     same = 0
@@ -379,7 +395,7 @@ def _agreement(config, s, t):
     return same
 
 
-@compiled
+@bare
 def _gram(config, slots, n, ridge, square):
     """Gram matrix of the support, lower triangle."""
     for a in range(n):
@@ -388,7 +404,7 @@ def _gram(config, slots, n, ridge, square):
         square[a, a] = config.shape[1] + ridge
 
 
-@compiled
+@bare
 def _factorise(square, n):
     """Cholesky factor in place, lower triangle."""
     for a in range(n):
@@ -399,7 +415,7 @@ def _factorise(square, n):
             square[a, b] = np.sqrt(max(value, 1e-300)) if a == b else value / square[b, b]
 
 
-@compiled
+@bare
 def _solve(square, n, x):
     """Solve with the Cholesky factor in place."""
     for a in range(n):
@@ -414,7 +430,7 @@ def _solve(square, n, x):
         x[a] = value / square[a, a]
 
 
-@compiled
+@bare
 def _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, work, square):
     """Minimiser on the support into work[5], from G y = linear - tau and sum(y) = rho; returns tau."""
     gain, ones, masses = work[1], work[2], work[5]
@@ -433,7 +449,7 @@ def _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, w
     return tau
 
 
-@compiled
+@bare
 def _dense_prices(u, state_at, config, slots, y, n, price):
     """Prices u - M y of all states of all variables."""
     for v in range(len(u)):
@@ -443,7 +459,7 @@ def _dense_prices(u, state_at, config, slots, y, n, price):
             price[state_at[k] + config[slots[e], k]] -= y[e]
 
 
-@compiled
+@bare
 def _dense_price(price, state_at, config, theta, theta_at, ridge, pull, slots, n, limit):
     """Configuration outside the support of the largest price above the limit, or -1."""
     entering, best = -1, limit
@@ -458,7 +474,7 @@ def _dense_price(price, state_at, config, theta, theta_at, ridge, pull, slots, n
     return entering
 
 
-@compiled
+@bare
 def _dense_enter(entering, config, ridge, slots, y, n, work, square):
     """Add a configuration; where its column depends on the support's, push along the null direction first."""
     along = work[1]
@@ -477,7 +493,7 @@ def _dense_enter(entering, config, ridge, slots, y, n, work, square):
                 mass, gone = y[e] / along[e], e
         for e in range(n):
             y[e] = max(0.0, y[e] - mass * along[e])
-        n = _drop(slots, y, n, gone)
+        n = _drop(slots, y, 0, n, gone)
     slots[n] = entering
     y[n] = mass
     return n + 1

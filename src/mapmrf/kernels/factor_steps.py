@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.kernels.factor_qp import dense_qp, forest_qp, pair2_step, slot_col, slot_row
-from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.factor_qp import dense_qp, forest_solve, pair2_step, slot_col, slot_row
+from mapmrf.kernels.jit import bare, compiled, inlined
 from mapmrf.kernels.layout import (
     ARITY,
     CONFIG_AT,
@@ -103,8 +103,8 @@ def _pair2_full(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at):
                 s[at + 2 + k] = p2
 
 
-@compiled
-def triple2_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count):
+@bare
+def triple2_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count, fwork):
     """2x2x2 factors."""
     for task in range(len(tasks)):
         _triple2(
@@ -122,18 +122,18 @@ def triple2_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, sl
             slots,
             x,
             count,
+            fwork,
         )
 
 
-@compiled
-def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count):
+@bare
+def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count, fwork):
     """2x2x2 factors, of compact variables or not: like `_active_set`, in differences."""
     rho, c, b, relax = par[RHO], par[C], par[B], par[RELAX]
     last_l, last_rc = par[LAST_L], par[LAST_RC]
     width = row[Q_WIDTH] // 3
     capacity = row[SLOT_WIDTH]
-    lam, d = np.empty(6), np.empty(3)
-    price, goal, along = np.empty(8), np.empty(4), np.empty(4)
+    lam, d, price, goal, along = fwork[0], fwork[1], fwork[2], fwork[3], fwork[4]
     for f in range(begin, end):
         at, e_at, a, slot_at = (
             row[Q_AT] + f * 3 * width,
@@ -165,8 +165,8 @@ def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slo
                     s[at + k * width + w] = here
 
 
-@compiled
-def forest_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count):
+@bare
+def forest_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count, fwork, iwork):
     """K1 x K2 factors."""
     for task in range(len(tasks)):
         _forests(
@@ -185,40 +185,47 @@ def forest_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, sha
             slots,
             x,
             count,
+            fwork,
+            iwork,
         )
 
 
-@compiled
-def _forests(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count):
+@bare
+def _forests(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count, fwork, iwork):
     """Expand the targets, solve the QP from its last support, compress the marginals."""
-    arity, width, n_states, capacity = row[ARITY], row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
+    width, n_states, capacity = row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
     rho = par[RHO]
-    sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + arity]
-    widths = shape[row[SHAPE_AT] + arity : row[SHAPE_AT] + 2 * arity]
-    lam, u, marginal = np.empty(width), np.empty(n_states), np.empty(n_states)
-    work = np.empty((6, max(n_states, capacity) + 1))
-    iwork = np.empty((5, n_states + 1), dtype=np.int64)
+    sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + 2]
+    widths = shape[row[SHAPE_AT] + 2 : row[SHAPE_AT] + 4]
+    k1, k2 = sizes[0], sizes[1]
+    lam, u, marginal, price, pot = fwork[0], fwork[1], fwork[2], fwork[3], fwork[4]
+    mass, goal, row_sum, col_sum = fwork[5], fwork[6], fwork[7], fwork[8]
+    tree, root, n_rows, n_cols = iwork[0], iwork[1], iwork[2], iwork[3]
     for f in range(begin, end):
-        at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
-        load_targets(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, at, lam, u)
-        mine = slots[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
-        mass = x[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
-        for e in range(count[a]):
-            mass[e] *= rho
-        n, _ = forest_qp(u, theta, table_at[a], sizes[0], sizes[1], rho, mine, mass, count[a], work, iwork)
+        at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + 2 * f, row[FACTOR_AT] + f
+        slot_at = row[SLOT_AT] + f * capacity
+        load_targets(par, edge_mu, e_at, sizes, widths, mu, q, at, lam, u)
+        table = theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
+        for e in range(slot_at, slot_at + count[a]):
+            x[e] *= rho
+        n, _ = forest_solve(
+            u, table, rho, slots, x, slot_at, count[a], price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols,
+            root,
+        )  # fmt: skip
         count[a] = n
-        for e in range(n):
-            mass[e] /= rho
         for v in range(n_states):
             marginal[v] = 0.0
-        for e in range(n):
-            marginal[slot_row(mine[e])] += mass[e]
-            marginal[sizes[0] + slot_col(mine[e])] += mass[e]
-        _store(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, s, at, keep, lam, marginal)
+        for e in range(slot_at, slot_at + n):
+            x[e] /= rho
+            marginal[slot_row(slots[e])] += x[e]
+            marginal[k1 + slot_col(slots[e])] += x[e]
+        _store(par, edge_mu, e_at, sizes, widths, mu, q, s, at, keep, lam, marginal)
 
 
-@compiled
-def dense_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count):
+@bare
+def dense_step(
+    tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count, fwork, square
+):
     """Factors of any shape."""
     for task in range(len(tasks)):
         _dense(
@@ -239,11 +246,15 @@ def dense_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shap
             slots,
             x,
             count,
+            fwork,
+            square,
         )
 
 
-@compiled
-def _dense(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count):
+@bare
+def _dense(
+    row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count, fwork, square
+):
     """Like `_forests`, for tables of any arity, with a ridge and a pull where a sphere lies on the factors."""
     arity, width, n_states, capacity = row[ARITY], row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
     rho = par[RHO]
@@ -252,15 +263,13 @@ def _dense(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape
     starts = shape[row[SHAPE_AT] + 2 * arity : row[SHAPE_AT] + 3 * arity]
     n_configs = row[N_CONFIGS]
     table = config[row[CONFIG_AT] : row[CONFIG_AT] + n_configs * arity].reshape(n_configs, arity)
-    lam, u, marginal = np.empty(width), np.empty(n_states), np.empty(n_states)
-    work = np.empty((6, max(n_states, capacity) + 1))
-    square = np.empty((capacity, capacity))
+    lam, u, marginal, work = fwork[0], fwork[1, :n_states], fwork[2], fwork[3:9]
     on = row[KIND] == RIDGE and len(pull) > 0
     ridge = par[WEIGHT] if on else 0.0
     size = n_configs if on else 0
     for f in range(begin, end):
         at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
-        load_targets(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, at, lam, u)
+        load_targets(par, edge_mu, e_at, sizes, widths, mu, q, at, lam, u)
         mine = slots[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
         mass = x[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
         for e in range(count[a]):
@@ -275,18 +284,19 @@ def _dense(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape
         for e in range(n):
             for k in range(arity):
                 marginal[starts[k] + table[mine[e], k]] += mass[e]
-        _store(par, edge_mu[e_at : e_at + arity], sizes, widths, mu, q, s, at, keep, lam, marginal)
+        _store(par, edge_mu, e_at, sizes, widths, mu, q, s, at, keep, lam, marginal)
 
 
-@compiled
-def load_targets(par, v, sizes, widths, mu, q, at, lam, u):
+@inlined
+def load_targets(par, edge_mu, e_at, sizes, widths, mu, q, at, lam, u):
     """Multipliers and scaled targets u = rho (c mu + b lam) of one factor; compact variables are expanded."""
     rho, c, b, last_l, last_rc = par[RHO], par[C], par[B], par[LAST_L], par[LAST_RC]
     i = o = 0
-    for k in range(len(v)):
+    for k in range(len(sizes)):
+        v = edge_mu[e_at + k]
         for w in range(widths[k]):
-            lam[i + w] = last_l * (last_rc * mu[v[k] + w] - q[at + i + w])
-            u[o + w] = rho * (c * mu[v[k] + w] + b * lam[i + w])
+            lam[i + w] = last_l * (last_rc * mu[v + w] - q[at + i + w])
+            u[o + w] = rho * (c * mu[v + w] + b * lam[i + w])
         if widths[k] < sizes[k]:
             u[o + 1] = 0.5 * u[o]
             u[o] = -u[o + 1]
@@ -294,17 +304,19 @@ def load_targets(par, v, sizes, widths, mu, q, at, lam, u):
         o += sizes[k]
 
 
-@compiled
-def _store(par, v, sizes, widths, mu, q, s, at, keep, lam, marginal):
+@inlined
+def _store(par, edge_mu, e_at, sizes, widths, mu, q, s, at, keep, lam, marginal):
     """Write q = rho s - lam of one factor, and s where asked for."""
     rho, c, relax = par[RHO], par[C], par[RELAX]
     i = o = 0
-    for k in range(len(v)):
+    for k in range(len(sizes)):
+        v = edge_mu[e_at + k]
         if widths[k] < sizes[k]:
             marginal[o] = marginal[o + 1] - marginal[o]
         for w in range(widths[k]):
-            q[at + i + w] = rho * (relax * marginal[o + w] + (1.0 - relax) * c * mu[v[k] + w]) - lam[i + w]
-            if keep:
+            q[at + i + w] = rho * (relax * marginal[o + w] + (1.0 - relax) * c * mu[v + w]) - lam[i + w]
+        if keep:
+            for w in range(widths[k]):
                 s[at + i + w] = marginal[o + w]
         i += widths[k]
         o += sizes[k]

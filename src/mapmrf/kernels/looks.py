@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.kernels.factor_qp import pair2_step, slot_col, slot_row
-from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.jit import bare, compiled, inlined
 from mapmrf.kernels.layout import (
     ARITY,
     EDGE_AT,
@@ -35,7 +35,8 @@ def look_at_pairs(tasks, batch, par, edge_mu, edge_var, labels, mu, q, strength,
     A row of `found` per task: bound, value of the labels, <theta_a, mu_a>, squared |c mu - s| and its largest entry.
     """
     for task in range(len(tasks)):
-        found[task] = 0.0
+        for entry in range(5):
+            found[task, entry] = 0.0
         _look_at_compact(
             batch[tasks[task, 0]],
             tasks[task, 1],
@@ -68,16 +69,17 @@ def _look_at_compact(row, begin, end, par, edge_mu, edge_var, labels, mu, q, str
         out[4] = max(out[4], 0.5 * abs(off1), 0.5 * abs(off2))
 
 
-@compiled
+@bare
 def look_at_tables(
-    tasks, batch, par, edge_mu, edge_var, labels, mu, q, s, theta, table_at, shape, slots, x, count, found
+    tasks, batch, par, edge_mu, edge_var, labels, mu, q, s, theta, table_at, shape, slots, x, count, fwork, iwork, found
 ):
     """Look at factors of all other kinds.
 
     A row of `found` per task: bound, value of the labels, <theta_a, mu_a>, squared |c mu - s| and its largest entry.
     """
     for task in range(len(tasks)):
-        found[task] = 0.0
+        for entry in range(5):
+            found[task, entry] = 0.0
         _look_at_tables(
             batch[tasks[task, 0]],
             tasks[task, 1],
@@ -95,19 +97,38 @@ def look_at_tables(
             slots,
             x,
             count,
+            fwork,
+            iwork,
             found[task],
         )
 
 
-@compiled
+@bare
 def _look_at_tables(
-    row, begin, end, par, edge_mu, edge_var, labels, mu, q, s, theta, table_at, shape, slots, x, count, out
+    row,
+    begin,
+    end,
+    par,
+    edge_mu,
+    edge_var,
+    labels,
+    mu,
+    q,
+    s,
+    theta,
+    table_at,
+    shape,
+    slots,
+    x,
+    count,
+    fwork,
+    iwork,
+    out,
 ):
     arity, width, n_states = row[ARITY], row[Q_WIDTH], row[N_STATES]
     sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + arity]
     widths = shape[row[SHAPE_AT] + arity : row[SHAPE_AT] + 2 * arity]
-    lam = np.empty(n_states)
-    digits = np.empty(arity, dtype=np.int64)
+    lam, digits = fwork[0, :n_states], iwork[0]
     for f in range(begin, end):
         at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
         i = o = 0
@@ -148,7 +169,7 @@ def pair_marginals(row, begin, par, edge_mu, mu, q, strength, out):
         out[0, f], out[1, f] = pair2_step(m1 + lam1 / par[RHO], m2 + lam2 / par[RHO], 2.0 * strength[f] / par[RHO])
 
 
-@compiled
+@inlined
 def _pair2_value(theta, t, p1, p2):
     """<theta_a, mu_a> of a 2x2 factor whose marginals are given: mass goes where the coupling wants it."""
     j = theta[t] + theta[t + 3] - theta[t + 1] - theta[t + 2]
@@ -161,14 +182,15 @@ def _pair2_value(theta, t, p1, p2):
     )
 
 
-@compiled
+@inlined
 def largest_price(theta, table_at, sizes, lam, digits, n_configs):
     """Maximum over all configurations of theta + sum of lam: what a factor adds to the dual bound."""
     arity = len(sizes)
     last = sizes[arity - 1]
     tail = len(lam) - last
     best = -np.inf
-    digits[:] = 0
+    for k in range(arity):
+        digits[k] = 0
     for base in range(0, n_configs, last):
         head, o = 0.0, 0
         for k in range(arity - 1):

@@ -11,7 +11,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.kernels.factor_qp import TOLERANCE
-from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.jit import bare, inlined
 
 
 def _supports() -> tuple[Ints, Floats, Bools]:
@@ -35,7 +35,7 @@ def _supports() -> tuple[Ints, Floats, Bools]:
 MEMBERS, INVERSE, INDEPENDENT = _supports()
 
 
-@compiled
+@inlined
 def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):
     """Solve the sub-problem of one 2x2x2 table; returns the new size of the support.
 
@@ -75,7 +75,7 @@ def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):
     return n
 
 
-@compiled
+@inlined
 def _goal(mask, n, price, rho, goal):
     """Minimiser on the support and its tau."""
     above, below = -rho, 0.0
@@ -94,7 +94,7 @@ def _goal(mask, n, price, rho, goal):
     return tau
 
 
-@compiled
+@inlined
 def _entering(mask, n, price, tau, rho, slots, y, at, d):
     """Best-priced configuration outside the support, or -1; leaves M y in d."""
     m0 = m1 = m2 = 0.0
@@ -112,7 +112,7 @@ def _entering(mask, n, price, tau, rho, slots, y, at, d):
     return entering
 
 
-@compiled
+@bare
 def _enter(mask, n, entering, slots, y, at, along):
     """Add a configuration in its place; where it depends on the support, push along the null direction first."""
     mass = 0.0
@@ -136,14 +136,14 @@ def _enter(mask, n, entering, slots, y, at, along):
     return mask | (1 << entering), n + 1
 
 
-@compiled
+@inlined
 def _agree(s, t):
     """Number of variables with the same state in two configurations."""
     other = s ^ t
     return 3 - (other & 1) - ((other >> 1) & 1) - (other >> 2)
 
 
-@compiled
+@inlined
 def _leave(slots, y, at, n, gone):
     """Take a member out."""
     for e in range(gone, n - 1):

@@ -74,6 +74,7 @@ class Engine:
         self.only_binary = layout.compact and bool(np.all(problem.graph.card == 2))
         self.threads = problem.threads if problem.n_factors >= PARALLEL_FROM else 1
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.scratch = [_scratch(layout.batch) for _ in range(self.threads)]
 
     def _targets(self, sphere: int) -> Floats:
         """Squared radius of the sphere that each chunk's variables bring."""
@@ -172,12 +173,12 @@ class Engine:
             elif kind == K.PAIR2:
                 self._share(factor_steps.pair2_step_full, tasks, *head, theta, table_at)
             elif kind == K.TRIPLE2:
-                self._share(factor_steps.triple2_step, tasks, *head, theta, table_at, *warm)
+                self._share(factor_steps.triple2_step, tasks, *head, theta, table_at, *warm, scratch=(0,))
             elif kind == K.FOREST:
-                self._share(factor_steps.forest_step, tasks, *head, theta, table_at, lay.shape, *warm)
+                self._share(factor_steps.forest_step, tasks, *head, theta, table_at, lay.shape, *warm, scratch=(0, 1))
             else:
                 rest = (theta, table_at, lay.shape, lay.config, self.pull)
-                self._share(factor_steps.dense_step, tasks, *head, *rest, *warm)
+                self._share(factor_steps.dense_step, tasks, *head, *rest, *warm, scratch=(0, 2))
 
     def update_mu_v(self) -> None:
         """Variable step, chunk by chunk."""
@@ -190,10 +191,14 @@ class Engine:
         )  # fmt: skip
         self._all([(step, (first, last, *rest)) for first, last in _spans(len(self.norm2), self.threads)])
 
-    def _share(self, step: Callable[..., Any], tasks: Ints, *rest: Any) -> None:
-        """Run a kernel on its tasks, a fair share of them per thread."""
+    def _share(self, step: Callable[..., Any], tasks: Ints, *rest: Any, scratch: tuple[int, ...] = ()) -> None:
+        """Run a kernel on its tasks, a fair share of them per thread, each with its own scratch arrays."""
         parts = [tasks] if self.pool is None else [tasks[t :: self.threads].copy() for t in range(self.threads)]
-        self._all([(step, (part, *rest)) for part in parts if len(part)])
+        calls = []
+        for part, mine in zip(parts, self.scratch, strict=True):
+            if len(part):
+                calls.append((step, (part, *rest, *(mine[which] for which in scratch))))
+        self._all(calls)
 
     def _all(self, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
         if self.pool is None:
@@ -239,9 +244,14 @@ class Engine:
             found = np.zeros((len(tasks), 5))
             every.append(found)
             compact = kind == K.PAIR2_COMPACT
-            step, rest = (looks.look_at_pairs, (lay.strength,)) if compact else (looks.look_at_tables, tables)
-            spans = [slice(*span) for span in _spans(len(tasks), self.threads)]
-            self._all([(step, (tasks[span], *head, *rest, found[span])) for span in spans])
+            calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+            for span, scratch in zip(_spans(len(tasks), self.threads), self.scratch, strict=True):
+                mine = slice(*span)
+                if compact:
+                    calls.append((looks.look_at_pairs, (tasks[mine], *head, lay.strength, found[mine])))
+                else:
+                    calls.append((looks.look_at_tables, (tasks[mine], *head, *tables, *scratch[:2], found[mine])))
+            self._all(calls)
         return every
 
     def variables(self) -> Floats:
@@ -332,6 +342,14 @@ class Engine:
         strength = self.layout.strength[at : at + found.shape[1]]
         looks.pair_marginals(row, rows.start, self.par, self.layout.edge_mu, self.mu, self.q, strength, found)
         return found
+
+
+def _scratch(batch: Ints) -> tuple[Floats, Ints, Floats]:
+    """Scratch arrays of the factor steps for one thread: numbers, whole numbers, and a square for the dense step."""
+    size = int(batch[:, [K.N_STATES, K.SLOT_WIDTH, K.ARITY]].max(initial=0)) + 9
+    dense = batch[np.isin(batch[:, K.KIND], (K.DENSE, K.RIDGE))]
+    width = int(dense[:, K.SLOT_WIDTH].max(initial=0))
+    return np.zeros((9, size)), np.zeros((4, size), dtype=np.int64), np.zeros((width, width))
 
 
 def _spans(n: int, parts: int) -> list[tuple[int, int]]:

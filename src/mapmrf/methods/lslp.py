@@ -247,6 +247,7 @@ class LSLP(Method):
             return Progress(state.iterations, rho=float(engine.par[K.RHO]), phase=state.phase)
         look = engine.look()
         state.note(look)
+        phase, rho = state.phase, float(engine.par[K.LAST_RC] / engine.par[K.C])  # of this look, not of the next phase
         finished = self._next(state, look)
         return Progress(
             iterations=state.iterations,
@@ -257,8 +258,8 @@ class LSLP(Method):
             relaxed_value=look.relaxed,
             primal=math.sqrt(look.primal2),
             sphere=math.sqrt(look.sphere2),
-            rho=float(engine.par[K.LAST_RC] / engine.par[K.C]),
-            phase=state.phase,
+            rho=rho,
+            phase=phase,
         )
 
     def _next(self, state: _State, look: Look) -> Status | None:

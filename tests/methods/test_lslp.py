@@ -1,0 +1,546 @@
+"""LS-LP as a method: bounds, certificates, presets, starts, limits, threads and options."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf.methods import _admm
+from mapmrf.methods.lslp import PRESETS
+from mapmrf.polytope import Kind
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+from strategies import Recipe, brute_force, hard_recipes, plant, random_recipe, recipes, tree_recipes
+
+
+@functools.cache
+def grid(side: int = 12, states: int = 2, seed: int = 0, strength: float = 3.0) -> FactorGraph:
+    """A frustrated grid: its LP is not tight, so that the sphere has to do the work."""
+    random = np.random.default_rng(seed)
+    place = np.arange(side * side).reshape(side, side)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
+    edges = np.concatenate([across, down])
+    tables = strength * random.normal(size=(len(edges), states, states))
+    tables -= tables.mean(axis=1, keepdims=True)
+    tables -= tables.mean(axis=2, keepdims=True)
+    return FactorGraph.from_pairwise(0.3 * random.normal(size=(side * side, states)), edges, tables)
+
+
+@functools.cache
+def triples(n: int = 60, states: int = 2, seed: int = 0) -> FactorGraph:
+    """Random factors on three variables."""
+    random = np.random.default_rng(seed)
+    scopes = [tuple(random.permutation(n)[:3].tolist()) for _ in range(2 * n)]
+    tables = [2 * random.normal(size=(states,) * 3) for _ in scopes]
+    unary = [random.normal(size=states) for _ in range(n)]
+    return FactorGraph.from_tables([states] * n, [(i,) for i in range(n)] + scopes, unary + tables)
+
+
+def scaled(graph: FactorGraph, factor: float) -> FactorGraph:
+    tables = [factor * graph.table(a) for a in range(graph.n_factors)]
+    unary = [factor * block for block in np.split(graph.theta_v, graph.var_ptr[1:-1])]
+    scopes = [(i,) for i in range(graph.n_vars)] + [tuple(graph.scope_of(a)) for a in range(graph.n_factors)]
+    return FactorGraph.from_tables(graph.card, scopes, unary + tables)
+
+
+# -- bounds and certificates ------------------------------------------------------------------------------------------
+
+
+@given(
+    recipe=recipes(),
+    sphere=st.sampled_from(["variables", "affine", "off", "factors"]),
+    epsilon=st.sampled_from([0.0, 1e-3]),
+    variant=st.sampled_from(["tied", "free"]),
+    lp_phase=st.booleans(),
+)
+@settings(max_examples=60)
+def test_the_bound_of_every_iterate_is_valid(recipe, sphere, epsilon, variant, lp_phase) -> None:
+    """Sphere on or off, converged or not: no bound in the trace lies below the optimum."""
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    options = {"sphere": sphere, "epsilon": epsilon, "variant": variant, "lp_phase": lp_phase}
+    try:
+        result = mapmrf.solve(graph, "lslp", check_every=1, max_iterations=60, gap_tolerance=-1.0, **options)
+    except UnsupportedModel:
+        assert sphere == "factors"
+        return
+    bounds = [point.bound_now for point in result.trace if point.bound_now is not None]
+    assert bounds
+    assert min(bounds) >= optimum - 1e-9 * max(1.0, abs(optimum))
+    assert result.bound == min(bounds)
+
+
+@pytest.mark.parametrize("hard", [0.0, 0.2])
+def test_without_a_sphere_the_bound_becomes_the_lp_value(hard: float) -> None:
+    """The same relaxation as the method `lp` solves with HiGHS, tight or not."""
+    loose = 0
+    for seed in range(15):
+        recipe = random_recipe(seed, 6, 12, hard=hard)
+        plant(recipe, seed)
+        graph = recipe.graph()
+        expected = mapmrf.solve(graph, "lp").bound
+        result = mapmrf.solve(graph, "lslp", sphere="off", eta=1.0, tol=1e-7, max_iterations=20000)
+        assert result.bound == pytest.approx(expected, abs=2e-6 * max(1.0, abs(expected)))
+        assert result.status in (Status.OPTIMAL, Status.CONVERGED)
+        if result.status is Status.CONVERGED:
+            loose += 1
+            assert result.relaxed_value == pytest.approx(expected, abs=1e-4)
+            assert result.kind in (Kind.FRACTIONAL, Kind.UNIFORM)
+    assert loose or hard, "some of the models are not tight"
+
+
+@given(recipe=tree_recipes())
+def test_trees_are_certified(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    result = mapmrf.solve(graph, "lslp")
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(brute_force(graph)[0], abs=1e-6)
+    assert result.kind is Kind.VALID
+    assert result.relaxed_value == pytest.approx(result.value)
+
+
+@pytest.mark.parametrize("sphere", ["variables", "affine", "factors", "off"])
+def test_models_whose_lp_is_tight_are_certified_in_the_lp_phase(sphere: str) -> None:
+    """Attractive couplings: the LP phase proves the optimum, before any sphere, whichever it would be."""
+    random = np.random.default_rng(1)
+    base = grid(8)
+    tables = np.abs(random.normal(size=base.n_factors))[:, None, None] * np.eye(2)
+    graph = FactorGraph.from_pairwise(base.theta_v.reshape(-1, 2), base.scope.reshape(-1, 2), tables)
+    result = mapmrf.solve(graph, "lslp", sphere=sphere)
+    assert result.status is Status.OPTIMAL
+    assert result.kind is Kind.VALID
+    assert {point.phase for point in result.trace} == {"lp"}
+    assert all(point.sphere == 0.0 for point in result.trace)
+    assert result.value == pytest.approx(mapmrf.solve(graph, "lp").value, abs=1e-6)
+
+
+def test_a_given_optimum_is_certified_as_a_valid_point_too() -> None:
+    """The labelling may come from outside, but it is what the result describes."""
+    for seed in range(40):
+        recipe = random_recipe(seed, 6, 10)
+        graph = recipe.graph()
+        result = mapmrf.solve(graph, "lslp", initial=brute_force(graph)[1])
+        if result.status is Status.OPTIMAL:
+            assert result.kind is Kind.VALID
+            assert result.relaxed_value == pytest.approx(result.value)
+
+
+def test_the_sphere_ends_at_an_integer_point_where_the_lp_does_not() -> None:
+    for graph in (grid(), grid(6, 3), triples(30)):
+        relaxed = mapmrf.solve(graph, "lslp", sphere="off", eta=1.0)
+        assert relaxed.kind in (Kind.FRACTIONAL, Kind.UNIFORM, Kind.APPROXIMATE)
+        result = mapmrf.solve(graph, "lslp", starts=1)
+        assert result.kind is Kind.VALID
+        assert result.details["integrality"] < 1e-4
+        assert result.value <= relaxed.bound + 1e-6
+        assert result.value >= mapmrf.solve(graph, "icm").value
+
+
+@pytest.mark.parametrize("factor", [2.0**-10, 2.0**13])
+def test_a_power_of_two_in_the_potentials_changes_not_a_single_bit(factor: float) -> None:
+    """Everything is measured in the model's own unit."""
+    for graph in (grid(20, strength=10.0), grid(8, 3, strength=20.0)):
+        plain, other = (mapmrf.solve(g, "lslp", max_iterations=800) for g in (graph, scaled(graph, factor)))
+        assert abs(plain.value) * factor > 1.0, "above 1, where gaps are relative"
+        assert other.labels.tolist() == plain.labels.tolist()
+        assert other.iterations == plain.iterations
+        assert other.bound == factor * plain.bound
+        assert np.array_equal(other.mu_v, plain.mu_v)
+
+
+@pytest.mark.parametrize("factor", [1e-3, 1e4])
+def test_the_answer_does_not_depend_on_the_unit(factor: float) -> None:
+    """Where the LP is tight even round-off cannot tell the units apart."""
+    random = np.random.default_rng(2)
+    base = grid(12)
+    tables = 50 * np.abs(random.normal(size=base.n_factors))[:, None, None] * np.eye(2)
+    unary = 100 * base.theta_v.reshape(-1, 2)
+    graph = FactorGraph.from_pairwise(unary, base.scope.reshape(-1, 2), tables)
+    plain, other = mapmrf.solve(graph, "lslp"), mapmrf.solve(scaled(graph, factor), "lslp")
+    assert plain.status is other.status is Status.OPTIMAL
+    assert other.labels.tolist() == plain.labels.tolist()
+    assert other.iterations == plain.iterations
+
+
+# -- presets and stopping ---------------------------------------------------------------------------------------------
+
+
+def test_the_papers_preset_has_the_papers_values() -> None:
+    method = LSLP(preset="paper")
+    assert (method.epsilon, method.tol, method.max_iterations) == (1e-5, 1e-5, 500)
+    assert (method.stop, method.read_out, method.variant, method.sphere) == ("paper", "last", "tied", "variables")
+    assert (method.rho_unit, method.lp_phase, method.starts, method.check_every) == ("absolute", False, 1, 1)
+    assert not method.stops_at_gap
+
+
+def test_explicit_options_override_a_preset_even_when_they_are_falsy() -> None:
+    method = LSLP(preset="paper", epsilon=0.0, lp_phase=False, max_iterations=7)
+    assert (method.epsilon, method.lp_phase, method.max_iterations, method.tol) == (0.0, False, 7, 1e-5)
+    assert LSLP(lp_phase=False).lp_phase is False
+    assert LSLP(epsilon=0.0).epsilon == 0.0
+
+
+def test_every_option_of_a_preset_exists_and_is_filled_in() -> None:
+    for name, values in PRESETS.items():
+        method = LSLP(preset=name)
+        assert {key: getattr(method, key) for key in values} == values
+
+
+def test_the_papers_stopping_rule_weighs_the_residuals_with_rho() -> None:
+    """The run ends at the first iterate where sqrt(rho/2) times both residuals is below tol, and not before."""
+    result = mapmrf.solve(grid(6), "lslp", preset="paper", rho=1.0, max_iterations=5000)
+    assert result.status is Status.CONVERGED
+    assert result.details["primal_weighted"] < 1e-5 and result.details["sphere_weighted"] < 1e-5
+    weight = math.sqrt(result.details["rho"] / 2)
+    assert result.details["primal_weighted"] == pytest.approx(weight * result.details["primal"])
+    for point in result.trace[:-1]:
+        weight = math.sqrt(point.rho / 2)
+        assert max(weight * point.primal, weight * point.sphere) >= 1e-5
+    last = result.trace[-1]
+    assert math.sqrt(last.rho / 2) * max(last.primal, last.sphere) < 1e-5
+    assert result.kind is Kind.VALID
+
+
+def test_the_papers_rule_can_end_a_run_with_the_sphere_on_the_factors() -> None:
+    result = mapmrf.solve(grid(4), "lslp", sphere="factors", lp_phase=False, starts=1, stop="paper", tol=1e-4)
+    assert result.status is Status.CONVERGED
+    assert result.kind is Kind.VALID
+
+
+def test_the_papers_run_ignores_the_bound() -> None:
+    """A model that the default certifies at once is run to its own end."""
+    graph = FactorGraph.from_pairwise([[0.0, 1.0]] * 3, [[0, 1], [1, 2]], [np.eye(2)] * 2)
+    quick, full = mapmrf.solve(graph, "lslp"), mapmrf.solve(graph, "lslp", preset="paper", max_iterations=300)
+    assert quick.iterations < full.iterations
+    assert full.status is Status.OPTIMAL, "the library still sees the closed gap"
+
+
+def test_a_plain_rest_is_integer_consistent_and_calm() -> None:
+    result = mapmrf.solve(grid(8), "lslp", starts=1, lp_phase=False, patience=4)
+    assert result.status is Status.CONVERGED
+    assert result.residuals.largest < 1e-4
+    assert [point.candidate for point in result.trace[-4:]] == [result.trace[-1].candidate] * 4
+
+
+def test_read_out_best_keeps_the_best_labelling_and_last_the_last() -> None:
+    best = mapmrf.solve(grid(), "lslp", lp_phase=False, starts=1, check_every=1, max_iterations=300)
+    assert best.value == pytest.approx(max(point.candidate for point in best.trace))
+    last = mapmrf.solve(grid(), "lslp", lp_phase=False, starts=1, check_every=1, max_iterations=300, read_out="last")
+    assert [point.candidate for point in last.trace[:-1]] == [None] * (len(last.trace) - 1)
+    assert last.value == pytest.approx(best.trace[-1].candidate)
+    assert last.value <= best.value
+
+
+def test_the_penalty_follows_its_schedule() -> None:
+    """rho grows by eta every `update_every` iterations up to its limit, in units of the interaction."""
+    options = {"rho": 0.5, "eta": 1.5, "rho_upper": 3.0, "update_every": 3, "check_every": 1, "max_iterations": 30}
+    result = mapmrf.solve(grid(5), "lslp", lp_phase=False, starts=1, **options)
+    unit = result.details["rho_unit"]
+    expected = [unit * min(3.0, 0.5 * 1.5 ** ((point.iterations - 1) // 3)) for point in result.trace]
+    assert [point.rho for point in result.trace] == pytest.approx(expected)
+    absolute = mapmrf.solve(grid(5), "lslp", lp_phase=False, starts=1, rho_unit="absolute", **options)
+    assert absolute.trace[0].rho == 0.5
+
+
+def test_the_lp_phase_has_its_own_fixed_penalty() -> None:
+    result = mapmrf.solve(grid(5), "lslp", lp_rho=0.7, lp_iterations=40, starts=1, max_iterations=100)
+    lp = [point for point in result.trace if point.phase == "lp"]
+    assert {point.rho for point in lp} == {0.7 * result.details["rho_unit"]}
+    assert [point.iterations for point in lp] == [10, 20, 30, 40]
+    assert result.trace[-1].phase == "sphere 0"
+    assert result.trace[4].rho < result.trace[3].rho, "the sphere phase begins with its own"
+
+
+# -- starts -----------------------------------------------------------------------------------------------------------
+
+
+def test_several_starts_are_run_one_after_another_and_the_best_labelling_counts() -> None:
+    result = mapmrf.solve(grid(), "lslp", starts=4)
+    ends = {point.phase: point.candidate for point in result.trace}
+    assert list(ends) == ["lp", "sphere 0", "sphere 1", "sphere 2", "sphere 3"]
+    assert result.value >= max(ends.values()) - 1e-9
+    assert len(set(ends.values())) > 2
+
+
+def test_the_seed_decides_the_run() -> None:
+    runs = [mapmrf.solve(grid(), "lslp", lp_phase=False, starts=1, max_iterations=50, seed=seed) for seed in (0, 0, 1)]
+    assert np.array_equal(runs[0].mu_v, runs[1].mu_v)
+    assert not np.allclose(runs[0].mu_v, runs[2].mu_v, atol=1e-6)
+
+
+def test_starts_of_one_run_differ() -> None:
+    result = mapmrf.solve(grid(), "lslp", lp_phase=False, starts=3)
+    ends = {}
+    for point in result.trace:
+        ends[point.phase] = point.relaxed_value
+    assert len(set(ends.values())) == 3
+
+
+def test_a_one_hot_start_is_a_labelling_of_the_seed() -> None:
+    problem = Problem.compile(grid(5, 3))
+    starts = [LSLP(start_from="onehot", lp_phase=False).start(problem, seed, Start()) for seed in (0, 0, 1)]
+    points = [state.the_engine.variables() for state in starts]
+    assert set(points[0].tolist()) == {0.0, 1.0}
+    assert points[0].reshape(-1, 3).sum(axis=1).tolist() == [1.0] * 25
+    assert np.array_equal(points[0], points[1]) and not np.array_equal(points[0], points[2])
+
+
+@pytest.mark.parametrize("graph", [grid(), grid(6, 3), triples()], ids=["binary", "ternary", "triples"])
+def test_a_warm_start_never_ends_worse_than_it_began(graph: FactorGraph) -> None:
+    random = np.random.default_rng(0)
+    for _ in range(2):
+        labels = mapmrf.solve(graph, "icm", initial=random.integers(0, graph.card)).labels
+        result = mapmrf.solve(graph, "lslp", initial=labels, starts=1, lp_phase=False)
+        assert result.value >= graph.value(labels)
+        again = mapmrf.solve(graph, "lslp", initial=result, starts=1, lp_phase=False)
+        assert again.value >= result.value
+
+
+def test_a_warm_start_begins_where_it_is_told() -> None:
+    """The first sphere phase starts at the labels, or at the relaxed solution of a result, with a larger penalty."""
+    graph = grid(5)
+    problem = Problem.compile(graph)
+    labels = np.arange(25) % 2
+    method = LSLP(lp_phase=False, warm_rho=8.0)
+    state = method.start(problem, 0, Start(labels))
+    assert state.the_engine.variables().reshape(-1, 2)[:, 1].tolist() == labels.tolist()
+    plain = method.start(problem, 0, Start())
+    assert state.the_engine.par[0] == 8.0 * plain.the_engine.par[0]
+    mu_v = np.tile([0.25, 0.75], 25)
+    assert method.start(problem, 0, Start(labels, mu_v)).the_engine.variables() == pytest.approx(mu_v)
+
+
+def test_a_good_warm_start_is_not_forgotten() -> None:
+    """With the penalty raised the run stays near a good labelling, where a cold one finds another."""
+    graph = grid()
+    good = mapmrf.solve(graph, "lslp").labels
+    result = mapmrf.solve(graph, "lslp", initial=good, lp_phase=False, starts=1, check_every=1, max_iterations=300)
+    first = [point.candidate for point in result.trace[:5]]
+    assert min(first) >= 0.95 * graph.value(good)
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 7, 25])
+def test_the_iteration_limit_is_exact(limit: int) -> None:
+    """Also between two looks: the last iterate is looked at, whatever `check_every` says."""
+    result = mapmrf.solve(grid(), "lslp", max_iterations=limit)
+    assert result.iterations == result.trace[-1].iterations == limit
+    assert result.status is Status.ITERATION_LIMIT
+    assert result.trace[-1].bound_now is not None
+    assert result.mu_v is not None
+
+
+def test_at_the_iteration_limit_the_point_reached_is_reported_and_not_the_next_start() -> None:
+    """The limit falls together with the rest of the first of two starts."""
+    options = {"lp_phase": False, "starts": 2}
+    whole = mapmrf.solve(grid(8), "lslp", **options)
+    end = max(point.iterations for point in whole.trace if point.phase == "sphere 0")
+    cut = mapmrf.solve(grid(8), "lslp", max_iterations=end, **options)
+    assert cut.status is Status.ITERATION_LIMIT
+    assert cut.kind is Kind.VALID
+    assert cut.relaxed_value == pytest.approx(cut.trace[-1].candidate, abs=1e-2)
+
+
+def test_the_time_limit_ends_a_run_with_what_there_is() -> None:
+    graph = grid(40, 3)
+    mapmrf.solve(graph, "lslp", max_iterations=10)  # compiled
+    result = mapmrf.solve(graph, "lslp", time_limit=0.1)
+    assert result.status is Status.TIME_LIMIT
+    assert 0 < result.iterations < 5000
+    assert result.runtime < 1.5
+    assert result.value == graph.value(result.labels)
+    assert result.bound is not None and result.kind is not None
+
+
+def test_a_callback_sees_every_point_and_can_stop() -> None:
+    seen = []
+
+    def callback(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
+        seen.append((point.iterations, point.phase))
+        return len(seen) == 4
+
+    result = mapmrf.solve(grid(), "lslp", callback=callback, check_every=5)
+    assert seen == [(5, "lp"), (10, "lp"), (15, "lp"), (20, "lp")]
+    assert result.status is Status.INTERRUPTED
+    assert result.iterations == 20
+
+
+def test_large_models_are_stepped_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step between two looks does as many iterations as it may; the run is the same."""
+    whole = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
+    monkeypatch.setattr("mapmrf.methods.lslp.STEP_WORK", 3 * Problem.compile(grid()).n_configs)
+    pieces = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
+    assert len(pieces.trace) > len(whole.trace)
+    assert np.array_equal(pieces.mu_v, whole.mu_v)
+    looks = [point for point in pieces.trace if point.bound_now is not None]
+    assert [point.iterations for point in looks] == [point.iterations for point in whole.trace]
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------
+
+
+def mixed() -> FactorGraph:
+    """All kinds of factor step in one model: pairs, forests, triples, dense tables, and hard ones."""
+    random = np.random.default_rng(5)
+    card = [2] * 30 + [3] * 10
+    scopes = [tuple(random.permutation(40)[: int(a)].tolist()) for a in random.choice([2, 2, 3, 4], 90)]
+    tables = [random.normal(size=[card[i] for i in scope]) for scope in scopes]
+    for table in tables[::9]:
+        table.flat[0] = -np.inf
+    unary = [random.normal(size=r) for r in card]
+    return FactorGraph.from_tables(card, [(i,) for i in range(40)] + scopes, unary + tables)
+
+
+THREADED = {
+    "pairs": (lambda: grid(), {}),
+    "pairs, full layout": (lambda: grid(), {"epsilon": 1e-4}),
+    "forests": (lambda: grid(6, 4), {}),
+    "triples": (lambda: triples(), {}),
+    "dense": (lambda: triples(30, 3), {"sphere": "affine"}),
+    "mixed": (mixed, {}),
+    "mixed, free": (mixed, {"epsilon": 1e-3, "variant": "free"}),
+    "factors": (lambda: grid(4), {"sphere": "factors", "lp_phase": False}),
+    "blocks": (lambda: grid(), {"sphere_block": 10}),
+}
+
+
+@pytest.mark.parametrize("name", THREADED)
+def test_two_threads_give_the_same_bits_as_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads set in only on large models; here the limits are lowered so that they really share the work."""
+    monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(_admm, "CHUNK", 7)
+    monkeypatch.setattr(_admm, "VAR_CHUNK", 5)
+    build, options = THREADED[name]
+    graph = build()
+    engine = LSLP(**options).start(Problem.compile(graph, 2), 0, Start()).the_engine
+    assert engine.pool is not None
+    assert sum(len(tasks) for tasks in engine.tasks.values()) > 1
+    one, two = (mapmrf.solve(graph, "lslp", threads=t, max_iterations=200, **options) for t in (1, 2))
+    assert np.array_equal(one.mu_v, two.mu_v)
+    assert one.labels.tolist() == two.labels.tolist()
+    assert one.details == two.details
+    same = [(p.bound_now, p.candidate, p.relaxed_value, p.primal, p.sphere) for p in one.trace]
+    assert same == [(p.bound_now, p.candidate, p.relaxed_value, p.primal, p.sphere) for p in two.trace]
+
+
+def test_small_models_stay_on_one_thread() -> None:
+    engine = LSLP().start(Problem.compile(grid(), 2), 0, Start()).the_engine
+    assert engine.pool is None
+
+
+# -- hard constraints -------------------------------------------------------------------------------------------------
+
+
+def folded(recipe: Recipe) -> Recipe:
+    """The model with every forbidden unary state written into the tables by hand."""
+    allowed = [np.ones(r, dtype=bool) for r in recipe.card]
+    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
+        if len(scope) == 1:
+            allowed[scope[0]] &= np.isfinite(table)
+    result = Recipe(recipe.card)
+    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
+        if len(scope) == 1:
+            result.add(scope, np.where(np.isfinite(table), table, table[np.isfinite(table)].min(initial=0.0)))
+        elif scope:
+            mask = functools.reduce(np.logical_and.outer, [allowed[i] for i in scope])
+            result.add(scope, np.where(mask, table, -np.inf))
+    return result
+
+
+@given(recipe=hard_recipes())
+def test_forbidden_states_fold_into_the_tables_without_changing_a_value(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    result = mapmrf.solve(graph, "lslp")
+    assert result.value == graph.value(result.labels) > -math.inf
+    by_hand = folded(recipe).graph()
+    if recipe.scopes and all(len(scope) for scope in recipe.scopes):
+        connected = {i for scope in recipe.scopes if len(scope) > 1 for i in scope}
+        if connected == set(range(len(recipe.card))):
+            other = mapmrf.solve(by_hand, "lslp")
+            assert brute_force(by_hand)[0] == pytest.approx(brute_force(graph)[0])
+            if result.status is other.status is Status.OPTIMAL:
+                assert other.value == pytest.approx(result.value)
+
+
+def test_an_unfinished_run_on_forbidden_states_reports_finite_figures() -> None:
+    """mu of a forbidden state is 0 in the answer: -inf times a small negative number is nobody's value."""
+    for seed in range(60):
+        recipe = random_recipe(seed, 6, 14, hard=0.3)
+        plant(recipe, seed)
+        result = mapmrf.solve(recipe.graph(), "lslp", max_iterations=1 + seed % 7, lp_phase=False)
+        assert math.isfinite(result.relaxed_value)
+        assert np.all(result.mu_v[~np.isfinite(recipe.graph().theta_v)] == 0.0)
+
+
+def test_the_factors_of_a_hardened_model_come_back_in_their_own_order() -> None:
+    """Folding sorts tables with -inf behind the others; the relaxed solution is that of the model as it was given."""
+    random = np.random.default_rng(0)
+    scopes = [(0,), (0, 1), (2, 3), (3, 1), (2, 0)]
+    tables = [np.array([0.0, -np.inf])] + [random.normal(size=(2, 2)) for _ in range(4)]
+    graph = FactorGraph.from_tables([2] * 4, scopes, tables)
+    result = mapmrf.solve(graph, "lslp", preset="paper", rho=0.5, max_iterations=3000)
+    assert result.kind is Kind.VALID
+    assert result.residuals.largest < 1e-4
+    assert result.relaxed_value == pytest.approx(result.value, abs=1e-3)
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preset": "best"}, {"variant": "loose"}, {"sphere": "cube"}, {"rho_unit": "metres"}, {"stop": "never"},
+        {"read_out": "first"}, {"start_from": "zero"}, {"rho": 0.0}, {"rho": -1.0}, {"rho": math.nan},
+        {"rho_upper": 0.0}, {"eta": 0.99}, {"epsilon": -1e-9}, {"sphere_weight": 0.0}, {"relaxation": 0.0},
+        {"warm_rho": 0.0}, {"lp_rho": 0.0}, {"tol": 0.0}, {"noise": -1.0}, {"sphere_block": -1}, {"freeze_after": -1},
+        {"update_every": 0}, {"starts": 0}, {"lp_iterations": -1},
+        {"patience": 0}, {"check_every": 0}, {"max_iterations": 0}, {"eta": math.nan},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_impossible_options_are_refused_by_name(options: dict[str, object]) -> None:
+    (name,) = options
+    with pytest.raises(OptionError, match=name):
+        LSLP(**options)
+
+
+def test_a_sphere_on_large_factors_is_refused_with_a_reason() -> None:
+    with pytest.raises(UnsupportedModel, match=r"sphere='factors' takes tables of at most 64 entries.*81"):
+        mapmrf.solve(grid(3, 9), "lslp", sphere="factors")
+    assert mapmrf.solve(grid(3, 8), "lslp", sphere="factors", max_iterations=20).iterations == 20
+
+
+def test_pairs_of_huge_variables_are_refused_and_not_mangled() -> None:
+    """A slot of a forest's support holds 32768 states; one more would not fit."""
+    graph = FactorGraph.from_tables([32769, 1], [(0, 1)], [np.zeros((32769, 1))])
+    with pytest.raises(UnsupportedModel, match=r"32768 states.*32769"):
+        mapmrf.solve(graph, "lslp")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"relaxation": 1.5}, {"sphere_weight": 3.0, "sphere": "factors", "freeze_after": 100, "update_every": 3},
+        {"sphere": "affine"}, {"sphere_block": 8}, {"variant": "free", "epsilon": 1e-4}, {"epsilon": 1e-4},
+        {"start_from": "onehot", "rho": 2.0}, {"freeze_after": 50},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_variation_of_the_method_gives_a_sound_result(options: dict[str, object]) -> None:
+    graph = grid(6)
+    best = mapmrf.solve(graph, "lslp").value
+    result = mapmrf.solve(graph, "lslp", lp_phase=False, starts=1, max_iterations=1500, **options)
+    assert result.value == graph.value(result.labels)
+    assert result.bound >= best - 1e-9
+    assert result.value >= 0.85 * best

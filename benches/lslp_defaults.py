@@ -1,0 +1,81 @@
+"""What the defaults of LS-LP are worth: one option changed at a time, on Grids (quality) and the easy sets (proofs)."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import mapmrf
+from catalogue import Model, data_folder, models, parser
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "rho 0.05": {"rho": 0.05},
+    "rho 1": {"rho": 1.0},
+    "rho 2": {"rho": 2.0},
+    "rho 5": {"rho": 5.0},
+    "eta 1.005": {"eta": 1.005},
+    "eta 1.03": {"eta": 1.03},
+    "eta 1.1": {"eta": 1.1},
+    "rho_upper 50": {"rho_upper": 50.0},
+    "rho_upper 1e6": {"rho_upper": 1e6},
+    "starts 1": {"starts": 1},
+    "starts 2": {"starts": 2},
+    "starts 8": {"starts": 8, "max_iterations": 10_000},
+    "no LP phase": {"lp_phase": False},
+    "lp_rho 0.1": {"lp_rho": 0.1},
+    "lp_rho 1.6": {"lp_rho": 1.6},
+    "sphere affine": {"sphere": "affine"},
+    "sphere_weight 0.3": {"sphere_weight": 0.3},
+    "sphere_weight 3": {"sphere_weight": 3.0},
+    "sphere_block 64": {"sphere_block": 64},
+    "relaxation 1.5": {"relaxation": 1.5},
+    "noise 0.1": {"noise": 0.1},
+    "one-hot start": {"start_from": "onehot"},
+    "last read-out": {"read_out": "last"},
+    "epsilon 1e-5, tied": {"epsilon": 1e-5},
+    "epsilon 1e-5, free": {"epsilon": 1e-5, "variant": "free"},
+}
+
+
+def grids(found: list[tuple[Model, mapmrf.FactorGraph]], seeds: int, options: dict[str, Any]) -> str:
+    """Mean and lowest percentage of the best known value, valid runs, iterations and time."""
+    shares, valid, iterations = [], 0, []
+    began = time.perf_counter()
+    for model, graph in found:
+        for seed in range(seeds):
+            result = mapmrf.solve(graph, "lslp", seed=seed, **options)
+            shares.append(100 * result.value / (model.best or 1.0))
+            valid += result.kind == "valid"
+            iterations.append(result.iterations)
+    spent = (time.perf_counter() - began) / len(shares)
+    return (
+        f"{statistics.mean(shares):.2f} | {min(shares):.2f} | {valid}/{len(shares)} | "
+        f"{statistics.median(iterations):.0f} | {spent:.2f}"
+    )
+
+
+def proofs(found: list[tuple[Model, mapmrf.FactorGraph]], options: dict[str, Any]) -> str:
+    """How many models end proven optimal, and the median time."""
+    results = [mapmrf.solve(graph, "lslp", **options) for _, graph in found]
+    proven = sum(result.status == "optimal" for result in results)
+    return f"{proven}/{len(results)} | {1e3 * statistics.median(result.runtime for result in results):.1f}"
+
+
+def main() -> None:
+    options = parser(__doc__)
+    options.add_argument("--seeds", type=int, default=2)
+    args = options.parse_args()
+    folder = data_folder(args.data)
+    hard = [(model, mapmrf.read(model.path)) for model in models(folder, "grids") if "80x80" not in model.name]
+    easy = [(m, mapmrf.read(m.path)) for which in ("seg-2", "scene", "seg-21") for m in models(folder, which)[:10]]
+    print("| change | Grids: mean % | lowest % | valid | iterations | s | easy: proven | ms |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, changes in CHANGES.items():
+        mapmrf.solve(easy[0][1], "lslp", **changes)
+        print(f"| {name} | {grids(hard, args.seeds, changes)} | {proofs(easy, changes)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

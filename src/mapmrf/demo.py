@@ -13,7 +13,7 @@ from mapmrf.graph import FactorGraph
 from mapmrf.result import Result, Status
 from mapmrf.solver import DEFAULT_METHOD, solve
 
-SECONDS = 10.0
+SECONDS = 30.0
 """Time limit of each run."""
 
 GRID_TEXT = """\

@@ -139,10 +139,13 @@ def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> floa
 
 
 def _inner(theta: Floats, mu: Floats) -> float:
-    used = mu != 0
-    if used.all():
+    """<theta, mu>; mass on a forbidden entry makes it -inf, but what is 0 within the tolerance counts as 0."""
+    forbidden = np.isneginf(theta)
+    if not forbidden.any():
         return float(theta @ mu)
-    return float(theta[used] @ mu[used])
+    if np.any(mu[forbidden] > TOLERANCE):
+        return -np.inf
+    return float(theta[~forbidden] @ mu[~forbidden])
 
 
 def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residuals:

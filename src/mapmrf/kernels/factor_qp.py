@@ -108,9 +108,9 @@ def forest_solve(
         tau = _forest_minimise(
             u, table, rho, slots, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root
         )
-        blocked = _retreat(y, at, goal, n)
+        blocked = retreat(y, at, goal, n)
         if blocked >= 0:
-            n = _drop(slots, y, at, n, blocked)
+            n = drop(slots, y, at, n, blocked)
             continue
         row, col = _forest_price(price, table, pot, tau + TOLERANCE * (abs(tau) + rho))
         if row < 0:
@@ -193,7 +193,7 @@ def _forest_minimise(u, table, rho, slots, at, n, price, pot, mass, row_sum, col
 
 
 @inlined
-def _retreat(y, at, goal, n):
+def retreat(y, at, goal, n):
     """Move y towards the goal as far as it stays non-negative; returns the slot that blocks, or -1 at the goal."""
     step, blocked = 1.0, -1
     for e in range(n):
@@ -209,7 +209,7 @@ def _retreat(y, at, goal, n):
 
 
 @inlined
-def _drop(slots, y, at, n, gone):
+def drop(slots, y, at, n, gone):
     """Take a slot out, keeping the order of the others."""
     for e in range(at + gone, at + n - 1):
         slots[e] = slots[e + 1]
@@ -243,7 +243,7 @@ def _forest_enter(row, col, k1, k2, slots, y, at, n, scratch, tree, parent_slot,
     mass = 0.0
     if tree[row] >= 0 and tree[row] == tree[k1 + col]:
         mass, gone = _push_cycle(row, k1 + col, k1, k2, slots, y, at, n, scratch, parent_slot)
-        n = _drop(slots, y, at, n, gone)
+        n = drop(slots, y, at, n, gone)
     elif tree[row] < 0 or tree[k1 + col] < 0:
         side = LEAF_IS_ROW if tree[row] < 0 else LEAF_IS_COLUMN
         for e in range(at + n, at, -1):  # a new node is a leaf that nothing hangs from: it can go first
@@ -349,9 +349,9 @@ def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n
         _gram(config, slots, n, ridge, square)
         _factorise(square, n)
         tau = _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, work, square)
-        blocked = _retreat(y, 0, work[5], n)
+        blocked = retreat(y, 0, work[5], n)
         if blocked >= 0:
-            n = _drop(slots, y, 0, n, blocked)
+            n = drop(slots, y, 0, n, blocked)
             continue
         _dense_prices(u, state_at, config, slots, y, n, price)
         tol = TOLERANCE * (abs(tau) + rho)
@@ -493,7 +493,7 @@ def _dense_enter(entering, config, ridge, slots, y, n, work, square):
                 mass, gone = y[e] / along[e], e
         for e in range(n):
             y[e] = max(0.0, y[e] - mass * along[e])
-        n = _drop(slots, y, 0, n, gone)
+        n = drop(slots, y, 0, n, gone)
     slots[n] = entering
     y[n] = mass
     return n + 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.factor_qp import TOLERANCE
+from mapmrf.kernels.factor_qp import TOLERANCE, drop, retreat
 from mapmrf.kernels.jit import bare, inlined
 
 
@@ -56,17 +56,10 @@ def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):
         mask |= 1 << slots[at + e]
     for _ in range(200):
         tau = _goal(mask, n, price, rho, goal)
-        step, blocked = 1.0, -1
-        for e in range(n):
-            if goal[e] < 0.0:
-                ratio = y[at + e] / (y[at + e] - goal[e])
-                if blocked < 0 or ratio < step:
-                    step, blocked = ratio, e
-        for e in range(n):
-            y[at + e] += step * (goal[e] - y[at + e])
+        blocked = retreat(y, at, goal, n)
         if blocked >= 0:
             mask ^= 1 << slots[at + blocked]
-            n = _leave(slots, y, at, n, blocked)
+            n = drop(slots, y, at, n, blocked)
             continue
         entering = _entering(mask, n, price, tau, rho, slots, y, at, d)
         if entering < 0:
@@ -127,7 +120,7 @@ def _enter(mask, n, entering, slots, y, at, along):
         for e in range(n):
             y[at + e] = max(0.0, y[at + e] - mass * along[e])
         mask ^= 1 << slots[at + gone]
-        n = _leave(slots, y, at, n, gone)
+        n = drop(slots, y, at, n, gone)
     e = n
     while e > 0 and slots[at + e - 1] > entering:
         slots[at + e], y[at + e] = slots[at + e - 1], y[at + e - 1]
@@ -141,12 +134,3 @@ def _agree(s, t):
     """Number of variables with the same state in two configurations."""
     other = s ^ t
     return 3 - (other & 1) - ((other >> 1) & 1) - (other >> 2)
-
-
-@inlined
-def _leave(slots, y, at, n, gone):
-    """Take a member out."""
-    for e in range(gone, n - 1):
-        slots[at + e] = slots[at + e + 1]
-        y[at + e] = y[at + e + 1]
-    return n - 1

@@ -65,7 +65,7 @@ def test_structure_in_words(graph, words):
 def test_memory_is_at_least_that_of_the_arrays(graph):
     problem = Problem.compile(graph)
     arrays = [value for value in vars(problem).values() if isinstance(value, np.ndarray)]
-    mine = vars(graph).values()
-    held = sum(array.nbytes for array in arrays if not any(np.shares_memory(array, other) for other in mine if isinstance(other, np.ndarray)))
+    mine = [value for value in vars(graph).values() if isinstance(value, np.ndarray)]
+    held = sum(array.nbytes for array in arrays if not any(np.shares_memory(array, m) for m in mine))
     facts = model_facts(graph)
     assert 0 < held <= facts.compiled_bytes - facts.model_bytes

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
-from mapmrf.kernels import factor_qp, triple_qp
+from mapmrf.kernels import dense_qp, factor_qp, forest_qp, triple_qp
 
 EXACT = 1e-9
 NONE = np.zeros(0)
@@ -57,14 +57,14 @@ class Forest(Solver):
         k1, k2 = self.shape
         width = max(k1 + k2, len(self.slots)) + 1
         work, iwork = np.full((6, width), np.nan), np.full((5, width), -7)
-        solve = self.kernel(factor_qp.forest_qp)
+        solve = self.kernel(forest_qp.forest_qp)
         n, self.tau = solve(u, theta, at, k1, k2, rho, self.slots, self.x, self.n, work, iwork)
         self.price = work[0, : k1 + k2]
         return n
 
     def places(self):
-        rows = [factor_qp.slot_row(int(slot)) for slot in self.slots[: self.n]]
-        cols = [factor_qp.slot_col(int(slot)) for slot in self.slots[: self.n]]
+        rows = [forest_qp.slot_row(int(slot)) for slot in self.slots[: self.n]]
+        cols = [forest_qp.slot_col(int(slot)) for slot in self.slots[: self.n]]
         return np.array([row * self.shape[1] + col for row, col in zip(rows, cols, strict=True)], dtype=int)
 
 
@@ -74,7 +74,7 @@ class Dense(Solver):
         starts = np.concatenate([[0], np.cumsum(self.shape)])[:-1]
         width = max(sum(self.shape), len(self.slots)) + 1
         work, square = np.full((6, width), np.nan), np.full((len(self.slots),) * 2, np.nan)
-        solve = self.kernel(factor_qp.dense_qp)
+        solve = self.kernel(dense_qp.dense_qp)
         n, self.tau = solve(
             u, starts, config, theta, at, rho, self.ridge, pull, self.slots, self.x, self.n, work, square
         )
@@ -274,6 +274,24 @@ def test_compiled_and_plain_python_agree_bit_for_bit_on_a_warm_run() -> None:
             assert fast(u, theta, 2.0).tolist() == slow(u, theta, 2.0).tolist()
 
 
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 2, 2), (2, 3, 2)], ids=str)
+def test_a_configuration_enters_as_soon_as_its_price_is_above_tau(shape: tuple[int, ...]) -> None:
+    """By 1e-8 is enough, and 1e-8 below is not; at any scale of the numbers."""
+    random = np.random.default_rng(8)
+    for size, solver in itertools.product((1e-3, 1.0, 1e3), solvers(shape)):
+        m = solver.m
+        theta, u = size * random.normal(size=m.shape[1]), size * random.normal(size=len(m))
+        solver.n = 0
+        y = solver(u, theta, size)
+        price = theta + m.T @ (u - m @ y)
+        outside = [t for t in np.flatnonzero(y == 0) if independent(m, y, np.append(solver.places(), t))]
+        for t in outside[:3]:
+            for sign in (-1.0, 1.0):
+                other = theta.copy()
+                other[t] += price[y > 0].max() - price[t] + sign * 1e-8 * size
+                assert (solver(u, other, size)[t] > 0) == (sign > 0)
+
+
 # -- the closed form of 2x2 tables ------------------------------------------------------------------------------------
 
 
@@ -317,10 +335,10 @@ def test_the_closed_form_stays_in_the_square_and_moves_towards_agreement(t1: flo
 # -- the forest's own bookkeeping -------------------------------------------------------------------------------------
 
 
-@given(st.integers(0, factor_qp.MAX_STATES - 1), st.integers(0, factor_qp.MAX_STATES - 1), st.integers(0, 1))
+@given(st.integers(0, forest_qp.MAX_STATES - 1), st.integers(0, forest_qp.MAX_STATES - 1), st.integers(0, 1))
 def test_a_slot_holds_any_row_column_and_side(row: int, col: int, side: int) -> None:
-    slot = int(np.int32(factor_qp.pack(row, col, side)))  # they are stored as 32-bit numbers
-    assert (factor_qp.slot_row(slot), factor_qp.slot_col(slot), slot & 1) == (row, col, side)
+    slot = int(np.int32(forest_qp.pack(row, col, side)))  # they are stored as 32-bit numbers
+    assert (forest_qp.slot_row(slot), forest_qp.slot_col(slot), slot & 1) == (row, col, side)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from admm_reference import marginal_matrix
-from mapmrf.kernels import factor_qp, factor_steps, looks, triple_qp, variable_steps
+from mapmrf.kernels import dense_qp, factor_qp, factor_steps, forest_qp, looks, triple_qp, variable_steps
 from mapmrf.kernels import layout as K
 
 TESTS = Path(__file__).parents[1]
@@ -141,7 +141,7 @@ def test_edges_are_gathered_by_variable_in_order() -> None:
 
 # -- the code itself --------------------------------------------------------------------------------------------------
 
-MODULES = (factor_qp, factor_steps, triple_qp, looks, variable_steps, K)
+MODULES = (factor_qp, forest_qp, dense_qp, factor_steps, triple_qp, looks, variable_steps, K)
 
 
 def test_every_kernel_is_compiled_cached_and_releases_the_gil() -> None:

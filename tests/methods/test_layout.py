@@ -141,6 +141,15 @@ def test_models_without_interaction_have_a_unit_too() -> None:
     assert interaction_scale(Problem.compile(flat)) == 1.0
 
 
+def test_round_off_is_no_interaction() -> None:
+    """A variable of one state interacts with nothing: its tables count exactly 0, not 1e-17."""
+    random = np.random.default_rng(0)
+    for seed in range(20):
+        table, unary = np.random.default_rng(seed).normal(size=(1, 3)), random.normal(size=3)
+        graph = FactorGraph.from_tables([1, 3], [(0, 1), (1,)], [table, unary])
+        assert interaction_scale(Problem.compile(graph)) == pytest.approx(np.abs([0.0, *unary]).mean())
+
+
 def test_shared_tables_count_once_for_every_factor() -> None:
     table, other = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[4.0, 0.0], [0.0, 4.0]])
     scopes = [(0, 1), (1, 2), (2, 3), (0, 3)]

@@ -97,6 +97,17 @@ def test_without_a_sphere_the_bound_becomes_the_lp_value(hard: float) -> None:
     assert loose or hard, "some of the models are not tight"
 
 
+def test_a_rest_without_a_sphere_means_that_the_bound_has_settled_too() -> None:
+    """By default settings: small residuals come before the multipliers are right, and are not taken for the end."""
+    for seed in (45, 49, 50, 53, 54, 127):
+        graph = random_recipe(seed, 7, 12).graph()
+        expected = mapmrf.solve(graph, "lp").bound
+        result = mapmrf.solve(graph, "lslp", sphere="off", gap_tolerance=0.0)
+        if result.status is Status.CONVERGED:
+            assert result.bound == pytest.approx(expected, abs=1e-4 * max(1.0, abs(expected)))
+            assert result.residuals.largest < 1e-4
+
+
 @given(recipe=tree_recipes())
 def test_trees_are_certified(recipe: Recipe) -> None:
     graph = recipe.graph()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.kernels.factor_qp import dense_qp, forest_solve, pair2_step, slot_col, slot_row
+from mapmrf.kernels.dense_qp import dense_qp
+from mapmrf.kernels.factor_qp import pair2_step
+from mapmrf.kernels.forest_qp import forest_solve, slot_col, slot_row
 from mapmrf.kernels.jit import bare, compiled, inlined
 from mapmrf.kernels.layout import (
     ARITY,

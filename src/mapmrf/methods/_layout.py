@@ -15,6 +15,9 @@ from mapmrf.problem import Batch, Problem
 CHUNK = 1 << 18
 """Factors, or table entries, that are laid out together: bounds the memory on the way."""
 
+ROUND_OFF = 1e-12
+"""What is left of a table, relative to its entries, that still counts as no interaction at all."""
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -241,7 +244,8 @@ def _interaction(tables: Floats) -> Floats:
     rest = tables - mean
     for k in axes:
         rest = rest - (tables.mean(axis=tuple(j for j in axes if j != k), keepdims=True) - mean)
-    return np.asarray(np.sqrt((rest * rest).mean(axis=axes)))
+    size = np.sqrt((rest * rest).mean(axis=axes))
+    return np.where(size > ROUND_OFF * np.abs(tables).max(axis=axes), size, 0.0)
 
 
 def harden(problem: Problem) -> Problem:

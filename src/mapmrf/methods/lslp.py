@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, ranges
 from mapmrf.errors import OptionError
 from mapmrf.kernels import layout as K
-from mapmrf.kernels.factor_qp import MAX_STATES
+from mapmrf.kernels.forest_qp import MAX_STATES
 from mapmrf.methods._admm import Engine, Look
 from mapmrf.methods._kkt import kkt_residuals
 from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
@@ -288,7 +288,11 @@ class LSLP(Method):
         state.calm = state.calm + 1 if look.changed == 0 else 0
         if spherical:
             return state.calm >= self.patience and max(look.integrality, look.primal_max) < self.tol
-        gap = abs(look.bound - look.relaxed)  # small residuals alone do not mean that the duals have settled
+        return self._solves_lp(look)
+
+    def _solves_lp(self, look: Look) -> bool:
+        """Whether mu is consistent and the bound equals <theta, mu>; the first alone may come before the duals are done."""
+        gap = abs(look.bound - look.relaxed)
         return look.primal_max < self.tol and gap < self.tol * max(1.0, abs(look.bound))
 
     def _lp_is_over(self, state: _State, look: Look) -> bool:
@@ -298,7 +302,7 @@ class LSLP(Method):
         way.
         """
         state.gaps.append(state.best_bound - state.best_value)
-        if state.iterations - state.phase_began >= self.lp_iterations or look.primal_max < self.tol:
+        if state.iterations - state.phase_began >= self.lp_iterations or self._solves_lp(look):
             return True
         window = STALL_LOOKS
         stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]

@@ -17,14 +17,15 @@ RANK = {
     "errors": 0,
     "arrays": 0,
     "compiling": 0,
-    "graph": 1,
-    "problem": 2,
-    "polytope": 3,
-    "feasible": 3,
-    "result": 4,
-    "progress": 5,
-    "solver": 6,
-    "methods": 7,
+    "checks": 1,
+    "graph": 2,
+    "problem": 3,
+    "polytope": 4,
+    "feasible": 4,
+    "result": 5,
+    "progress": 6,
+    "solver": 7,
+    "methods": 8,
 }
 """A module imports only from lower ranks. `kernels` stand aside: see below."""
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
+from mapmrf.checks import as_floats, as_ints, check_arrays
 from mapmrf.errors import GraphError, UnknownName
 
 VALUE_CHUNK = 1 << 17
@@ -151,14 +152,14 @@ class FactorGraph:
             if id(table) not in place:
                 place[id(table)] = len(kept)
                 kept.append(table)  # keeps the object alive, so that its id stays its own
-                flat.append(_as_floats(table, len(table_of)))
+                flat.append(as_floats(table, len(table_of)))
             table_of.append(place[id(table)])
         if len(table_of) != len(scope_list):
             raise GraphError(f"{len(scope_list)} scopes but {len(table_of)} tables: expected one table per scope")
         return cls.from_arrays(
             card,
             offsets([len(scope) for scope in scope_list]),
-            _as_ints([i for scope in scope_list for i in scope], "scopes"),
+            as_ints([i for scope in scope_list for i in scope], "scopes"),
             np.array(table_of, dtype=np.int64),
             offsets([len(table) for table in flat]),
             np.concatenate([np.zeros(0), *flat]),
@@ -181,8 +182,8 @@ class FactorGraph:
 
         Arity-0 factors go into `constant`, unary factors into `theta_v`.
         """
-        card = _as_ints(card, "card")
-        _check(card, scope_ptr, scope, table_of, table_ptr, theta_t)
+        card = as_ints(card, "card")
+        check_arrays(card, scope_ptr, scope, table_of, table_ptr, theta_t)
         arity = np.diff(scope_ptr)
         first = table_ptr[table_of]
         theta_v = np.zeros(int(card.sum()))
@@ -222,7 +223,7 @@ class FactorGraph:
         tables = []
         for a, energy in enumerate(energies):
             if id(energy) not in negated:
-                negated[id(energy)] = (energy, -_as_floats(energy, a))
+                negated[id(energy)] = (energy, -as_floats(energy, a))
             tables.append(negated[id(energy)][1])
         return cls.from_tables(card, scopes, tables, names=names)
 
@@ -253,7 +254,7 @@ class FactorGraph:
             pairwise = np.array(pairwise, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise GraphError(f"unary and pairwise must be arrays of numbers ({error})") from None
-        edges = _as_ints(edges, "edges")
+        edges = as_ints(edges, "edges")
         if edges.size and (edges.ndim != 2 or edges.shape[1] != 2):
             raise GraphError(f"edges has shape {edges.shape}, expected (n_edges, 2)")
         edges = edges.reshape(-1, 2)
@@ -311,7 +312,7 @@ class FactorGraph:
 
     def check_labels(self, labels: ArrayLike) -> Ints:
         """Return the labels as integers; raise GraphError unless there is a legal one for every variable."""
-        labels = _as_ints(labels, "labels")
+        labels = as_ints(labels, "labels")
         if labels.shape != self.card.shape:
             raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
         bad = np.flatnonzero((labels < 0) | (labels >= self.card))
@@ -366,23 +367,6 @@ class FactorGraph:
         return i, k
 
 
-def _as_ints(values: ArrayLike, what: str) -> Ints:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iub":
-        as_int = array.astype(np.int64) if array.dtype.kind == "f" and np.all(np.isfinite(array)) else None
-        if as_int is None or not np.array_equal(as_int, array):
-            raise GraphError(f"{what} must be whole numbers, found dtype {array.dtype}")
-        array = as_int
-    return np.array(array, dtype=np.int64)
-
-
-def _as_floats(table: ArrayLike, a: int) -> Floats:
-    try:
-        return np.array(table, dtype=np.float64).ravel()
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"factor {a}: the table is not an array of numbers ({error})") from None
-
-
 def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:
     """Add to every factor's place the place of its configuration in its table."""
     arity = np.diff(ptr)
@@ -405,60 +389,6 @@ def _strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
         edge = scope_ptr[1:][arity >= back] - back
         stride[edge] = stride[edge + 1] * edge_card[edge + 1]
     return stride
-
-
-def _check(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:
-    """Raise GraphError that names the first offending variable or factor."""
-    if card.ndim != 1:
-        raise GraphError(f"card has shape {card.shape}, expected one number of states per variable")
-    n = len(card)
-    bad = np.flatnonzero(card < 1)
-    if len(bad):
-        raise GraphError(f"variable {bad[0]} has {card[bad[0]]} states, expected at least 1")
-    _check_offsets(scope_ptr, len(table_of), len(scope), "scope")
-    _check_offsets(table_ptr, len(table_ptr) - 1, len(theta_t), "table")
-    bad = np.flatnonzero((table_of < 0) | (table_of >= len(table_ptr) - 1))
-    if len(bad):
-        found = table_of[bad[0]]
-        raise GraphError(f"factor {bad[0]}: table {found} does not exist, expected 0 to {len(table_ptr) - 2}")
-    arity = np.diff(scope_ptr)
-    owner = np.repeat(np.arange(len(arity)), arity)
-    bad = np.flatnonzero((scope < 0) | (scope >= n))
-    if len(bad):
-        raise GraphError(f"factor {owner[bad[0]]}: variable {scope[bad[0]]} does not exist, expected 0 to {n - 1}")
-    by_factor = np.lexsort((scope, owner))
-    twice = (np.diff(scope[by_factor]) == 0) & (np.diff(owner[by_factor]) == 0)
-    if np.any(twice):
-        e = by_factor[np.flatnonzero(twice)[0]]
-        raise GraphError(f"factor {owner[e]}: variable {scope[e]} occurs twice in its scope")
-    found = np.diff(table_ptr)[table_of]
-    log_size = np.bincount(owner, weights=np.log2(card[scope]), minlength=len(arity))
-    expected = np.ones(len(arity), dtype=np.int64)
-    np.multiply.at(expected, owner, card[scope])
-    bad = np.flatnonzero((found != expected) | (log_size >= 62))
-    if len(bad):
-        _raise_size(int(bad[0]), found, scope[scope_ptr[bad[0]] : scope_ptr[bad[0] + 1]], card)
-    wrong = np.flatnonzero(np.isnan(theta_t) | (theta_t == np.inf))
-    if len(wrong):
-        t = int(np.searchsorted(table_ptr, wrong[0], side="right")) - 1
-        users = np.flatnonzero(table_of == t)
-        what = f"factor {users[0]}" if len(users) else f"table {t}"
-        entry = wrong[0] - table_ptr[t]
-        raise GraphError(f"{what}: entry {entry} is {theta_t[wrong[0]]}, expected a finite number or -inf")
-
-
-def _check_offsets(ptr: Ints, n_blocks: int, size: int, what: str) -> None:
-    if len(ptr) != n_blocks + 1 or ptr[0] != 0 or ptr[-1] != size or np.any(np.diff(ptr) < 0):
-        raise GraphError(f"{what}_ptr must be the {n_blocks + 1} offsets of {n_blocks} blocks, from 0 to {size}")
-
-
-def _raise_size(a: int, found: Ints, scope: Ints, card: Ints) -> None:
-    shape = " x ".join(str(c) for c in card[scope]) or "1"
-    variables = ", ".join(str(i) for i in scope) or "none"
-    size = 1
-    for c in card[scope]:
-        size *= int(c)
-    raise GraphError(f"factor {a} (variables {variables}): the table has {found[a]} entries, expected {size} = {shape}")
 
 
 def _checked_names(names: Names | None, card: Ints) -> Names | None:

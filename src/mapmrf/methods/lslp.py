@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Floats, ranges
+from mapmrf.arrays import Floats, ranges, segment_argmax
 from mapmrf.errors import OptionError
 from mapmrf.kernels import layout as K
 from mapmrf.kernels.forest_qp import MAX_STATES
@@ -178,8 +178,9 @@ class LSLP(Method):
         engine.freeze_after = self.freeze_after or 2**62
         unit = interaction_scale(hard)
         state = _State(hard, engine, unit, seed, initial)
-        if initial.labels is not None:
-            state.best_value = problem.graph.value(initial.labels)
+        given = [] if initial.labels is None else [initial.labels]
+        for labels in (segment_argmax(problem.graph.theta_v, problem.graph.var_ptr), *given):  # the loop has these
+            state.best_value = max(state.best_value, problem.graph.value(labels))
         state.phases = self._phases()
         self._begin(state, state.phases.pop(0))
         return state
@@ -291,7 +292,7 @@ class LSLP(Method):
         return self._solves_lp(look)
 
     def _solves_lp(self, look: Look) -> bool:
-        """Whether mu is consistent and the bound equals <theta, mu>; the first alone may come before the duals are done."""
+        """Whether mu is consistent and the bound equals <theta, mu>: the first may come before the duals are right."""
         gap = abs(look.bound - look.relaxed)
         return look.primal_max < self.tol and gap < self.tol * max(1.0, abs(look.bound))
 

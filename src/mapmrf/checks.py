@@ -1,0 +1,82 @@
+"""Checks of the arrays that describe a factor graph: one clear line that names the first offending thing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import GraphError
+
+
+def as_ints(values: ArrayLike, what: str) -> Ints:
+    """Whole numbers, or a GraphError that says what is not."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "iub":
+        as_int = array.astype(np.int64) if array.dtype.kind == "f" and np.all(np.isfinite(array)) else None
+        if as_int is None or not np.array_equal(as_int, array):
+            raise GraphError(f"{what} must be whole numbers, found dtype {array.dtype}")
+        array = as_int
+    return np.array(array, dtype=np.int64)
+
+
+def as_floats(table: ArrayLike, a: int) -> Floats:
+    """The numbers of factor a's table, flat, or a GraphError."""
+    try:
+        return np.array(table, dtype=np.float64).ravel()
+    except (TypeError, ValueError) as error:
+        raise GraphError(f"factor {a}: the table is not an array of numbers ({error})") from None
+
+
+def check_arrays(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:
+    """Raise GraphError that names the first offending variable or factor."""
+    if card.ndim != 1:
+        raise GraphError(f"card has shape {card.shape}, expected one number of states per variable")
+    n = len(card)
+    bad = np.flatnonzero(card < 1)
+    if len(bad):
+        raise GraphError(f"variable {bad[0]} has {card[bad[0]]} states, expected at least 1")
+    _check_offsets(scope_ptr, len(table_of), len(scope), "scope")
+    _check_offsets(table_ptr, len(table_ptr) - 1, len(theta_t), "table")
+    bad = np.flatnonzero((table_of < 0) | (table_of >= len(table_ptr) - 1))
+    if len(bad):
+        found = table_of[bad[0]]
+        raise GraphError(f"factor {bad[0]}: table {found} does not exist, expected 0 to {len(table_ptr) - 2}")
+    arity = np.diff(scope_ptr)
+    owner = np.repeat(np.arange(len(arity)), arity)
+    bad = np.flatnonzero((scope < 0) | (scope >= n))
+    if len(bad):
+        raise GraphError(f"factor {owner[bad[0]]}: variable {scope[bad[0]]} does not exist, expected 0 to {n - 1}")
+    by_factor = np.lexsort((scope, owner))
+    twice = (np.diff(scope[by_factor]) == 0) & (np.diff(owner[by_factor]) == 0)
+    if np.any(twice):
+        e = by_factor[np.flatnonzero(twice)[0]]
+        raise GraphError(f"factor {owner[e]}: variable {scope[e]} occurs twice in its scope")
+    found = np.diff(table_ptr)[table_of]
+    log_size = np.bincount(owner, weights=np.log2(card[scope]), minlength=len(arity))
+    expected = np.ones(len(arity), dtype=np.int64)
+    np.multiply.at(expected, owner, card[scope])
+    bad = np.flatnonzero((found != expected) | (log_size >= 62))
+    if len(bad):
+        _raise_size(int(bad[0]), found, scope[scope_ptr[bad[0]] : scope_ptr[bad[0] + 1]], card)
+    wrong = np.flatnonzero(np.isnan(theta_t) | (theta_t == np.inf))
+    if len(wrong):
+        t = int(np.searchsorted(table_ptr, wrong[0], side="right")) - 1
+        users = np.flatnonzero(table_of == t)
+        what = f"factor {users[0]}" if len(users) else f"table {t}"
+        entry = wrong[0] - table_ptr[t]
+        raise GraphError(f"{what}: entry {entry} is {theta_t[wrong[0]]}, expected a finite number or -inf")
+
+
+def _check_offsets(ptr: Ints, n_blocks: int, size: int, what: str) -> None:
+    if len(ptr) != n_blocks + 1 or ptr[0] != 0 or ptr[-1] != size or np.any(np.diff(ptr) < 0):
+        raise GraphError(f"{what}_ptr must be the {n_blocks + 1} offsets of {n_blocks} blocks, from 0 to {size}")
+
+
+def _raise_size(a: int, found: Ints, scope: Ints, card: Ints) -> None:
+    shape = " x ".join(str(c) for c in card[scope]) or "1"
+    variables = ", ".join(str(i) for i in scope) or "none"
+    size = 1
+    for c in card[scope]:
+        size *= int(c)
+    raise GraphError(f"factor {a} (variables {variables}): the table has {found[a]} entries, expected {size} = {shape}")

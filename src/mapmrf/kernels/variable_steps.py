@@ -34,24 +34,62 @@ def compact_variable_step(
     `scale[chunk]` is the factor of the sphere projection, found when the last iteration left its point's norm; this
     step leaves the squared norm of the next one in `norm2[chunk]` and the squared sphere residual in `off2[chunk]`.
     """
+    pull, inverse, square, rest = np.empty(256), np.empty(256), np.empty(256), np.empty(256)
     for chunk in range(first, last):
         begin, end = chunk * chunk_size, min((chunk + 1) * chunk_size, len(nbr_ptr) - 1)
         _compact_variables(
-            begin, end, chunk, par, next_b, frozen, scale, norm2, off2, var_at, nbr_ptr, nbr_q, theta, mu, lam_v, q
+            begin,
+            end,
+            chunk,
+            par,
+            next_b,
+            frozen,
+            scale,
+            norm2,
+            off2,
+            var_at,
+            nbr_ptr,
+            nbr_q,
+            theta,
+            mu,
+            lam_v,
+            q,
+            pull,
+            inverse,
+            square,
+            rest,
         )
 
 
 @compiled
 def _compact_variables(
-    begin, end, chunk, par, next_b, frozen, scale, norm2, off2, var_at, nbr_ptr, nbr_q, theta, mu, lam_v, q
+    begin,
+    end,
+    chunk,
+    par,
+    next_b,
+    frozen,
+    scale,
+    norm2,
+    off2,
+    var_at,
+    nbr_ptr,
+    nbr_q,
+    theta,
+    mu,
+    lam_v,
+    q,
+    pull,
+    inverse,
+    square,
+    rest,
 ):
     """Variables of one number each, in blocks: gather the copies, then loops without branches that vectorise."""
     rho_v, c, b_v, l_v, g, g_v = par[RHO_V], par[C], par[B_V], par[L_V], par[G], par[G_V]
     den0, den1 = par[DEN0], par[DEN1]
     grow = scale[chunk]
     shift = var_at[begin] - begin
-    size = 256
-    pull, inverse, square, rest = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    size = len(pull)
     total, off = 0.0, 0.0
     for base in range(begin, end, size):
         n = min(size, end - base)

@@ -59,12 +59,7 @@ class Engine:
         self.pull = np.zeros(0)
         self.factor_sphere: FactorSphere | None = None
         self.count = np.zeros(problem.n_factors if layout.slot_size else 0, dtype=np.int32)
-        self.chunk_size = sphere_block if sphere_block else VAR_CHUNK
-        self.blocks = sphere_block > 0
-        n_chunks = -(-problem.n_vars // self.chunk_size)
-        self.norm2, self.off2 = np.zeros(n_chunks), np.zeros(n_chunks)
-        self.scale = np.ones(n_chunks)
-        self.target2 = self._targets(sphere)
+        self.set_blocks(sphere_block)
         self.labels = np.zeros(problem.n_vars, dtype=np.int64)
         self.k = 0
         self.update_every = 1
@@ -75,6 +70,13 @@ class Engine:
         self.threads = problem.threads if problem.n_factors >= PARALLEL_FROM else 1
         self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self.scratch = [_scratch(layout.batch) for _ in range(self.threads)]
+
+    def set_blocks(self, size: int) -> None:
+        """Put a sphere of its own on every `size` variables from the next `begin` on; 0 for one sphere over all."""
+        self.chunk_size, self.blocks = size or VAR_CHUNK, size > 0
+        n_chunks = -(-self.problem.n_vars // self.chunk_size)
+        self.norm2, self.off2 = np.zeros(n_chunks), np.zeros(n_chunks)
+        self.scale, self.target2 = np.ones(n_chunks), np.zeros(n_chunks)
 
     def _targets(self, sphere: int) -> Floats:
         """Squared radius of the sphere that each chunk's variables bring."""

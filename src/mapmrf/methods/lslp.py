@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Floats, ranges, segment_argmax
+from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
 from mapmrf.errors import OptionError
 from mapmrf.kernels import layout as K
 from mapmrf.kernels.forest_qp import MAX_STATES
@@ -26,13 +26,14 @@ _DEFAULTS: dict[str, Any] = {
     "eta": 1.01,
     "rho_upper": 200.0,
     "epsilon": 0.0,
-    "starts": 4,
+    "starts": 5,
+    "alternate_block": 16,
     "lp_phase": True,
     "stop": "plain",
     "tol": 2e-5,
     "read_out": "best",
     "check_every": 10,
-    "max_iterations": 5000,
+    "max_iterations": 6000,
 }
 _PAPER: dict[str, Any] = {
     "rho": 0.1,
@@ -41,6 +42,7 @@ _PAPER: dict[str, Any] = {
     "rho_upper": 1e6,
     "epsilon": 1e-5,
     "starts": 1,
+    "alternate_block": 0,
     "lp_phase": False,
     "stop": "paper",
     "tol": 1e-5,
@@ -81,8 +83,8 @@ class LSLP(Method):
         authors' code) or ``"off"`` (the plain LP).
     sphere_weight
         Penalty of the sphere's rows relative to that of the edges' rows.
-    sphere_block
-        Variables per sphere; 0 for one sphere over all.
+    sphere_block, alternate_block
+        Variables per sphere, 0 for one sphere over all; and the same for every second start, 0 for no difference.
     rho, rho_unit, eta, rho_upper, update_every
         First penalty, its unit (``"relative"`` to the interaction or ``"absolute"``), its growth every `update_every`
         iterations, and its limit, in the same unit.
@@ -120,6 +122,7 @@ class LSLP(Method):
     sphere: str = "variables"
     sphere_weight: float = 1.0
     sphere_block: int = 0
+    alternate_block: int = _BY_PRESET
     rho: float = _BY_PRESET
     rho_unit: str = _BY_PRESET
     eta: float = _BY_PRESET
@@ -196,6 +199,7 @@ class LSLP(Method):
         engine = state.the_engine
         par = engine.par
         lp = phase == "lp"
+        number = 0 if lp else int(phase.removeprefix("sphere "))
         first = phase == "sphere 0"
         carry_on = first and state.phase == "lp" and state.initial.labels is None
         unit = state.unit if self.rho_unit == "relative" else 1.0
@@ -208,7 +212,8 @@ class LSLP(Method):
         rho = self.lp_rho * state.unit if plain_lp else self.rho * unit
         if not lp and state.initial.labels is not None and first:
             rho *= self.warm_rho
-        mu = engine.mu.copy() if carry_on else self._starting_point(state, first)
+        mu = engine.mu.copy() if carry_on else self._starting_point(state, first, number)
+        engine.set_blocks(self.alternate_block if number % 2 and self.alternate_block else self.sphere_block)
         engine.k = 0
         engine.begin(mu, rho, multipliers=carry_on)
         if self.sphere == "factors" and not lp:
@@ -216,7 +221,7 @@ class LSLP(Method):
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
         state.gaps = []
 
-    def _starting_point(self, state: _State, first: bool) -> Floats:
+    def _starting_point(self, state: _State, first: bool, number: int) -> Floats:
         """A point near uniform, at random labels, or where the user wants it."""
         problem, engine = state.problem, state.the_engine
         graph = problem.graph
@@ -224,7 +229,7 @@ class LSLP(Method):
             return engine.compress(state.initial.mu_v)
         if first and state.initial.labels is not None:
             return engine.compress(integral(problem, state.initial.labels)[0])
-        rng = np.random.default_rng([state.seed, len(state.phases)])
+        rng = np.random.default_rng([state.seed, number])
         if self.start_from == "onehot":
             return engine.compress(integral(problem, rng.integers(0, graph.card))[0])
         mu_v = rng.uniform(-self.noise, self.noise, problem.n_states)
@@ -271,6 +276,8 @@ class LSLP(Method):
         over = self._lp_is_over(state, look) if certifying else self._at_rest(state, look)
         if not over and state.problem.n_factors:
             return None
+        if not certifying and look.value > state.rested_value:
+            state.rested_value, state.rested_labels = look.value, state.the_engine.labels.copy()
         if not state.phases or state.problem.n_factors == 0:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
@@ -310,12 +317,19 @@ class LSLP(Method):
         return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
     def answer(self, problem: Problem, state: _State) -> Answer:
-        """The last iterate; nothing once the gap is closed, for then the best labelling's own vertex is the answer."""
+        """The best start that came to rest, else the last iterate; nothing once the gap is closed.
+
+        At rest mu is a labelling within the tolerance, so that labelling's vertex stands for it. With the gap closed,
+        the best labelling's own vertex is the answer, which the library knows.
+        """
         engine = state.engine
         if engine is None:
             return Answer(bound=-math.inf)
         if self.stops_at_gap and state.certified:
             return Answer(details=self._details(state))
+        if self.stop == "plain" and self.sphere != "off" and state.rested_labels is not None:
+            mu_v, vertex = integral(problem, state.rested_labels)
+            return Answer(engine.labels.copy(), mu_v, vertex, details=self._details(state))
         mu_f = _in_order(problem, state.problem, engine.factor_marginals)
         mu_v = engine.variables()
         mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
@@ -356,6 +370,8 @@ class _State:
     gaps: list[float] = field(default_factory=list)
     best_value: float = -math.inf
     best_bound: float = math.inf
+    rested_value: float = -math.inf
+    rested_labels: Ints | None = None
 
     @property
     def the_engine(self) -> Engine:
@@ -408,7 +424,8 @@ def _check(method: LSLP) -> None:
         if not getattr(method, name) > 0:
             raise OptionError(f"{name} is {getattr(method, name)}, expected a number above 0")
     for name, low in (
-        ("eta", 1), ("epsilon", 0), ("noise", 0), ("sphere_block", 0), ("freeze_after", 0), ("update_every", 1),
+        ("eta", 1), ("epsilon", 0), ("noise", 0), ("sphere_block", 0), ("alternate_block", 0),
+        ("freeze_after", 0), ("update_every", 1),
         ("starts", 1), ("lp_iterations", 0), ("patience", 1), ("check_every", 1), ("max_iterations", 1),
     ):  # fmt: skip
         if not getattr(method, name) >= low:

@@ -68,7 +68,7 @@ class Engine:
         self.all_compact = len(layout.theta) == problem.n_vars
         self.only_binary = layout.compact and bool(np.all(problem.graph.card == 2))
         self.threads = problem.threads if problem.n_factors >= PARALLEL_FROM else 1
-        self.pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
+        self.pool = ThreadPoolExecutor(self.threads - 1) if self.threads > 1 else None
         self.scratch = [_scratch(layout.batch) for _ in range(self.threads)]
 
     def set_blocks(self, size: int) -> None:
@@ -203,12 +203,12 @@ class Engine:
         self._all(calls)
 
     def _all(self, calls: list[tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
-        if self.pool is None:
-            for call, arguments in calls:
-                call(*arguments)
-        else:
-            for future in [self.pool.submit(call, *arguments) for call, arguments in calls]:
-                future.result()
+        """Make all calls, the first of them on this thread."""
+        futures = [self.pool.submit(call, *arguments) for call, arguments in calls[1:]] if self.pool else []
+        for call, arguments in calls[: 1 if self.pool else None]:
+            call(*arguments)
+        for future in futures:
+            future.result()
 
     # -- looking ----------------------------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class Engine:
         used = np.arange(width) < self.count[batch.factors][rows, None]
         factor, slot = np.nonzero(used)
         out = np.zeros((len(slots), batch.n_configs))
-        np.add.at(out, (factor, slots[factor, slot]), self.x[block].reshape(batch.n, width)[rows][factor, slot])
+        out[factor, slots[factor, slot]] = self.x[block].reshape(batch.n, width)[rows][factor, slot]
         return out
 
     def multipliers(self) -> Floats:

@@ -326,7 +326,7 @@ class LSLP(Method):
         if engine is None:
             return Answer(bound=-math.inf)
         if self.stops_at_gap and state.certified:
-            return Answer(details=self._details(state))
+            return Answer(details=self._details(state, kkt=False))
         if self.stop == "plain" and self.sphere != "off" and state.rested_labels is not None:
             mu_v, vertex = integral(problem, state.rested_labels)
             return Answer(engine.labels.copy(), mu_v, vertex, details=self._details(state))
@@ -335,8 +335,8 @@ class LSLP(Method):
         mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
         return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
 
-    def _details(self, state: _State) -> dict[str, float]:
-        """Final penalty, residuals plain and weighted, and the epsilon-KKT report."""
+    def _details(self, state: _State, kkt: bool = True) -> dict[str, float]:
+        """Final penalty, residuals plain and weighted, and the epsilon-KKT report of an iterate that is the answer."""
         engine = state.the_engine
         look = engine.look()
         rho = float(engine.par[K.LAST_RC] / engine.par[K.C])
@@ -350,7 +350,8 @@ class LSLP(Method):
             "sphere_weighted": weight * math.sqrt(look.sphere2),
             "integrality": look.integrality,
         }
-        return details | kkt_residuals(engine) if engine.problem.n_edge_states <= MAX_KKT_STATES else details
+        small = engine.problem.n_edge_states <= MAX_KKT_STATES
+        return details | kkt_residuals(engine) if kkt and small else details
 
 
 @dataclass(eq=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 import mapmrf
 from catalogue import Model, data_folder, models, parser
+from mapmrf.datasets.generate import random_graph
 
 CHANGES: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -40,6 +41,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "epsilon 1e-5, free": {"epsilon": 1e-5, "variant": "free"},
 }
 
+SPHERES = ("defaults", "one sphere in all starts", "blocks of 16 in all starts", "blocks of 64 in all starts")
+
 
 def grids(found: list[tuple[Model, mapmrf.FactorGraph]], seeds: int, options: dict[str, Any]) -> str:
     """Mean and lowest percentage of the best known value, valid runs, iterations and time."""
@@ -65,10 +68,23 @@ def proofs(found: list[tuple[Model, mapmrf.FactorGraph]], options: dict[str, Any
     return f"{proven}/{len(results)} | {1e3 * statistics.median(result.runtime for result in results):.1f}"
 
 
+def triples(options: dict[str, Any]) -> str:
+    """Mean value and valid runs on generated third-order models, where the kind of sphere matters."""
+    graphs = [random_graph(100, 200, states=2, arity=3, seed=seed) for seed in range(6)]
+    results = [mapmrf.solve(graph, "lslp", **options) for graph in graphs]
+    valid = sum(result.kind == "valid" for result in results)
+    return f"{statistics.mean(result.value for result in results):.2f} | {valid}/{len(results)}"
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=2)
     args = options.parse_args()
+    print("| sphere | 100 variables, 200 random triples: mean value | valid |")
+    print("|---|---|---|")
+    for name in SPHERES:
+        print(f"| {name} | {triples(CHANGES[name])} |", flush=True)
+    print()
     folder = data_folder(args.data)
     hard = [(model, mapmrf.read(model.path)) for model in models(folder, "grids") if "80x80" not in model.name]
     easy = [(m, mapmrf.read(m.path)) for which in ("seg-2", "scene", "seg-21") for m in models(folder, which)[:10]]

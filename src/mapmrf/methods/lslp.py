@@ -97,7 +97,8 @@ class LSLP(Method):
     start_from, noise
         Where mu begins: ``"uniform"`` plus seeded noise of this size, or a random ``"onehot"`` labelling.
     starts
-        How many times the sphere phase is run, each from another seeded start; the best labelling counts.
+        How many times the sphere phase is run, each from another seeded start; the best labelling counts. A start that
+        does not come to rest ends when it has used its share of the iterations.
     warm_rho
         Factor on the first rho when the run starts from a given labelling, so that it is not forgotten.
     lp_phase, lp_rho, lp_iterations
@@ -274,9 +275,9 @@ class LSLP(Method):
             return Status.CONVERGED if not state.phases and self._at_rest(state, look) else Status.ITERATION_LIMIT
         certifying = state.phase == "lp" and self.sphere != "off"
         over = self._lp_is_over(state, look) if certifying else self._at_rest(state, look)
-        if not over and state.problem.n_factors:
+        if not over and not self._spent(state) and state.problem.n_factors:
             return None
-        if not certifying and look.value > state.rested_value:
+        if over and not certifying and look.value > state.rested_value:
             state.rested_value, state.rested_labels = look.value, state.the_engine.labels.copy()
         if not state.phases or state.problem.n_factors == 0:
             return Status.CONVERGED
@@ -284,6 +285,13 @@ class LSLP(Method):
             return None  # the loop sees the closed gap and ends the run
         self._begin(state, state.phases.pop(0))
         return None
+
+    def _spent(self, state: _State) -> bool:
+        """Whether a start has used its fair share of the iterations that were left, and others are waiting."""
+        if state.phase == "lp" or not state.phases:
+            return False
+        share = (self.max_iterations - state.phase_began) // (len(state.phases) + 1)
+        return state.iterations - state.phase_began >= share
 
     def _at_rest(self, state: _State, look: Look) -> bool:
         """The stopping rule of a phase."""

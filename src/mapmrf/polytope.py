@@ -130,7 +130,7 @@ def _copies_of(batch: Batch, rows: slice, mu_v: Floats, k: int) -> Floats:
 
 
 def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> float:
-    """<theta, mu>, the paper's logPot of a relaxed solution; 0 times -inf counts as 0."""
+    """``<theta, mu>``, the paper's logPot of a relaxed solution; 0 times -inf counts as 0."""
     total = problem.graph.constant + _inner(problem.graph.theta_v, mu_v)
     for batch, rows, block in blocks(problem, mu_f):
         theta = problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
@@ -139,7 +139,7 @@ def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> floa
 
 
 def _inner(theta: Floats, mu: Floats) -> float:
-    """<theta, mu>; mass on a forbidden entry makes it -inf, but what is 0 within the tolerance counts as 0."""
+    """``<theta, mu>``; mass on a forbidden entry makes it -inf, but what is 0 within the tolerance counts as 0."""
     forbidden = np.isneginf(theta)
     if not forbidden.any():
         return float(theta @ mu)

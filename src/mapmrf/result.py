@@ -91,7 +91,7 @@ class Result:
     value
         Log potential of `labels`, evaluated on the graph that was given.
     relaxed_value
-        <theta, mu> of the relaxed solution where the method stopped, or None.
+        ``<theta, mu>`` of the relaxed solution where the method stopped, or None.
     bound
         Upper bound on the optimum, or None.
     kind, kind_fractions, residuals

@@ -32,7 +32,7 @@ PATIENCE = 0.5
 
 @dataclass(frozen=True)
 class LP(Method):
-    """Maximise <theta, mu> over L_G and round the solution (the paper's LP-LP).
+    """Maximise ``<theta, mu>`` over L_G and round the solution (the paper's LP-LP).
 
     The relaxed solution is returned as HiGHS left it; its kind tells whether it is a labelling. The upper bound is the
     dual of L_G evaluated at HiGHS' row multipliers, so it holds whatever their accuracy and wherever the run stopped.

@@ -66,7 +66,7 @@ MAX_RIDGE_CONFIGS = 64
 
 @dataclass(frozen=True)
 class LSLP(Method):
-    """Maximise <theta, mu> over the local polytope and a sphere, which together leave only the integer labellings.
+    """Maximise ``<theta, mu>`` over the local polytope and a sphere, which together leave only the integer labellings.
 
     Options that are None take the value of the preset. `default` is scale-free: it measures rho in units of the
     model's mean interaction. `paper` runs the algorithm as the paper prints it, in absolute units.
@@ -105,7 +105,7 @@ class LSLP(Method):
         Solve without the sphere first, which certifies easy models; its fixed relative penalty and iteration limit.
     stop, tol, patience
         ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` looks; without a sphere
-        consistent, and bound and <theta, mu> equal, within `tol`. ``"paper"``: both weighted residuals below `tol`.
+        consistent, and bound and ``<theta, mu>`` equal, within `tol`. ``"paper"``: both weighted residuals below `tol`.
     read_out
         ``"best"`` labelling seen at any look, or the ``"last"`` one.
     check_every
@@ -307,7 +307,7 @@ class LSLP(Method):
         return self._solves_lp(look)
 
     def _solves_lp(self, look: Look) -> bool:
-        """Whether mu is consistent and the bound equals <theta, mu>: the first may come before the duals are right."""
+        """Whether mu is consistent and the bound equals ``<theta, mu>``: the first may come before the duals are right."""
         gap = abs(look.bound - look.relaxed)
         return look.primal_max < self.tol and gap < self.tol * max(1.0, abs(look.bound))
 

@@ -271,14 +271,14 @@ class LSLP(Method):
 
     def _next(self, state: _State, look: Look) -> Status | None:
         """After a look: go on, begin the next phase, or stop."""
-        if state.iterations >= self.max_iterations:
-            return Status.CONVERGED if not state.phases and self._at_rest(state, look) else Status.ITERATION_LIMIT
         certifying = state.phase == "lp" and self.sphere != "off"
         over = self._lp_is_over(state, look) if certifying else self._at_rest(state, look)
-        if not over and not self._spent(state) and state.problem.n_factors:
-            return None
         if over and not certifying and look.value > state.rested_value:
             state.rested_value, state.rested_labels = look.value, state.the_engine.labels.copy()
+        if state.iterations >= self.max_iterations:
+            return Status.CONVERGED if over and not state.phases else Status.ITERATION_LIMIT
+        if not over and not self._spent(state) and state.problem.n_factors:
+            return None
         if not state.phases or state.problem.n_factors == 0:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
@@ -307,7 +307,7 @@ class LSLP(Method):
         return self._solves_lp(look)
 
     def _solves_lp(self, look: Look) -> bool:
-        """Whether mu is consistent and the bound equals ``<theta, mu>``: the first may come before the duals are right."""
+        """Whether mu is consistent and the bound equals its value: the first may come before the duals are right."""
         gap = abs(look.bound - look.relaxed)
         return look.primal_max < self.tol and gap < self.tol * max(1.0, abs(look.bound))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf.datasets.generate import random_graph
 from mapmrf.methods import _admm
 from mapmrf.methods.lslp import PRESETS
 from mapmrf.polytope import Kind
@@ -366,7 +367,7 @@ def test_at_the_iteration_limit_the_start_that_came_to_rest_is_reported(more: in
 
 def test_a_start_that_does_not_come_to_rest_leaves_iterations_to_the_next() -> None:
     """On third-order models one sphere over all turns in circles; the small spheres of the second start end valid."""
-    graph = random_graph(60, 120, states=2, arity=3, seed=0)
+    graph = random_graph(100, 200, states=2, arity=3, seed=0)
     one = mapmrf.solve(graph, "lslp", lp_phase=False, starts=1, max_iterations=3000)
     two = mapmrf.solve(graph, "lslp", lp_phase=False, starts=2, max_iterations=3000)
     assert one.kind is not Kind.VALID

@@ -18,6 +18,7 @@ RANK = {
     "arrays": 0,
     "compiling": 0,
     "checks": 1,
+    "options": 1,
     "graph": 2,
     "problem": 3,
     "polytope": 4,

@@ -148,6 +148,29 @@ def _inner(theta: Floats, mu: Floats) -> float:
     return float(theta[~forbidden] @ mu[~forbidden])
 
 
+def dual_bound(problem: Problem, lam_e: Floats) -> float:
+    """Upper bound on every labelling, for any multipliers of the rows mu_i = M_ia mu_a.
+
+    With the rows relaxed each variable and each factor takes its best entry:
+    sum_i max_k (theta_i - sum_a lam_ia)(k) + sum_a max_t (theta_a(t) + sum_i lam_ia(t_i)).
+    """
+    graph = problem.graph
+    total = graph.constant
+    if problem.n_vars:
+        taken = np.bincount(problem.edge_state_at, weights=lam_e, minlength=problem.n_states)
+        total += float(np.maximum.reduceat(graph.theta_v - taken, graph.var_ptr[:-1]).sum())
+    for batch in problem.batches:
+        given = lam_e[batch.edge_states].reshape(batch.n, -1)
+        size = max(1, BLOCK_ENTRIES // batch.n_configs)
+        for begin in range(0, batch.n, size):
+            rows = slice(begin, min(begin + size, batch.n))
+            table = graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+            for k in range(batch.arity):
+                table += given[rows, batch.state_at[k] + batch.config[:, k]]
+            total += float(table.max(axis=1).sum())
+    return total
+
+
 def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residuals:
     """How far (mu_v, mu_f) is from L_G."""
     mass_v = np.add.reduceat(mu_v, problem.graph.var_ptr[:-1]) if problem.n_vars else np.ones(0)

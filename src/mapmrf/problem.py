@@ -172,6 +172,12 @@ class Problem:
         return frozen(offsets(self.graph.card[self.scope]))
 
     @cached_property
+    def edge_state_at(self) -> Ints:
+        """Where in `mu_v` the state of every edge state is, (n_edge_states,)."""
+        graph = self.graph
+        return frozen(ranges(graph.var_ptr[self.scope], graph.card[self.scope]))
+
+    @cached_property
     def config_ptr(self) -> Ints:
         """Offsets of the factors' blocks in arrays per configuration, (n_factors + 1,)."""
         return frozen(offsets(np.diff(self.graph.table_ptr)[self.graph.table_of[self.order]]))

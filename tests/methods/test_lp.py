@@ -15,7 +15,7 @@ from scipy.optimize import linprog
 
 import mapmrf
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
-from mapmrf.methods.lp import dual_bound
+from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes
 

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.errors import OptionError
+from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 from mapmrf.solver import Answer, Method, Progress, Start
@@ -45,9 +45,7 @@ class Exhaustive(Method):
     max_labellings: int = 2**24
 
     def __post_init__(self) -> None:
-        for option in ("max_iterations", "max_labellings"):
-            if getattr(self, option) < 1:
-                raise OptionError(f"exhaustive: {option} is {getattr(self, option)}, expected at least 1")
+        check_at_least(self, 1, "max_iterations", "max_labellings")
 
     def supports(self, problem: Problem) -> str | None:
         """Refuse a model with too many labellings."""

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax
-from mapmrf.errors import OptionError
+from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 from mapmrf.solver import Answer, Method, Progress, Start
@@ -47,11 +47,8 @@ class ICM(Method):
     init: Init = "unary"
 
     def __post_init__(self) -> None:
-        if self.init not in get_args(Init):
-            raise OptionError(f"icm: init is {self.init!r}, expected one of {', '.join(get_args(Init))}")
-        for option in ("max_iterations", "starts"):
-            if getattr(self, option) < 1:
-                raise OptionError(f"icm: {option} is {getattr(self, option)}, expected at least 1")
+        check_choice(self, "init", get_args(Init))
+        check_at_least(self, 1, "max_iterations", "starts")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Lay the factors out by variable and mark every variable."""

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.sparse import csc_matrix
 
 from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax
-from mapmrf.errors import OptionError
+from mapmrf.options import check_at_least, check_choice
+from mapmrf.polytope import dual_bound
 from mapmrf.problem import Batch, Problem
 from mapmrf.result import Status
 from mapmrf.solver import Answer, Method, Progress, Start
@@ -61,10 +62,8 @@ class LP(Method):
     presolve: bool = False
 
     def __post_init__(self) -> None:
-        if self.solver not in get_args(Algorithm):
-            raise OptionError(f"lp: solver is {self.solver!r}, expected one of {', '.join(get_args(Algorithm))}")
-        if self.max_iterations < 1:
-            raise OptionError(f"lp: max_iterations is {self.max_iterations}, expected at least 1")
+        check_choice(self, "solver", get_args(Algorithm))
+        check_at_least(self, 1, "max_iterations")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Write the linear program down; the first step starts HiGHS on it."""
@@ -193,7 +192,7 @@ def _matrix(problem: Problem, allowed: Bools) -> Any:
     counts = graph.card[linked]
     n_mass = len(linked)
     rows: list[Ints] = [np.repeat(np.arange(n_mass), counts), n_mass + np.arange(problem.n_edge_states)]
-    cols = [ranges(graph.var_ptr[linked], counts), _states_of_edges(problem)]
+    cols = [ranges(graph.var_ptr[linked], counts), problem.edge_state_at]
     for batch in problem.batches:
         row, col = _marginal_entries(batch)
         rows.append(n_mass + row)
@@ -206,12 +205,6 @@ def _matrix(problem: Problem, allowed: Bools) -> Any:
     return csc_matrix((sign[used], (row[used], place[col[used]])), shape=shape)
 
 
-def _states_of_edges(problem: Problem) -> Ints:
-    """Where in `mu_v` the state of every edge state is."""
-    card, var_ptr = problem.graph.card, problem.graph.var_ptr
-    return ranges(var_ptr[problem.scope], card[problem.scope])
-
-
 def _marginal_entries(batch: Batch) -> tuple[Ints, Ints]:
     """Where the matrices M_ia of a batch hold a 1: (edge state, configuration) pairs."""
     block = batch.config + batch.state_at[:-1]
@@ -219,24 +212,6 @@ def _marginal_entries(batch: Batch) -> tuple[Ints, Ints]:
     row = batch.edge_states.start + size * np.arange(batch.n)[:, None, None] + block
     col = batch.configs.start + np.arange(batch.n * batch.n_configs)
     return row.ravel(), np.repeat(col, batch.arity)
-
-
-def dual_bound(problem: Problem, lam_e: Floats) -> float:
-    """Upper bound on every labelling, for any multipliers of the rows mu_i = M_ia mu_a.
-
-    With the rows relaxed each variable and each factor takes its best entry:
-    sum_i max_k (theta_i - sum_a lam_ia)(k) + sum_a max_t (theta_a(t) + sum_i lam_ia(t_i)).
-    """
-    graph = problem.graph
-    taken = np.bincount(_states_of_edges(problem), weights=lam_e, minlength=problem.n_states)
-    total = graph.constant + float(_block_max(graph.theta_v - taken, graph.var_ptr).sum())
-    for batch in problem.batches:
-        given = lam_e[batch.edge_states].reshape(batch.n, -1)
-        table = problem.theta_f[batch.configs].reshape(batch.n, -1).copy()
-        for k in range(batch.arity):
-            table += given[:, batch.state_at[k] + batch.config[:, k]]
-        total += float(table.max(axis=1).sum())
-    return total
 
 
 # -- HiGHS on its own thread ------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
-from mapmrf.errors import OptionError
 from mapmrf.kernels import layout as K
 from mapmrf.kernels.forest_qp import MAX_STATES
 from mapmrf.methods._admm import Engine, Look
 from mapmrf.methods._kkt import kkt_residuals
 from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
+from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import FactorMarginals, dense, integral
 from mapmrf.problem import Problem
 from mapmrf.result import Status, relative_gap
@@ -147,8 +147,7 @@ class LSLP(Method):
     max_iterations: int = _BY_PRESET
 
     def __post_init__(self) -> None:
-        if self.preset not in PRESETS:
-            raise OptionError(f"preset is {self.preset!r}, expected one of {', '.join(PRESETS)}")
+        check_choice(self, "preset", PRESETS)
         for name, value in PRESETS[self.preset].items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)  # the one place: a preset fills what was left open
@@ -419,23 +418,12 @@ def _in_order(problem: Problem, hardened: Problem, mu_f: FactorMarginals) -> Fac
 
 def _check(method: LSLP) -> None:
     """Raise OptionError for an impossible option."""
-    for name, choices in (
-        ("variant", ("tied", "free")),
-        ("sphere", tuple(_SPHERES)),
-        ("rho_unit", ("relative", "absolute")),
-        ("start_from", ("uniform", "onehot")),
-        ("stop", ("plain", "paper")),
-        ("read_out", ("best", "last")),
-    ):
-        if getattr(method, name) not in choices:
-            raise OptionError(f"{name} is {getattr(method, name)!r}, expected one of {', '.join(choices)}")
-    for name in ("rho", "rho_upper", "sphere_weight", "relaxation", "warm_rho", "lp_rho", "tol"):
-        if not getattr(method, name) > 0:
-            raise OptionError(f"{name} is {getattr(method, name)}, expected a number above 0")
-    for name, low in (
-        ("eta", 1), ("epsilon", 0), ("noise", 0), ("sphere_block", 0), ("alternate_block", 0),
-        ("freeze_after", 0), ("update_every", 1),
-        ("starts", 1), ("lp_iterations", 0), ("patience", 1), ("check_every", 1), ("max_iterations", 1),
-    ):  # fmt: skip
-        if not getattr(method, name) >= low:
-            raise OptionError(f"{name} is {getattr(method, name)}, expected at least {low}")
+    check_choice(method, "variant", ("tied", "free"))
+    check_choice(method, "sphere", _SPHERES)
+    check_choice(method, "rho_unit", ("relative", "absolute"))
+    check_choice(method, "start_from", ("uniform", "onehot"))
+    check_choice(method, "stop", ("plain", "paper"))
+    check_choice(method, "read_out", ("best", "last"))
+    check_above(method, 0, "rho", "rho_upper", "sphere_weight", "relaxation", "warm_rho", "lp_rho", "tol")
+    check_at_least(method, 0, "epsilon", "noise", "sphere_block", "alternate_block", "freeze_after", "lp_iterations")
+    check_at_least(method, 1, "eta", "update_every", "starts", "patience", "check_every", "max_iterations")

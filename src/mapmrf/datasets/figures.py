@@ -1,0 +1,80 @@
+"""The paper's own figures: log potentials, iterations and seconds of every method on every model or set."""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+from importlib.resources import files
+
+COLUMNS = {
+    "lp": "LP-LP",
+    "branch": "DAOOPT",
+    "mplp_c": "MPLP-C",
+    "icm": "ICM",
+    "bp": "BP",
+    "trbp": "TRBP",
+    "dd_sg": "DD-SG",
+    "trws": "TRWS",
+    "adsal": "ADSal",
+    "psdd": "PSDD",
+    "ad3": "AD3",
+    "l2box": "l2-Box",
+    "lslp": "LS-LP",
+}
+"""The paper's name of every method, in the order of its tables."""
+
+SETS = {"seg-2": "Seg-2", "seg-21": "Seg-21", "scene": "Scene", "grids": "Grids", "protein": "Protein"}
+"""The paper's name of every set of models."""
+
+
+@cache
+def rows(table: str) -> tuple[dict[str, str], ...]:
+    """The rows of one of the paper's tables, such as ``grids_logpot``."""
+    text = files("mapmrf.datasets").joinpath("paper", f"{table}.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def model_figure(which: str, model: str, method: str, measure: str = "logpot") -> float | None:
+    """What the paper prints for a method on one model of the Grids or Protein; None where it prints nothing.
+
+    Parameters
+    ----------
+    which
+        ``grids`` or ``protein``.
+    model
+        File name without suffix, such as ``grid20x20.f10``.
+    method
+        Name of our method.
+    measure
+        ``logpot``, ``iters`` or ``runtime`` (seconds).
+
+    Examples
+    --------
+    >>> from mapmrf.datasets.figures import model_figure
+    >>> model_figure("grids", "grid20x20.f10", "lslp")
+    2931.8
+    """
+    table = f"{which}_logpot" if measure == "logpot" else f"{which}_runtime"
+    return _find(table, method, {"model": model, "measure": measure})
+
+
+def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "mean") -> float | None:
+    """What the paper prints for a method on a whole set (Seg-2, Seg-21, Scene): mean or std of a measure.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets.figures import set_figure
+    >>> set_figure("seg-2", "icm"), set_figure("seg-2", "icm", stat="std")
+    (-137.1, 70.1)
+    """
+    table = f"segmentation_scene_{'logpot' if measure == 'logpot' else 'runtime'}"
+    return _find(table, method, {"dataset": SETS[which], "measure": measure, "stat": stat})
+
+
+def _find(table: str, method: str, wanted: dict[str, str]) -> float | None:
+    """The entry of a method's column in the row that agrees with all that is wanted, as far as the table has it."""
+    column = COLUMNS.get(method, "")
+    for row in rows(table):
+        if all(row.get(key, value) == value for key, value in wanted.items()):
+            return float(row[column]) if row.get(column) else None
+    return None

@@ -464,3 +464,8 @@ def test_ctrl_c_while_reading_is_one_line(model, tmp_path):
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, said) == (130, "")
     assert heard.strip() == "mapmrf: interrupted"
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "mapmrf", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"mapmrf, version {mapmrf.__version__}\n"

@@ -24,6 +24,7 @@ def test_what_the_paper_does_not_print_is_none() -> None:
     assert model_figure("grids", "grid20x20.f10", "psdd") is None
     assert model_figure("grids", "nothing", "lp") is None
     assert model_figure("grids", "grid20x20.f10", "exhaustive") is None
+    assert model_figure("seg-2", "10_14_s.binary", "lp") is None
     assert set_figure("seg-2", "dd_sg") is None
 
 

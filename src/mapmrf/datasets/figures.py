@@ -35,12 +35,12 @@ def rows(table: str) -> tuple[dict[str, str], ...]:
 
 
 def model_figure(which: str, model: str, method: str, measure: str = "logpot") -> float | None:
-    """What the paper prints for a method on one model of the Grids or Protein; None where it prints nothing.
+    """What the paper prints for a method on one model; None where it prints nothing.
 
     Parameters
     ----------
     which
-        ``grids`` or ``protein``.
+        The set; only for ``grids`` and ``protein`` the paper prints single models.
     model
         File name without suffix, such as ``grid20x20.f10``.
     method
@@ -54,6 +54,8 @@ def model_figure(which: str, model: str, method: str, measure: str = "logpot") -
     >>> model_figure("grids", "grid20x20.f10", "lslp")
     2931.8
     """
+    if which not in ("grids", "protein"):
+        return None
     table = f"{which}_logpot" if measure == "logpot" else f"{which}_runtime"
     return _find(table, method, {"model": model, "measure": measure})
 

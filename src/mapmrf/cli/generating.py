@@ -1,0 +1,78 @@
+"""Commands that make models up: `generate grid`, `random`, `potts`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mapmrf.cli.program import Command, main, seed_option
+from mapmrf.output import check_outputs, write_model
+
+
+def _span(text: str) -> int | tuple[int, int]:
+    """Read a count such as 3, or the smallest and the largest one such as 2-4."""
+    low, dash, high = text.partition("-")
+    try:
+        return (int(low), int(high)) if dash else int(low)
+    except ValueError:
+        raise click.BadParameter(f"found {text!r}, expected a count such as 3 or a range such as 2-4") from None
+
+
+def _output_option(command: Command) -> Command:
+    return click.option("--output", "-o", metavar="FILE", required=True, help="The model file to write.")(command)
+
+
+@main.group()
+def generate() -> None:
+    """Make a model: a grid, a random graph, or a noisy picture."""
+
+
+@generate.command("grid")
+@click.argument("rows", type=int)
+@click.argument("cols", type=int)
+@click.option("--coupling", default=1.0, show_default=True, help="Strength of the pairs.")
+@click.option("--field", default=1.0, show_default=True, help="Strength of the single variables.")
+@click.option("--wrap", is_flag=True, help="Join opposite borders.")
+@seed_option
+@_output_option
+def generate_grid(rows: int, cols: int, coupling: float, field: float, wrap: bool, seed: int, output: str) -> None:
+    """Spin glass on a grid of ROWS x COLS, as in PIC-2011."""
+    check_outputs(output)
+    from mapmrf.datasets import grid
+
+    write_model(grid(rows, cols, coupling, field=field, wrap=wrap, seed=seed), output)
+
+
+@generate.command("random")
+@click.argument("n_vars", type=int)
+@click.argument("n_factors", type=int)
+@click.option("--states", type=_span, default="2-4", show_default=True, help="States of a variable.")
+@click.option("--arity", type=_span, default="2-3", show_default=True, help="Variables of a factor.")
+@click.option("--hard", default=0.0, show_default=True, help="Fraction of forbidden entries.")
+@seed_option
+@_output_option
+def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: float, seed: int, output: str) -> None:
+    """Random factor graph of N_VARS variables and N_FACTORS factors that has a solution."""
+    check_outputs(output)
+    from mapmrf.datasets import random_graph
+
+    write_model(random_graph(n_vars, n_factors, states=states, arity=arity, hard=hard, seed=seed), output)
+
+
+@generate.command("potts")
+@click.argument("height", type=int)
+@click.argument("width", type=int)
+@click.option("--labels", default=4, show_default=True, help="Number of labels.")
+@click.option("--noise", default=0.8, show_default=True, help="Standard deviation of the noise.")
+@click.option("--smoothness", default=1.2, show_default=True, help="Price of a border between two pixels.")
+@seed_option
+@_output_option
+def generate_potts(
+    height: int, width: int, labels: int, noise: float, smoothness: float, seed: int, output: str
+) -> None:
+    """Segmentation of a noisy picture of HEIGHT x WIDTH pixels."""
+    check_outputs(output)
+    from mapmrf.datasets import potts_image
+
+    write_model(potts_image(height, width, labels, noise=noise, smoothness=smoothness, seed=seed).graph, output)

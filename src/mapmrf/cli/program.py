@@ -1,0 +1,135 @@
+"""The program that all commands belong to: its errors, its exit codes, and the options that several commands have.
+
+Exit codes: 0 done, 2 bad input or usage (one line on standard error), 3 infeasible model, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from mapmrf._version import __version__
+from mapmrf.errors import MapMRFError
+
+if TYPE_CHECKING:
+    from mapmrf.graph import FactorGraph
+
+BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _Speaker(logging.Handler):
+    """Says on standard error what the library logs."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        complain(f"{record.levelname.lower()}: {record.getMessage()}")
+
+
+class Program(click.Group):
+    """A group whose errors are one line each, with the exit codes of this program."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """Name the commands in the order in which they are defined, not of the alphabet."""
+        return list(self.commands)
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run a command and leave with its exit code."""
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(*args, **extra)
+        except (click.Abort, KeyboardInterrupt):
+            complain("interrupted")
+            code = INTERRUPTED
+        except click.ClickException as error:
+            code = fail(error.format_message())
+        except OSError as error:
+            code = fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        except MemoryError:
+            code = fail("not enough memory for this model")
+        except (MapMRFError, ImportError) as error:
+            code = fail(str(error))
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(text: str) -> int:
+    """Complain, and give the exit code of bad input."""
+    complain(f"error: {text}")
+    return BAD_INPUT
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    click.echo(f"mapmrf: {' '.join(text.split())}", err=True)
+
+
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="mapmrf")
+@click.pass_context
+def main(context: click.Context) -> None:
+    """MAP inference for discrete graphical models."""
+    log = logging.getLogger("mapmrf")
+    if not log.handlers:
+        log.addHandler(_Speaker())
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+# -- options that several commands have ------------------------------------------------------------------------------
+
+
+def evidence_option(command: Command) -> Command:
+    """Add `--evidence`."""
+    return click.option("--evidence", metavar="FILE", help="Observed variables, to be fixed.")(command)
+
+
+def json_option(command: Command) -> Command:
+    """Add `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")(command)
+
+
+def set_option(command: Command) -> Command:
+    """Add `--set`."""
+    text = "An option of the method, such as --set max_iterations=500; may be repeated."
+    return click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=text)(command)
+
+
+def method_option(command: Command) -> Command:
+    """Add `--method`."""
+    return click.option("--method", "-m", metavar="NAME", help="How to solve; see `mapmrf methods`.")(command)
+
+
+def time_option(command: Command) -> Command:
+    """Add `--time-limit`."""
+    return click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Seconds at most.")(command)
+
+
+def seed_option(command: Command) -> Command:
+    """Add `--seed`."""
+    kind = click.IntRange(min=0)
+    return click.option("--seed", type=kind, default=0, show_default=True, help="Seed of everything random.")(command)
+
+
+# -- what several commands read --------------------------------------------------------------------------------------
+
+
+def read_model(model: str, evidence: str | None = None) -> FactorGraph:
+    """Read a model file, with its evidence."""
+    from mapmrf.formats import read
+
+    return read(model, evidence=evidence)
+
+
+def read_labels(path: str, graph: FactorGraph) -> Any:
+    """Read a solution file of a model."""
+    from mapmrf.formats.solution import read_solution
+
+    return read_solution(path, graph)

@@ -1,0 +1,207 @@
+"""Commands that solve: `solve`, `demo`, `tune`, `methods`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapmrf._version import __version__
+from mapmrf.cli.program import (
+    INFEASIBLE,
+    INTERRUPTED,
+    complain,
+    evidence_option,
+    json_option,
+    main,
+    method_option,
+    read_labels,
+    read_model,
+    seed_option,
+    set_option,
+    time_option,
+)
+from mapmrf.errors import OptionError
+from mapmrf.output import (
+    check_outputs,
+    methods_report,
+    report,
+    strict_json,
+    tuning_json,
+    tuning_report,
+    write_result,
+    write_rows,
+)
+
+if TYPE_CHECKING:
+    from mapmrf.arrays import Ints
+    from mapmrf.graph import FactorGraph
+    from mapmrf.result import Result, TracePoint
+    from mapmrf.solver import Method
+
+
+@main.command()
+@click.argument("model")
+@method_option
+@evidence_option
+@set_option
+@time_option
+@seed_option
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads to use.")
+@click.option("--initial", metavar="FILE", help="A solution file to start from.")
+@click.option("--output", "-o", metavar="FILE", help="Write the labelling: a result if *.json, else a solution (.MPE).")
+@json_option
+@click.option("--trace", metavar="FILE.csv", help="Write the course of the run.")
+@click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
+def solve(
+    model: str,
+    method: str | None,
+    evidence: str | None,
+    settings: Sequence[str],
+    time_limit: float | None,
+    seed: int,
+    threads: int,
+    initial: str | None,
+    output: str | None,
+    as_json: bool,
+    trace: str | None,
+    quiet: bool,
+) -> int:
+    """Find a labelling of MODEL with a large log potential."""
+    check_outputs(output, trace)
+    chosen = _method(method, settings)
+    graph = read_model(model, evidence)
+    start = None if initial is None else read_labels(initial, graph)
+    limits = {"time_limit": time_limit, "seed": seed, "threads": threads, "initial": start}
+    result = _solve(graph, chosen, {**limits, "progress": not quiet})
+    try:
+        _write(result, output, trace)
+    finally:  # a full disk must not take the answer along
+        if as_json or not quiet:
+            click.echo(result.to_json() if as_json else report(result))
+    return _exit_code(result)
+
+
+def _method(name: str | None, settings: Sequence[str]) -> Method:
+    """Build the method first: a misspelt option must not wait for a large model to be read."""
+    from mapmrf.settings import parse_settings
+    from mapmrf.solver import DEFAULT_METHOD, make_method, method_class
+
+    name = name or DEFAULT_METHOD
+    return make_method(name, parse_settings(method_class(name), settings))
+
+
+def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any]) -> Result:
+    """Solve; Ctrl-C outside the loop, which handles it, also gives the best labelling so far."""
+    from mapmrf.arrays import segment_argmax
+    from mapmrf.result import Result, Status
+    from mapmrf.solver import solve
+
+    initial = arguments["initial"]
+    best = [segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else initial]
+
+    def keep(point: TracePoint, labels: Ints) -> None:
+        best[0] = labels
+
+    try:
+        return solve(graph, method, callback=keep, **arguments)
+    except KeyboardInterrupt:
+        return Result(best[0], graph.value(best[0]), Status.INTERRUPTED, method.name, version=__version__)
+
+
+def _write(result: Result, output: str | None, trace: str | None) -> None:
+    if output is not None and not write_result(result, output):
+        complain(f"{output} not written: {result.status.meaning}")
+    if trace is not None:
+        result.write_trace(trace)
+
+
+def _exit_code(result: Result) -> int:
+    from mapmrf.result import Status
+
+    return {Status.INFEASIBLE: INFEASIBLE, Status.INTERRUPTED: INTERRUPTED}.get(result.status, 0)
+
+
+@main.command()
+@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="The picture.")
+def demo(models: Sequence[str], output: str) -> None:
+    """Show two models solved, explained and drawn.
+
+    After these, every MODEL given is solved and explained.
+    """
+    check_outputs(output)
+    from mapmrf.demo import tour
+
+    for paragraph in tour(output, {model: read_model(model) for model in models}):
+        click.echo(f"{paragraph}\n")
+
+
+@main.command()
+@click.argument("model")
+@method_option
+@evidence_option
+@click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for rho, eta, rho_upper or seeds.")
+@set_option
+@time_option
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; all cores if not given.")
+@click.option("--output", "-o", metavar="FILE.csv", help="Write the whole table.")
+@json_option
+def tune(
+    model: str,
+    method: str | None,
+    evidence: str | None,
+    grid: Sequence[str],
+    settings: Sequence[str],
+    time_limit: float | None,
+    jobs: int | None,
+    output: str | None,
+    as_json: bool,
+) -> int:
+    """Search the best parameters for MODEL.
+
+    Without --grid, the grid of the paper is searched.
+    """
+    check_outputs(output)
+    axes = _axes(grid)
+    from mapmrf.settings import parse_settings
+    from mapmrf.solver import DEFAULT_METHOD, method_class
+    from mapmrf.tuning import tune
+
+    name = method or DEFAULT_METHOD
+    options = parse_settings(method_class(name), settings)
+    graph = read_model(model, evidence)
+    search: dict[str, Any] = {**axes, **options}
+    tuning = tune(graph, name, time_limit=time_limit, jobs=jobs, progress=True, **search)
+    if output is not None:
+        write_rows(tuning.table, output)
+    click.echo(tuning_json(tuning) if as_json else tuning_report(tuning))
+    return _exit_code(tuning.result)
+
+
+def _axes(grid: Sequence[str]) -> dict[str, list[Any]]:
+    """Values to try, by parameter."""
+    from mapmrf.settings import parse_grid
+
+    axes = parse_grid(grid)
+    unknown = sorted(set(axes) - {"rho", "eta", "rho_upper", "seeds"})
+    if unknown:
+        raise OptionError(f"--grid: found {unknown[0]!r}, expected rho, eta, rho_upper or seeds")
+    return axes
+
+
+@main.command()
+@json_option
+def methods(as_json: bool) -> None:
+    """List the methods, what each gives, and its options."""
+    import dataclasses
+
+    from mapmrf.solver import methods
+
+    known: dict[str, dict[str, Any]] = {}
+    for name, cls in methods().items():
+        flags = {flag: getattr(cls, flag) for flag in ("gives_bound", "exact", "exact_on_trees")}
+        options = dataclasses.asdict(cls())  # type: ignore[call-overload]
+        known[name] = {"title": cls.title, **flags, "options": options}
+    click.echo(strict_json(known) if as_json else methods_report(known))

@@ -159,10 +159,10 @@ class Result:
         for item in fields(self):
             if item.name in ("trace", "mu_v"):
                 continue
-            data[item.name] = _plain(getattr(self, item.name))
-        data["gap"] = _plain(self.gap)
+            data[item.name] = plain(getattr(self, item.name))
+        data["gap"] = plain(self.gap)
         if trace:
-            data["trace"] = [_plain(asdict(point)) for point in self.trace]
+            data["trace"] = [plain(asdict(point)) for point in self.trace]
         return json.dumps(data)
 
     @classmethod
@@ -171,7 +171,7 @@ class Result:
         try:
             data = json.loads(text)
             data.pop("gap", None)
-            data = {key: value if key == "labels" else _number(value) for key, value in data.items()}
+            data = {key: value if key == "labels" else numbers(value) for key, value in data.items()}
             data["labels"] = np.array(data["labels"], dtype=np.int64)
             data["status"] = Status(data["status"])
             data["kind"] = None if data.get("kind") is None else Kind(data["kind"])
@@ -195,18 +195,18 @@ class Result:
                 writer.writerow(["" if cell is None else cell for cell in [*row, point.gap]])
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Turn a field into something that strict JSON can hold."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, KindFractions | Residuals):
-        return {key: _plain(v) for key, v in asdict(value).items()}
+        return {key: plain(v) for key, v in asdict(value).items()}
     if isinstance(value, Mapping):
-        return {str(key): _plain(v) for key, v in value.items()}
+        return {str(key): plain(v) for key, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not math.isfinite(value):
@@ -214,10 +214,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _number(value: Any) -> Any:
-    """Undo the strings that `_plain` makes of infinite numbers, at any depth."""
+def numbers(value: Any) -> Any:
+    """Undo the strings that `plain` makes of infinite numbers, at any depth."""
     if isinstance(value, dict):
-        return {key: _number(v) for key, v in value.items()}
+        return {key: numbers(v) for key, v in value.items()}
     if isinstance(value, list):
-        return [_number(v) for v in value]
+        return [numbers(v) for v in value]
     return float(value) if value in ("inf", "-inf", "nan") else value

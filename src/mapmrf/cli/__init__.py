@@ -4,7 +4,7 @@ Each module holds the commands of one kind. Only click is imported at the top of
 itself, so that help and the commands that only read files start at once.
 """
 
-from mapmrf.cli import solving, models, generating  # isort: skip  # their order is that of the help
+from mapmrf.cli import solving, models, generating, datasets, bench  # isort: skip  # their order is that of the help
 from mapmrf.cli.program import main
 
-__all__ = ["generating", "main", "models", "solving"]
+__all__ = ["bench", "datasets", "generating", "main", "models", "solving"]

@@ -1,0 +1,1 @@
+"""The benchmark: methods x models -> records -> tables and a page."""

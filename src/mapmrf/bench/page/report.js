@@ -1,0 +1,292 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const column = Object.fromEntries(data.columns.map((name, place) => [name, place]));
+  const $ = (id) => document.getElementById(id);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+
+  // Hues far apart, in an order in which neighbours differ most; line patterns tell apart what is left.
+  const HUES = [205, 24, 140, 330, 45, 265, 172, 0, 95, 300, 225, 60, 188];
+  const PATTERNS = ["", "7 3", "2 3"];
+  const colour = (run) => {
+    const place = data.runs.indexOf(run);
+    const light = dark.matches ? 66 : 42;
+    return `hsl(${HUES[place % HUES.length]} ${place % 2 ? 55 : 70}% ${light}%)`;
+  };
+  const pattern = (run) => PATTERNS[Math.floor(data.runs.indexOf(run) / HUES.length) % PATTERNS.length];
+
+  // -- drawing ---------------------------------------------------------------------------------------------------
+  const svg = (name, attributes = {}, parent = null, text = null) => {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+    if (text !== null) node.textContent = text;
+    if (parent) parent.append(node);
+    return node;
+  };
+  const short = (x) => {
+    if (x === null || x === undefined) return "";
+    const size = Math.abs(x);
+    if (size !== 0 && (size < 0.001 || size >= 1e6)) return x.toExponential(1).replace("e+", "e");
+    return String(+x.toPrecision(size >= 1000 ? 6 : 4));
+  };
+  const linear = (low, high, from, to) => {
+    const span = high - low || 1;
+    const scale = (x) => from + ((x - low) / span) * (to - from);
+    const step = 10 ** Math.floor(Math.log10(span / 4));
+    const width = [1, 2, 5, 10].map((k) => k * step).find((s) => span / s <= 6);
+    scale.ticks = [];
+    for (let x = Math.ceil(low / width) * width; x <= high + 1e-9 * span; x += width) scale.ticks.push(x);
+    return scale;
+  };
+  const logarithmic = (low, high, from, to) => {
+    const a = Math.log10(low), b = Math.max(Math.log10(high), a + 1e-3);
+    const scale = (x) => from + ((Math.log10(Math.max(x, low)) - a) / (b - a)) * (to - from);
+    scale.ticks = [];
+    const every = Math.max(1, Math.ceil((b - a) / 8));
+    for (let k = Math.ceil(a - 1e-9); k <= b + 1e-9; k += every) scale.ticks.push(10 ** k);
+    if (scale.ticks.length < 2) scale.ticks = [low, high];
+    return scale;
+  };
+  const tip = $("tip");
+  const hover = (node, text) => {
+    node.addEventListener("pointermove", (event) => {
+      tip.textContent = typeof text === "function" ? text(event) : text;
+      tip.hidden = false;
+      tip.style.left = `${Math.min(event.clientX + 14, innerWidth - tip.offsetWidth - 8)}px`;
+      tip.style.top = `${Math.min(event.clientY + 14, innerHeight - tip.offsetHeight - 8)}px`;
+    });
+    node.addEventListener("pointerleave", () => { tip.hidden = true; });
+  };
+  const WIDTH = 900;
+  const frame = (place, height, left = 76) => {
+    place.replaceChildren();
+    const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img" }, place);
+    return { root, left, right: WIDTH - 16, top: 20, bottom: height - 40 };
+  };
+  const axes = (box, x, y, names, format = short) => {
+    const group = svg("g", { class: "axis" }, box.root);
+    for (const tick of x.ticks) {
+      svg("line", { x1: x(tick), x2: x(tick), y1: box.top, y2: box.bottom }, group);
+      svg("text", { x: x(tick), y: box.bottom + 17, "text-anchor": "middle" }, group, format(tick));
+    }
+    for (const tick of y.ticks) {
+      svg("line", { x1: box.left, x2: box.right, y1: y(tick), y2: y(tick) }, group);
+      svg("text", { x: box.left - 7, y: y(tick) + 4, "text-anchor": "end" }, group, short(tick));
+    }
+    svg("text", { x: (box.left + box.right) / 2, y: box.bottom + 36, "text-anchor": "middle" }, group, names[0]);
+    if (names[1]) svg("text", { x: box.left, y: box.top - 6, "text-anchor": "start" }, group, names[1]);
+  };
+  const empty = (place, text) => {
+    place.replaceChildren();
+    const line = document.createElement("p");
+    line.className = "empty";
+    line.textContent = text;
+    place.append(line);
+  };
+  const legend = (place, runs, hidden, draw) => {
+    const list = document.createElement("div");
+    list.className = "legend";
+    for (const run of runs) {
+      const button = document.createElement("button");
+      const swatch = document.createElement("span");
+      swatch.className = "swatch";
+      swatch.style.borderColor = colour(run);
+      swatch.style.borderTopStyle = pattern(run) ? "dashed" : "solid";
+      button.append(swatch, run);
+      button.setAttribute("aria-pressed", String(!hidden.has(run)));
+      button.addEventListener("click", () => {
+        if (!hidden.delete(run)) hidden.add(run);
+        draw();
+      });
+      list.append(button);
+    }
+    place.append(list);
+  };
+  const path = (points, x, y, steps) => {
+    let text = "";
+    points.forEach(([a, b], k) => {
+      if (k && steps) text += `H${x(a).toFixed(1)}`;
+      text += `${k ? "L" : "M"}${x(a).toFixed(1)},${y(b).toFixed(1)}`;
+    });
+    return text;
+  };
+  const choices = (select, names) => {
+    names.forEach((name, place) => select.append(new Option(name, String(place))));
+  };
+  const hiddenIn = {};
+  const hiddenOf = (chart) => (hiddenIn[chart] ||= new Set());
+
+  // -- performance profile ---------------------------------------------------------------------------------------
+  const every = { name: "All sets", models: data.sets.flatMap((set) => set.models) };
+  const pools = data.sets.length > 1 ? [every, ...data.sets] : data.sets;
+  const FLOOR = 1e-6;
+  const drawProfile = () => {
+    const place = $("profile-chart");
+    const models = pools[+$("profile-set").value].models.filter((model) => model.best !== null);
+    const runs = data.runs.filter((run) => models.some((model) => model.runs[run]));
+    if (!models.length || !runs.length) return empty(place, "No run has a value here.");
+    const hidden = hiddenOf("profile");
+    const box = frame(place, 380);
+    const x = logarithmic(FLOOR, 1, box.left, box.right), y = linear(0, 1, box.bottom, box.top);
+    const percent = (tick) => (tick <= FLOOR * 1.01 ? "best" : `${short(100 * tick)} %`);
+    axes(box, x, y, ["distance to the best known value, relative", "share of the models"], percent);
+    for (const run of runs.filter((name) => !hidden.has(name))) {
+      const losses = models.map((model) => model.runs[run]?.loss ?? Infinity).sort((a, b) => a - b);
+      const within = (limit) => losses.filter((loss) => loss <= limit).length / models.length;
+      const places = [FLOOR, ...losses.filter((loss) => loss > FLOOR && loss <= 1), 1];
+      const points = places.map((limit) => [limit, within(limit)]);
+      const line = svg("path", { class: "line", d: path(points, x, y, true), stroke: colour(run), "stroke-dasharray": pattern(run) }, box.root);
+      hover(line, `${run}\nat the best: ${(100 * within(FLOOR)).toFixed(0)} %\nwithin 1 %: ${(100 * within(0.01)).toFixed(0)} %`);
+    }
+    legend(place, runs, hidden, drawProfile);
+  };
+
+  // -- distance to the best --------------------------------------------------------------------------------------
+  const drawLoss = () => {
+    const place = $("loss-chart");
+    const models = pools[+$("loss-set").value].models.filter((model) => model.best !== null);
+    const runs = data.runs.filter((run) => models.some((model) => model.runs[run]));
+    if (!models.length || !runs.length) return empty(place, "No run has a value here.");
+    const row = 24, box = frame(place, 54 + row * runs.length, 150);
+    const x = logarithmic(FLOOR, 1, box.left + 26, box.right);
+    const y = (k) => box.top + row * (k + 0.5);
+    y.ticks = [];
+    axes(box, x, y, ["distance to the best known value, relative", ""], (tick) => (tick <= FLOOR * 1.01 ? "" : `${short(100 * tick)} %`));
+    svg("text", { x: box.left + 8, y: box.bottom + 17, "text-anchor": "middle" }, box.root, "best");
+    runs.forEach((run, k) => {
+      svg("text", { x: box.left - 12, y: y(k) + 4, "text-anchor": "end" }, box.root, run);
+      svg("line", { class: "axis", x1: box.left, x2: box.right, y1: y(k), y2: y(k), stroke: "var(--rule)" }, box.root);
+      const losses = [];
+      models.forEach((model, m) => {
+        const mine = model.runs[run];
+        if (!mine || mine.loss === null) return;
+        losses.push(mine.loss);
+        const shift = ((m * 7) % 11 - 5) * 0.9;
+        const at = mine.loss <= FLOOR ? box.left + 8 + shift : x(Math.min(1, mine.loss));
+        const dot = svg("circle", { cx: at, cy: y(k) + shift, r: 3.5, fill: colour(run), "fill-opacity": 0.55 }, box.root);
+        hover(dot, `${run} on ${model.name}\nvalue ${short(mine.value)}, best known ${short(model.best)}\ndistance ${short(100 * mine.loss)} %, ${mine.status}`);
+      });
+      losses.sort((a, b) => a - b);
+      const median = losses[Math.floor(losses.length / 2)];
+      const at = median <= FLOOR ? box.left + 8 : x(Math.min(1, median));
+      svg("line", { x1: at, x2: at, y1: y(k) - 9, y2: y(k) + 9, stroke: "var(--ink)", "stroke-width": 2, "pointer-events": "none" }, box.root);
+    });
+  };
+
+  // -- curves ----------------------------------------------------------------------------------------------------
+  const traced = data.sets.flatMap((set) => set.models
+    .filter((model) => Object.values(model.runs).some((run) => run.trace.length))
+    .map((model) => ({ ...model, label: `${set.name}: ${model.name}` })));
+  const series = (trace, name) => trace
+    .map((row) => [Math.max(1e-4, row[column.time]), row[column[name]]])
+    .filter((point) => point[1] !== null);
+  const drawAnytime = () => {
+    const place = $("anytime-chart"), model = traced[+$("anytime-model").value];
+    if (!model) return empty(place, "No run has a trace.");
+    const hidden = hiddenOf("anytime"), runs = data.runs.filter((run) => model.runs[run]?.trace.length);
+    const shown = runs.filter((run) => !hidden.has(run));
+    const lines = [];
+    for (const run of shown) {
+      const mine = model.runs[run], end = Math.max(1e-4, mine.seconds ?? 1e-4);
+      const values = series(mine.trace, "value");
+      if (values.length) lines.push({ run, points: [...values, [Math.max(end, values.at(-1)[0]), mine.value]], kind: "value" });
+      const bounds = $("anytime-bounds").checked ? series(mine.trace, "bound") : [];
+      if (bounds.length) lines.push({ run, points: bounds, kind: "bound" });
+    }
+    if (!lines.length) {
+      empty(place, "Every run is hidden.");
+      return legend(place, runs, hidden, drawAnytime);
+    }
+    const box = frame(place, 420);
+    const times = lines.flatMap((line) => line.points.map((point) => point[0]));
+    const finals = lines.map((line) => line.points.at(-1)[1]).concat(model.best ?? []);
+    // Runs far below the rest must not press the others into one line.
+    const sorted = [...finals].sort((a, b) => a - b), middle = sorted[Math.floor(sorted.length / 2)];
+    const low = Math.max(sorted[0], middle - 2 * (sorted.at(-1) - middle || 1)), high = Math.max(...finals), margin = 0.35 * (high - low || Math.abs(high) || 1);
+    const x = logarithmic(Math.min(...times), Math.max(...times), box.left, box.right);
+    const y = linear(low - margin, high + margin, box.bottom, box.top);
+    axes(box, x, y, ["seconds", "log potential"]);
+    const clip = svg("clipPath", { id: "anytime-clip" }, box.root);
+    svg("rect", { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top }, clip);
+    const inside = svg("g", { "clip-path": "url(#anytime-clip)" }, box.root);
+    if (model.best !== null) svg("line", { class: "reference", x1: box.left, x2: box.right, y1: y(model.best), y2: y(model.best) }, inside);
+    for (const { run, points, kind } of lines) {
+      const dash = kind === "bound" ? "5 4" : pattern(run);
+      const line = svg("path", { class: "line", d: path(points, x, y, true), stroke: colour(run), "stroke-dasharray": dash }, inside);
+      const text = `${run}: ${kind}\nends at ${short(points.at(-1)[1])} after ${short(points.at(-1)[0])} s`;
+      hover(line, text);
+      if (kind === "value") hover(svg("circle", { cx: x(points.at(-1)[0]), cy: y(points.at(-1)[1]), r: 4, fill: colour(run) }, inside), text);
+    }
+    legend(place, runs, hidden, drawAnytime);
+  };
+  const measured = (trace) => trace.some((row) => row[column.primal] !== null && row[column.rho] !== null && row[column.sphere] !== null);
+  const spherical = traced.filter((model) => Object.entries(model.runs).some(([run, mine]) => run.startsWith("lslp") && measured(mine.trace)));
+  const PARTS = { primal: "consistency", sphere: "sphere", rho: "penalty ρ" };
+  const drawConvergence = () => {
+    const place = $("convergence-chart"), model = spherical[+$("convergence-model").value];
+    if (!model) return empty(place, "No run of LS-LP has a trace.");
+    const box = frame(place, 360);
+    const [run, mine] = Object.entries(model.runs).find(([name, one]) => name.startsWith("lslp") && measured(one.trace));
+    const lines = Object.keys(PARTS).map((name) => ({
+      name,
+      points: mine.trace.filter((row) => row[column[name]] > 0).map((row) => [row[column.iterations], row[column[name]]]),
+    })).filter((line) => line.points.length);
+    const all = lines.flatMap((line) => line.points);
+    const x = linear(0, Math.max(...all.map((point) => point[0])), box.left, box.right);
+    const y = logarithmic(Math.max(1e-12, Math.min(...all.map((point) => point[1]))), Math.max(...all.map((point) => point[1])), box.bottom, box.top);
+    axes(box, x, y, ["iterations", run]);
+    const tones = { primal: 205, sphere: 24, rho: 140 };
+    for (const { name, points } of lines) {
+      const tone = `hsl(${tones[name]} 65% ${dark.matches ? 66 : 42}%)`;
+      const line = svg("path", { class: "line", d: path(points, x, y, false), stroke: tone }, box.root);
+      hover(line, `${PARTS[name]}\nends at ${short(points.at(-1)[1])}`);
+      const last = points.at(-1);
+      svg("text", { x: x(last[0]) - 4, y: y(last[1]) - 6, "text-anchor": "end", style: `fill:${tone}` }, box.root, PARTS[name]);
+    }
+  };
+
+  // -- sorting ---------------------------------------------------------------------------------------------------
+  const sortBy = (table, place, head) => {
+    const down = head.getAttribute("aria-sort") === "ascending";
+    table.querySelectorAll("th").forEach((other) => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const key = (row) => {
+      const cell = row.cells[place];
+      return cell.dataset.value === undefined ? cell.textContent : Number(cell.dataset.value);
+    };
+    const missing = (value) => value === "" || Number.isNaN(value);
+    const compare = (a, b) => {
+      const [x, y] = [key(a), key(b)];
+      if (missing(x) || missing(y)) return missing(x) - missing(y);
+      const order = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y), undefined, { numeric: true });
+      return down ? -order : order;
+    };
+    const body = table.tBodies[0];
+    body.append(...[...body.rows].sort(compare));
+  };
+  for (const table of document.querySelectorAll("table")) {
+    table.querySelectorAll("thead th").forEach((head, place) => {
+      head.querySelector("button").addEventListener("click", () => sortBy(table, place, head));
+    });
+  }
+
+  // -- wiring ----------------------------------------------------------------------------------------------------
+  choices($("profile-set"), pools.map((pool) => pool.name));
+  choices($("loss-set"), pools.map((pool) => pool.name));
+  choices($("anytime-model"), traced.map((model) => model.label));
+  choices($("convergence-model"), spherical.map((model) => model.label));
+  // Begin with a model that not every run solves at once.
+  const hard = (model) => Object.values(model.runs).some((run) => run.loss > 1e-3);
+  $("anytime-model").value = String(Math.max(0, traced.findIndex(hard)));
+  $("convergence-model").value = String(Math.max(0, spherical.findIndex(hard)));
+  const charts = { "profile-set": drawProfile, "loss-set": drawLoss, "anytime-model": drawAnytime, "anytime-bounds": drawAnytime, "convergence-model": drawConvergence };
+  for (const [id, draw] of Object.entries(charts)) $(id).addEventListener("change", draw);
+  const drawAll = () => { drawProfile(); drawLoss(); drawAnytime(); drawConvergence(); };
+  dark.addEventListener("change", drawAll);
+  $("maps-differences").addEventListener("change", (event) => {
+    $("maps").classList.toggle("show-differences", event.target.checked);
+  });
+  if (!document.querySelector("#maps details")) $("maps").remove();
+  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+  drawAll();
+})();

@@ -1,0 +1,30 @@
+"""Binary pairwise models as quadratic functions: what annealers and graph cuts take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import UnsupportedModel
+from mapmrf.graph import FactorGraph
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A binary pairwise model: unary potentials (n, 2), pairs (m, 2) and their tables (m, 2, 2)."""
+
+    unary: Floats
+    edges: Ints
+    tables: Floats
+
+
+def binary_pairs(graph: FactorGraph, name: str) -> Pairs:
+    """The model as pairs, or UnsupportedModel if it is no binary pairwise model of finite potentials."""
+    if not (np.all(graph.card == 2) and np.all(graph.arity == 2)):
+        raise UnsupportedModel(f"{name} takes binary pairwise models only")
+    if not (np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all()):
+        raise UnsupportedModel(f"{name} takes finite potentials only")
+    tables = graph.theta_t[graph.table_ptr[graph.table_of][:, None] + np.arange(4)]
+    return Pairs(graph.theta_v.reshape(-1, 2), graph.scope.reshape(-1, 2), tables.reshape(-1, 2, 2))

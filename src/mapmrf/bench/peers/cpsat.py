@@ -1,0 +1,93 @@
+"""CP-SAT of OR-tools: a 0/1 variable per state and per configuration of a factor, costs scaled to whole numbers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.bench.peers import Found
+from mapmrf.errors import UnsupportedModel
+from mapmrf.graph import FactorGraph
+
+PACKAGE, MODULE = "ortools", "ortools.sat.python"
+MAX_CONFIGS = 1_000_000
+RESOLUTION = 2**24
+"""What the largest log potential is scaled to: larger whole numbers slow the search down."""
+
+
+def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
+    """Solve once; solutions are told afterwards with their times."""
+    from ortools.sat.python import cp_model
+
+    n_configs = int(np.diff(graph.table_ptr)[graph.table_of].sum())
+    if n_configs > MAX_CONFIGS:
+        raise UnsupportedModel(f"cpsat takes at most {MAX_CONFIGS} configurations, this model has {n_configs}")
+    began = time.perf_counter()
+    model = cp_model.CpModel()
+    program = _Program(graph, model)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = seed
+    solver.parameters.linearization_level = 2  # without its linear relaxation one worker hardly improves a bound
+    solver.parameters.max_time_in_seconds = max(0.01, seconds - (time.perf_counter() - began))
+    seen: list[Found] = []
+
+    class Watch(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
+        def on_solution_callback(self) -> None:
+            labels = program.labels(self.boolean_value)
+            bound = program.upper(self.best_objective_bound)
+            seen.append(Found(labels, bound, len(seen) + 1, time.perf_counter() - began))
+
+    status = solver.solve(model, Watch())
+    yield from seen
+    done = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
+    bound = program.upper(solver.best_objective_bound) if status != cp_model.INFEASIBLE else None
+    yield Found(bound=bound, iterations=len(seen), finished=done)
+
+
+class _Program:
+    """The model as CP-SAT has it: one literal per state, one per allowed configuration."""
+
+    def __init__(self, graph: FactorGraph, model: Any) -> None:
+        self.graph = graph
+        finite_v, finite_t = np.isfinite(graph.theta_v), np.isfinite(graph.theta_t)
+        largest = max(np.abs(theta).max(initial=1e-300) for theta in (graph.theta_v[finite_v], graph.theta_t[finite_t]))
+        self.scale = RESOLUTION / float(largest)
+        self.error = 0.5 * (graph.n_vars + graph.n_factors) / self.scale
+        self.states = [[model.new_bool_var("") for _ in range(r)] for r in graph.card.tolist()]
+        terms: list[tuple[Any, int]] = []
+        for i, literals in enumerate(self.states):
+            model.add_exactly_one(literals)
+            for literal, theta in zip(literals, graph.theta_v[graph.var_ptr[i] :].tolist(), strict=False):
+                self._term(model, terms, literal, theta)
+        for a in range(graph.n_factors):
+            self._factor(model, terms, a)
+        model.maximize(sum(literal * cost for literal, cost in terms))
+
+    def _factor(self, model: Any, terms: list[tuple[Any, int]], a: int) -> None:
+        table, scope = self.graph.table(a), self.graph.scope_of(a).tolist()
+        chosen = {config: model.new_bool_var("") for config in np.ndindex(*table.shape) if np.isfinite(table[config])}
+        model.add_exactly_one(chosen.values())
+        for k, i in enumerate(scope):
+            for state, literal in enumerate(self.states[i]):
+                model.add(sum(var for config, var in chosen.items() if config[k] == state) == literal)
+        for config, var in chosen.items():
+            self._term(model, terms, var, float(table[config]))
+
+    def _term(self, model: Any, terms: list[tuple[Any, int]], literal: Any, theta: float) -> None:
+        if theta == -np.inf:
+            model.add(literal == 0)
+        else:
+            terms.append((literal, round(theta * self.scale)))
+
+    def labels(self, value: Any) -> Ints:
+        """The labelling of a solution."""
+        return np.array([[bool(value(x)) for x in some].index(True) for some in self.states], dtype=np.int64)
+
+    def upper(self, objective: float) -> float:
+        """Upper bound in log potentials from one on the scaled objective."""
+        return self.graph.constant + objective / self.scale + self.error

@@ -1,0 +1,122 @@
+"""What a benchmark runs: methods x models x seeds, from the command line or a TOML file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mapmrf.bench.models import ModelRef
+from mapmrf.errors import OptionError
+from mapmrf.solver import make_method
+
+TIME_LIMIT = 60.0
+"""Seconds that a run has, unless the plan says otherwise."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method with its options, under the name that it has in the tables."""
+
+    method: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            given = " ".join(f"{key}={value}" for key, value in self.options.items())
+            object.__setattr__(self, "name", f"{self.method} {given}".strip())
+        if not self.is_peer:
+            make_method(self.method, dict(self.options))  # a bad option must not wait for its turn
+
+    @property
+    def is_peer(self) -> bool:
+        """Whether another package does the work."""
+        return self.method.startswith("peer:")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run to be made."""
+
+    model: ModelRef
+    run: Run
+    seed: int
+    time_limit: float
+
+    @property
+    def key(self) -> str:
+        """The same for the same run, whatever else the plan holds and wherever the model file lies."""
+        parts = {"model": self.model.identity, "method": self.run.method, "options": dict(self.run.options)}
+        text = json.dumps({**parts, "seed": self.seed, "time_limit": self.time_limit}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def facts(self) -> dict[str, Any]:
+        """What a record says of its task."""
+        return {
+            "key": self.key,
+            **{name: value for name, value in asdict(self.model).items() if name in ("set", "index", "best")},
+            "model": self.model.name,
+            "run": self.run.name,
+            "method": self.run.method,
+            "given": dict(self.run.options),
+            "seed": self.seed,
+            "time_limit": self.time_limit,
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All tasks of a benchmark: every run on every model with every seed, model by model."""
+
+    runs: Sequence[Run]
+    models: Sequence[ModelRef]
+    seeds: Sequence[int] = (0,)
+    time_limit: float = TIME_LIMIT
+
+    def tasks(self) -> list[Task]:
+        """The tasks, each once, in the order in which they are run."""
+        found = (
+            Task(model, run, seed, self.time_limit) for model in self.models for run in self.runs for seed in self.seeds
+        )
+        return list({task.key: task for task in found}.values())
+
+
+_KEYS = {"sets", "models", "methods", "run", "seeds", "time_limit"}
+
+
+def read_plan(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML plan, with `run` as Run objects.
+
+    Raises
+    ------
+    OptionError
+        If it is no TOML, or holds an unknown key or a value of the wrong type.
+    """
+    try:
+        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path}: {error}") from None
+    for key in data:
+        if key not in _KEYS:
+            raise OptionError(f"{path}: found {key!r}, expected one of {', '.join(sorted(_KEYS))}")
+    for key, kind in (("sets", str), ("models", str), ("methods", str), ("run", dict), ("seeds", int)):
+        items = data.get(key, [])
+        if not isinstance(items, list) or not all(isinstance(item, kind) for item in items):
+            raise OptionError(f"{path}: {key} is {items!r}, expected a list of {kind.__name__}")
+    if not isinstance(data.get("time_limit", 0.0), int | float):
+        raise OptionError(f"{path}: time_limit is {data['time_limit']!r}, expected a number of seconds")
+    data["run"] = list(_runs(path, data.get("run", [])))
+    return data
+
+
+def _runs(path: str | Path, tables: Iterable[dict[str, Any]]) -> Iterable[Run]:
+    for table in tables:
+        unknown = set(table) - {"method", "options", "name"}
+        if unknown or not isinstance(table.get("method"), str):
+            raise OptionError(f"{path}: a run is {table!r}, expected method and perhaps options and name")
+        yield Run(table["method"], table.get("options", {}), str(table.get("name", "")))

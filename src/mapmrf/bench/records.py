@@ -1,0 +1,144 @@
+"""Records of finished runs, one JSON object a line, appended whole and flushed to the disk at once."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.result import TracePoint, numbers, plain
+
+Record = dict[str, Any]
+"""A finished run; `docs/benchmark.md` lists the fields."""
+
+TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho")
+TRACE_POINTS = 120
+MAX_LABELS = 100_000
+"""Variables up to which a record carries the labelling."""
+
+
+class RecordFile:
+    """A file of records that is open for appending; only one process at a time may hold it.
+
+    A process may be killed at any moment: what it was writing is a torn last line, which the next one to open the file
+    cuts off. Every complete line is a finished record.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._lock()
+            self._mend()
+            self.keys = {record["key"] for record in read_records(self.path)}
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # no such locks on this system: two benchmarks on one file are the user's affair
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise MapMRFError(f"{self.path}: another benchmark is writing to this file") from None
+
+    def _mend(self) -> None:
+        """Cut off a torn last line."""
+        data = self.path.read_bytes()
+        whole = data.rfind(b"\n") + 1
+        if whole < len(data):
+            os.ftruncate(self._file, whole)
+            os.fsync(self._file)
+
+    def append(self, record: Record) -> None:
+        """Write a record and wait until the disk has it; a second one of the same key is refused."""
+        if record["key"] in self.keys:
+            raise MapMRFError(f"{self.path}: a record of this run is there already")
+        line = memoryview((json.dumps(plain(record)) + "\n").encode("utf-8"))
+        while line:
+            line = line[os.write(self._file, line) :]
+        os.fsync(self._file)
+        self.keys.add(record["key"])
+
+    def close(self) -> None:
+        """Give the file free."""
+        os.close(self._file)
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_records(*paths: str | Path) -> list[Record]:
+    """All records of some files; a torn last line is passed over.
+
+    Raises
+    ------
+    FormatError
+        If a complete line is no record.
+    """
+    return [record for path in paths for record in _lines(Path(path))]
+
+
+def _lines(path: Path) -> Iterator[Record]:
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or not {"key", "model", "run", "outcome"} <= set(record):
+            raise FormatError(f"{path}: line {number}: found {line[:40]!r}, expected a record of `mapmrf bench`")
+        yield numbers(record)
+
+
+def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[float | None]]:
+    """A trace as rows of `TRACE_COLUMNS`: where value or bound improve, and others, at most so many."""
+    points = list(trace)
+    if len(points) > most:
+        better = [b for a, b in pairwise(points) if b.value > a.value or b.bound != a.bound]
+        points = [points[0], *_spread(better, most // 2), *_spread(points[1:-1], most - most // 2 - 2), points[-1]]
+        points = list({id(point): point for point in sorted(points, key=lambda point: point.time)}.values())
+    return [[getattr(point, column) for column in TRACE_COLUMNS] for point in points]
+
+
+def _spread(points: list[TracePoint], most: int) -> list[TracePoint]:
+    """Some of the points, closer together at the beginning, where most happens."""
+    if len(points) <= most:
+        return points
+    places = np.unique(np.geomspace(1, len(points), most).astype(int) - 1)
+    return [points[place] for place in places]
+
+
+def pack_labels(labels: Ints) -> str | None:
+    """Labels as a short text, or None for a huge model."""
+    if len(labels) > MAX_LABELS:
+        return None
+    small = labels.astype("<u1" if labels.max(initial=0) < 256 else "<u4")
+    return f"{small.dtype.str[1:]}:" + base64.b64encode(zlib.compress(small.tobytes(), 9)).decode("ascii")
+
+
+def unpack_labels(text: str) -> Ints:
+    """Undo `pack_labels`."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, zlib.error):
+        kind, _, data = text.partition(":")
+        return np.frombuffer(zlib.decompress(base64.b64decode(data)), dtype=f"<{kind}").astype(np.int64)
+    raise FormatError(f"found {text[:20]!r}, expected packed labels")

@@ -1,0 +1,178 @@
+"""The process that makes runs, one after another: a crash, or a run that must be killed, takes nothing else along."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import mapmrf
+from mapmrf.bench.models import ModelRef, lattice
+from mapmrf.bench.plan import Task
+from mapmrf.bench.records import Record, pack_labels, thin
+from mapmrf.errors import MapMRFError, UnsupportedModel
+from mapmrf.graph import FactorGraph
+from mapmrf.polytope import describe
+from mapmrf.result import Result
+
+
+def work(pipe: Connection, memory: int) -> None:
+    """Make the runs that come through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the runs
+    threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
+    runner = Runner(memory)
+    while True:
+        try:
+            task = pipe.recv()
+        except EOFError:
+            return
+        pipe.send(runner.record(task))
+
+
+def _leave_with_parent(parent: int) -> None:
+    """End this process when the one that started it is gone: nobody waits for the run any more."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+class Runner:
+    """Makes runs; keeps the last model and knows which methods are compiled."""
+
+    def __init__(self, memory: int = 0) -> None:
+        self.memory = memory
+        self._model: tuple[ModelRef, FactorGraph] | None = None
+        self._warm: set[tuple[str, str]] = set()
+
+    def record(self, task: Task) -> Record:
+        """Make a run and say how it went; never raises."""
+        record: Record = {**task.facts(), "outcome": "done", "message": "", **machine()}
+        try:
+            graph = self._graph(task.model)
+            record |= {"n_vars": graph.n_vars, "n_factors": graph.n_factors, "shape": lattice(graph)}
+            with _memory_limit(self.memory):
+                self._warm_up(task, graph)
+                reset_peak()
+                record |= _figures(_solve(task, graph, task.time_limit))
+        except UnsupportedModel as error:
+            record |= {"outcome": "unsupported", "message": str(error)}
+        except MemoryError:
+            record |= {"outcome": "memory", "message": f"needs more than {self.memory / 2**20:.0f} MiB"}
+        except (MapMRFError, OSError) as error:
+            record |= {"outcome": "error", "message": str(error)}
+        except Exception as error:
+            record |= {"outcome": "error", "message": f"{type(error).__name__}: {error}"}
+        return record | {"peak_memory": peak_memory(), "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+
+    def _graph(self, model: ModelRef) -> FactorGraph:
+        if self._model is None or self._model[0] != model:
+            self._model = (model, model.load())
+        return self._model[1]
+
+    def _warm_up(self, task: Task, graph: FactorGraph) -> None:
+        """Let numba compile, or load, the method before the clock runs."""
+        pair = (task.run.method, task.model.set)
+        if pair not in self._warm and not task.run.is_peer:
+            _solve(task, graph, 0.0)
+        self._warm.add(pair)
+
+
+def _solve(task: Task, graph: FactorGraph, time_limit: float) -> Result:
+    if task.run.is_peer:
+        from mapmrf.bench.peers import solve_with
+
+        return solve_with(task.run.method.removeprefix("peer:"), graph, time_limit, task.seed)
+    return mapmrf.solve(graph, task.run.method, time_limit=time_limit, seed=task.seed, **task.run.options)
+
+
+def _figures(result: Result) -> Record:
+    """What a record keeps of a result."""
+    fractions = result.kind_fractions
+    return {
+        "value": result.value,
+        "relaxed_value": result.relaxed_value,
+        "bound": result.bound,
+        "gap": result.gap,
+        "kind": None if result.kind is None else result.kind.value,
+        "kind_text": None if result.kind is None or fractions is None else describe(result.kind, fractions),
+        "uniform": None if fractions is None else fractions.uniform,
+        "fractional": None if fractions is None else fractions.fractional,
+        "status": result.status.value,
+        "iterations": result.iterations,
+        "compile_time": result.compile_time,
+        "runtime": result.runtime,
+        "options": dict(result.options),
+        "details": dict(result.details),
+        "trace": thin(result.trace),
+        "labels": pack_labels(result.labels),
+    }
+
+
+# -- the machine ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def machine() -> dict[str, str]:
+    """Versions and the processor, for every record."""
+    found = {"version": mapmrf.__version__, "python": platform.python_version(), "system": platform.system()}
+    for package in ("numpy", "numba", "highspy"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found | {"cpu": _processor(), "cores": str(os.cpu_count() or 1)}
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def reset_peak() -> None:
+    """Forget the peak of the resident memory, where the system can."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak_memory() -> int | None:
+    """Peak of the resident memory in bytes since `reset_peak`, or of the whole process where that cannot be told."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024
+    with contextlib.suppress(ImportError):
+        import resource
+
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
+    return None
+
+
+@contextlib.contextmanager
+def _memory_limit(size: int) -> Any:
+    """Let this process take no more than `size` bytes beyond what it has; 0 for no limit."""
+    try:
+        import resource
+    except ImportError:
+        size = 0
+    if size == 0:
+        yield
+        return
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(OSError):
+        taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (taken + size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)

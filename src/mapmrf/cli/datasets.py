@@ -1,0 +1,210 @@
+"""Commands around the paper's sets of models: `datasets`, `datasets download`, `datasets generate`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapmrf.cli.program import BAD_INPUT, Command, complain, json_option, main
+from mapmrf.output import check_outputs, strict_json, table, write_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mapmrf.datasets.catalogue import Entry, ModelSet
+    from mapmrf.datasets.statistics import Statistics
+
+NAMED = 3
+"""Missing models that are named in a line; the others are counted."""
+
+
+def _data_option(command: Command) -> Command:
+    text = "The data folder; by default MAPMRF_DATA, else one in the user's cache."
+    return click.option("--data", metavar="DIR", help=text)(command)
+
+
+@main.group(invoke_without_command=True)
+@_data_option
+@click.option("--verify", is_flag=True, help="Compare the files with the checksums of the catalogue.")
+@json_option
+@click.pass_context
+def datasets(context: click.Context, data: str | None, verify: bool, as_json: bool) -> None:
+    """List the paper's models, fetch them, or make look-alikes."""
+    context.obj = data
+    if context.invoked_subcommand is not None:
+        return
+    from mapmrf.datasets.catalogue import data_folders, sets
+
+    found = {name: _inventory(of, data, verify) for name, of in sets().items()}
+    folders = [str(folder) for folder in data_folders(data)]
+    click.echo(strict_json({"folders": folders, "sets": found}) if as_json else _listing(folders, found, verify))
+
+
+def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
+    """What the catalogue knows of a set and which of its files are there."""
+    import dataclasses
+
+    from mapmrf.datasets.catalogue import entries, locate
+    from mapmrf.datasets.catalogue import verify as right
+    from mapmrf.datasets.statistics import paper_statistics
+
+    models: list[dict[str, Any]] = []
+    for entry in entries(of.name):
+        path = locate(entry, data)
+        checked = right(entry, path) if verify and path is not None else None
+        models.append({**dataclasses.asdict(entry), "path": path and str(path), "verified": checked})
+    paths = [model["path"] for model in models if model["path"] is not None and model["verified"] is not False]
+    mean = _statistics(paths)
+    statistics = {"files": mean and vars(mean), "paper": vars(paper_statistics(of.name))}
+    return {**dataclasses.asdict(of), "models": models, "statistics": statistics}
+
+
+def _statistics(paths: Iterable[str]) -> Statistics | None:
+    """The paper's statistics over some files; one that cannot be read is told and left out."""
+    from mapmrf.datasets.statistics import mean_statistics, model_statistics
+    from mapmrf.errors import FormatError
+    from mapmrf.formats import read
+
+    found = []
+    for path in paths:
+        try:
+            found.append(model_statistics(read(path)))
+        except FormatError as error:
+            complain(f"warning: {error}")
+    return mean_statistics(found)
+
+
+def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified: bool) -> str:
+    """Tables for people: what is there, what is missing, and the statistics beside those of the paper."""
+    parts = [f"data folder  {', '.join(folders)}", table([_row(of, verified) for of in found.values()])]
+    wrong = [f"{m['path']}: differs from the catalogue" for of in found.values() for m in of["models"] if _wrong(m)]
+    missing = [_missing_line(name, of) for name, of in found.items() if len(_there(of)) < of["n_models"]]
+    parts += ["\n".join(lines) for lines in (wrong, missing) if lines]
+    rows = [
+        {"set": name, "of": what, **{key.replace("_", " "): _short(value) for key, value in figures.items()}}
+        for name, of in found.items()
+        for what, figures in of["statistics"].items()
+        if figures is not None
+    ]
+    return "\n\n".join([*parts, table(rows)])
+
+
+def _row(of: dict[str, Any], verified: bool) -> dict[str, Any]:
+    right = sum(model["verified"] is True for model in of["models"])
+    row = {"set": of["name"], "models": of["n_models"], "named": len(of["models"]), "there": len(_there(of))}
+    return {**row, **({"verified": right} if verified else {}), "source": of["source"]}
+
+
+def _there(of: dict[str, Any]) -> list[dict[str, Any]]:
+    return [model for model in of["models"] if model["path"] is not None]
+
+
+def _wrong(model: dict[str, Any]) -> bool:
+    return model["verified"] is False
+
+
+def _missing_line(name: str, of: dict[str, Any]) -> str:
+    names = [model["name"] for model in of["models"] if model["path"] is None]
+    unnamed = of["n_models"] - len(of["models"])
+    known = [_some(names)] if names else []
+    known += [f"{unnamed} that the catalogue has no names of"] if unnamed else []
+    return f"missing of {name}: {' and '.join(known)}"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first few names, and how many more."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _short(value: float) -> str:
+    return f"{value:.6g}"
+
+
+# -- download --------------------------------------------------------------------------------------------------------
+
+
+@datasets.command()
+@click.argument("which", nargs=-1, metavar="[SET]...")
+@_data_option
+@click.option("--source", metavar="URL", help="A mirror: has the files under the paths of the catalogue.")
+@click.pass_context
+def download(context: click.Context, which: Sequence[str], data: str | None, source: str | None) -> int:
+    """Fetch the models of the SETs, or of all.
+
+    Files that are there are left alone; what an interrupted download has brought is continued.
+    """
+    from mapmrf.datasets.catalogue import data_folders, entries, model_set, sets
+    from mapmrf.datasets.download import download
+
+    chosen = [model_set(name) for name in which] or list(sets().values())
+    folder = data_folders(context.obj if data is None else data)[0]
+    wanted = [entry for of in chosen for entry in entries(of.name)]
+    with _Meter() as meter:
+        report = download(wanted, folder, source=source, listener=meter.update)
+    for text in dict.fromkeys(report.failed.values()):
+        complain(f"error: {text}")
+    for of in chosen:
+        _by_hand(of, [entry for entry in report.by_hand if entry.set == of.name], folder)
+    return BAD_INPUT if report.failed else 0
+
+
+def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
+    """Say where the files are found that have no address, and where to put them."""
+    if missing:
+        from mapmrf.datasets.catalogue import plain_file
+
+        names = _some([plain_file(entry).rpartition("/")[2] for entry in missing])
+        complain(
+            f"{of.name}: no address is known of {names}; get them by hand, see {of.page}, into {folder / of.folder}"
+        )
+
+
+class _Meter:
+    """Shows on a terminal how far a file has come; silent in a pipe."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+        self.name = ""
+
+    def __enter__(self) -> _Meter:
+        if self.shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+            columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self.task = self.bar.add_task("", total=None)
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.shown:
+            self.bar.stop()
+
+    def update(self, name: str, done: int, total: int | None) -> None:
+        """Draw how many bytes of a file are there."""
+        if self.shown:
+            self.bar.update(self.task, description=name, completed=done, total=total)
+
+
+# -- look-alikes -----------------------------------------------------------------------------------------------------
+
+
+@datasets.command()
+@click.argument("which", metavar="SET")
+@click.argument("number", type=int)
+@click.option("--scale", default=1.0, show_default=True, help="Size in proportion to the set's models.")
+@click.option("--output", "-o", metavar="FILE", required=True, help="The model file to write.")
+def generate(which: str, number: int, scale: float, output: str) -> None:
+    """Make the look-alike NUMBER (from 1) of a SET."""
+    check_outputs(output)
+    from mapmrf.datasets.lookalikes import lookalike
+
+    write_model(lookalike(which, number, scale=scale), output)

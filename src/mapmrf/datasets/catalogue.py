@@ -1,0 +1,218 @@
+"""The catalogue of the paper's models: which there are, where their files lie, how they are checked and best solved.
+
+It holds figures, not models: the files are put into a folder by hand or by `mapmrf.datasets.download`.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from mapmrf.errors import FormatError, UnknownName
+
+SUFFIXES = (".gz", "", ".bz2", ".xz")
+"""How the `.uai` file of a model may be compressed, in the order in which it is looked for."""
+
+
+@dataclass(frozen=True)
+class ModelSet:
+    """A set of models as the paper uses it.
+
+    Attributes
+    ----------
+    name
+        Name in this package, such as ``seg-2``.
+    folder
+        Where its files lie in a data folder.
+    n_models
+        How many models the paper counts; the catalogue may know fewer by name.
+    source
+        What the models are, and who published them.
+    page
+        Where they are published, for those that have no address of their own.
+    """
+
+    name: str
+    folder: str
+    n_models: int
+    source: str
+    page: str
+
+
+_PIC = "http://www.cs.huji.ac.il/project/PASCAL/"
+_OPENGM = "http://hciweb2.iwr.uni-heidelberg.de/opengm/"
+_SETS = (
+    ModelSet("seg-2", "segmentation2", 50, "PIC-2011 Segmentation, two labels", _PIC),
+    ModelSet("seg-21", "segmentation21", 50, "PIC-2011 Segmentation, 21 labels", _PIC),
+    ModelSet("scene", "scene", 715, "OpenGM 2 scene-decomposition, converted to UAI", _OPENGM),
+    ModelSet("grids", "grids", 21, "PIC-2011 Grids", _PIC),
+    ModelSet("protein", "protein", 7, "PIC-2011 ProteinProtein", _PIC),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the catalogue.
+
+    Attributes
+    ----------
+    set, index, name
+        The set it belongs to, its number there (``M1``) and its name: that of the file without suffixes.
+    file
+        Where its file lies in a data folder; any other compression, or none, will do.
+    sha256
+        Checksum of the uncompressed content, or None where nobody has computed one.
+    best
+        Largest log potential that is known of a labelling, or None.
+    best_status
+        How `best` is known: ``optimal (...)`` if it is proven, with the solver in brackets.
+    source
+        What the model is, and who published it.
+    url
+        Address of the file, or of an archive that holds it; empty where none is known.
+    """
+
+    set: str
+    index: str
+    name: str
+    file: str
+    sha256: str | None
+    best: float | None
+    best_status: str
+    source: str
+    url: str
+
+
+def sets() -> dict[str, ModelSet]:
+    """The sets of the paper by name, in its order.
+
+    Examples
+    --------
+    >>> {name: of.n_models for name, of in sets().items()}
+    {'seg-2': 50, 'seg-21': 50, 'scene': 715, 'grids': 21, 'protein': 7}
+    """
+    return {of.name: of for of in _SETS}
+
+
+def model_set(which: str) -> ModelSet:
+    """The set of that name.
+
+    Raises
+    ------
+    UnknownName
+        If there is none.
+    """
+    known = sets()
+    if which not in known:
+        raise UnknownName(f"no set is named {which!r}, expected one of {', '.join(known)}")
+    return known[which]
+
+
+@cache
+def entries(which: str) -> tuple[Entry, ...]:
+    """The models of a set that are known by name, in the order of their numbers.
+
+    Examples
+    --------
+    >>> first = entries("grids")[0]
+    >>> first.index, first.name, first.best, first.best_status
+    ('M1', 'grid20x20.f10', 3015.7447, 'optimal (frontier DP)')
+    """
+    source = model_set(which).source
+    return tuple(_entry(row, source) for row in _rows() if row["set"] == which)
+
+
+@cache
+def _rows() -> tuple[dict[str, str], ...]:
+    text = files("mapmrf.datasets").joinpath("catalogue.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def _entry(row: dict[str, str], source: str) -> Entry:
+    return Entry(
+        set=row["set"],
+        index=row["index"],
+        name=row["name"],
+        file=row["file"],
+        sha256=row["sha256"] or None,
+        best=float(row["best"]) if row["best"] else None,
+        best_status=row["best_status"],
+        source=source,
+        url=row["url"],
+    )
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def data_folders(data: str | os.PathLike[str] | None = None) -> tuple[Path, ...]:
+    """Where models are looked for: the folder given, else those of MAPMRF_DATA, else one in the user's cache.
+
+    MAPMRF_DATA may name several folders, separated as in PATH. Downloads go to the first one.
+    """
+    if data is not None:
+        return (Path(data),)
+    named = [folder for folder in os.environ.get("MAPMRF_DATA", "").split(os.pathsep) if folder]
+    return tuple(Path(folder) for folder in named) or (_cache_folder() / "mapmrf",)
+
+
+def _cache_folder() -> Path:
+    """The folder for what can be fetched again, by the custom of the platform."""
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+def plain_file(entry: Entry) -> str:
+    """Place of an entry's file in a data folder, without a suffix of compression.
+
+    Examples
+    --------
+    >>> plain_file(entries("protein")[0])
+    'protein/didNotconverge1.uai'
+    """
+    return entry.file.removesuffix(".gz")
+
+
+def locate(entry: Entry, data: str | os.PathLike[str] | None = None) -> Path | None:
+    """The file of an entry, compressed or not, or None if it is in none of the `data_folders`."""
+    return next((path for path in _places(entry, data) if path.is_file()), None)
+
+
+def _places(entry: Entry, data: str | os.PathLike[str] | None) -> Iterator[Path]:
+    """Where the file may be: under the name it is published with, or under that of the model."""
+    published = plain_file(entry)
+    named = f"{model_set(entry.set).folder}/{entry.name}.uai"
+    for folder in data_folders(data):
+        for name in dict.fromkeys((published, named)):
+            for suffix in SUFFIXES:
+                yield folder / f"{name}{suffix}"
+
+
+def verify(entry: Entry, path: str | os.PathLike[str]) -> bool | None:
+    """Whether the uncompressed content of a file is that of an entry; None if no checksum is known.
+
+    A file that cannot be read or decompressed is not.
+    """
+    from mapmrf.formats.files import read_bytes
+
+    if entry.sha256 is None:
+        return None
+    try:
+        return matches(entry, read_bytes(path))
+    except FormatError:
+        return False
+
+
+def matches(entry: Entry, content: bytes) -> bool:
+    """Whether uncompressed content is that of an entry, as far as its checksum is known."""
+    return entry.sha256 is None or hashlib.sha256(content).hexdigest() == entry.sha256

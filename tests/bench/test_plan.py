@@ -1,0 +1,82 @@
+"""Plans: which runs there are, and when two are the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mapmrf import OptionError
+from mapmrf.bench.models import ModelRef, from_file, lattice
+from mapmrf.bench.plan import Plan, Run, read_plan
+from mapmrf.datasets import grid, random_graph
+
+MODELS = [ModelRef("own", "a", "/x/a.uai"), ModelRef("own", "b", "/x/b.uai")]
+
+
+def test_every_run_on_every_model_with_every_seed_once() -> None:
+    plan = Plan([Run("icm"), Run("icm", {"starts": 3}), Run("icm")], MODELS, seeds=(0, 1))
+    tasks = plan.tasks()
+    assert len(tasks) == 2 * 2 * 2 == len({task.key for task in tasks})
+    assert [task.model.name for task in tasks] == ["a"] * 4 + ["b"] * 4
+    assert {task.run.name for task in tasks} == {"icm", "icm starts=3"}
+
+
+def test_the_key_depends_on_the_run_and_not_on_the_folder() -> None:
+    def key(path: str = "/x/a.uai", seed: int = 0, limit: float = 1.0, digest: str = "", **options: object) -> str:
+        model = ModelRef("own", "a", path, digest=digest)
+        return Plan([Run("icm", options)], [model], [seed], limit).tasks()[0].key
+
+    assert key() == key(path="/elsewhere/a.uai")
+    assert key(digest="12") == key(path="/elsewhere/a.uai.gz", digest="12")
+    others = [key(seed=1), key(limit=2.0), key(starts=2), key(digest="12"), key(path="/x/a.uai.gz")]
+    assert len({key(), *others}) == 6
+
+
+def test_a_bad_option_is_found_before_anything_runs() -> None:
+    with pytest.raises(OptionError, match="did you mean 'starts'"):
+        Run("icm", {"start": 3})
+
+
+def test_a_plan_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(
+        'sets = ["grids"]\nseeds = [0, 1]\ntime_limit = 5\nmethods = ["icm"]\n'
+        '[[run]]\nmethod = "lslp"\nname = "as printed"\noptions = { preset = "paper", rho = 0.5 }\n'
+    )
+    plan = read_plan(path)
+    assert plan["run"] == [Run("lslp", {"preset": "paper", "rho": 0.5}, "as printed")]
+    assert (plan["sets"], plan["seeds"], plan["time_limit"], plan["methods"]) == (["grids"], [0, 1], 5, ["icm"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sets = [", "plan.toml: "),
+        ("set = []", "found 'set', expected one of methods"),
+        ("sets = 'grids'", "sets is 'grids', expected a list of str"),
+        ("seeds = [0.5]", r"seeds is \[0.5\], expected a list of int"),
+        ("time_limit = 'long'", "time_limit is 'long'"),
+        ("[[run]]\nmethods = 'icm'", "a run is .*, expected method"),
+        ("[[run]]\nmethod = 'icm'\noptions = { start = 1 }", "did you mean 'starts'"),
+    ],
+)
+def test_a_bad_plan_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "plan.toml"
+    path.write_text(text)
+    with pytest.raises(OptionError, match=message) as error:
+        read_plan(path)
+    assert "\n" not in str(error.value)
+
+
+def test_own_files_have_the_name_of_the_file(tmp_path: Path) -> None:
+    model = from_file(tmp_path / "some.f10.uai.gz")
+    assert (model.set, model.name, Path(model.path).name) == ("own", "some.f10", "some.f10.uai.gz")
+
+
+def test_grids_are_told_from_other_models() -> None:
+    assert lattice(grid(3, 5)) == (3, 5)
+    assert lattice(grid(5, 3)) == (5, 3)
+    assert lattice(grid(4, 4, wrap=True)) == (4, 4)
+    assert lattice(random_graph(12, 20, seed=1)) is None
+    assert lattice(random_graph(12, 20, arity=2, seed=1)) is None

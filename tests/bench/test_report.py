@@ -1,0 +1,199 @@
+"""The page: whole, self-contained, safe, and alive in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf.bench.models import ModelRef
+from mapmrf.bench.plan import Plan, Run
+from mapmrf.bench.report import build_report
+from mapmrf.bench.worker import Runner
+from mapmrf.datasets import grid, random_graph
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Three methods on two grids and a model that one of them does not take, and a crash."""
+    folder = tmp_path_factory.mktemp("models")
+    graphs = {
+        "grid a": grid(5, 6, 2.0, seed=1),
+        "grid b": grid(6, 6, 2.0, seed=2),
+        "mixed": random_graph(40, 60, seed=1),
+    }
+    models = []
+    for number, (name, graph) in enumerate(graphs.items(), start=1):
+        path = folder / f"{name}.uai"
+        mapmrf.write(graph, path)
+        models.append(ModelRef("own", name, str(path), f"M{number}"))
+    runs = [Run("icm"), Run("lslp"), Run("lp"), Run("exhaustive"), Run("icm", {"starts": 3}, "icm <3> & more")]
+    runner = Runner()
+    found = [runner.record(task) for task in Plan(runs, models, time_limit=3.0).tasks()]
+    lost = {**found[0], "key": "lost", "run": "bp", "method": "bp", "outcome": "crash", "message": "code -11 </script>"}
+    return [*found, lost]
+
+
+class Tags(HTMLParser):
+    """Counts tags and checks that they are closed in order."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "input"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        for key, value in attributes:
+            if key in ("src", "href") and value and not value.startswith(("#", "data:")):
+                self.outside.append(value)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def payload(page: str) -> dict[str, Any]:
+    text = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert text is not None
+    return json.loads(text[1].replace("<\\/", "</"))
+
+
+def test_the_page_is_well_formed_and_needs_nothing_from_outside(records: list[dict[str, Any]]) -> None:
+    page = build_report(records, "A <title>")
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and tags.outside == []
+    assert "<!--" not in page.split('id="data"')[0].split("</style>")[1]
+    assert "<title>A &lt;title&gt;</title>" in page
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
+
+
+def test_names_and_messages_are_escaped(records: list[dict[str, Any]]) -> None:
+    page = build_report(records)
+    assert "icm &lt;3&gt; &amp; more" in page and "icm <3>" not in page.split('id="data"')[0]
+    assert "code -11 &lt;/script&gt;" in page
+    assert "icm <3> & more" in payload(page)["runs"]
+
+
+def test_the_data_hold_values_losses_and_traces(records: list[dict[str, Any]]) -> None:
+    data = payload(build_report(records))
+    (only,) = data["sets"]
+    assert [model["name"] for model in only["models"]] == ["M1 grid a", "M2 grid b", "M3 mixed"]
+    first = only["models"][0]["runs"]
+    assert "exhaustive" not in first  # 2^30 labellings are too many
+    assert min(run["loss"] for run in first.values()) == 0.0
+    assert first["lslp"]["trace"] and len(first["lslp"]["trace"][0]) == len(data["columns"])
+
+
+def test_grids_are_drawn_and_other_models_are_not(records: list[dict[str, Any]]) -> None:
+    page = build_report(records)
+    assert page.count("<details class=maps>") == 2
+    assert page.count("src='data:image/png;base64,") == 2 * 2 * 4
+
+
+def test_infinite_values_make_no_page_fail(records: list[dict[str, Any]]) -> None:
+    broken = {
+        **records[0],
+        "key": "x",
+        "run": "infeasible",
+        "value": -np.inf,
+        "trace": [[0.0, 1, -np.inf] + [None] * 5],
+    }
+    data = payload(build_report([*records, broken]))
+    assert data["sets"][0]["models"][0]["runs"]["infeasible"]["loss"] is None
+
+
+# -- in a browser -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs pip install 'mapmrf[browser]'")
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("needs Chromium, for instance apt install chromium")
+    with playwright.sync_playwright() as p:
+        started = p.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+def opened(browser: Any, records: list[dict[str, Any]], folder: Path, **context: Any) -> tuple[Any, list[str]]:
+    """The page in a browser, and what it complains about."""
+    path = folder / "report.html"
+    path.write_text(build_report(records), encoding="utf-8")
+    page = browser.new_context(offline=True, **context).new_page()
+    complaints: list[str] = []
+    page.on(
+        "console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None
+    )
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(path.as_uri())
+    return page, complaints
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_opens_and_the_charts_draw(
+    browser: Any, records: list[dict[str, Any]], tmp_path: Path, scheme: str, width: int
+) -> None:
+    page, complaints = opened(browser, records, tmp_path, color_scheme=scheme, viewport={"width": width, "height": 800})
+    for chart in ("profile", "anytime", "convergence"):
+        assert page.locator(f"#{chart}-chart path.line").count() >= 1, chart
+    assert page.locator("#loss-chart circle").count() >= 6
+    wide = page.evaluate("document.documentElement.scrollWidth > innerWidth + 1")
+    assert not wide, "the page must not scroll sideways"
+    assert complaints == []
+
+
+@pytest.mark.browser
+def test_tables_sort_both_ways_with_missing_figures_last(
+    browser: Any, records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    page, complaints = opened(browser, records, tmp_path)
+    table = page.locator("#own-overview")
+    place = table.locator("thead th").all_inner_texts().index("mean rank")
+
+    def figures() -> list[float]:
+        return [float(text) for text in table.locator(f"tbody td:nth-child({place + 1})").all_inner_texts()]
+
+    button = table.locator("thead button").nth(place)
+    button.click()
+    assert figures() == sorted(figures())
+    button.click()
+    assert figures() == sorted(figures(), reverse=True)
+    assert table.locator("th[aria-sort=descending]").count() == 1
+    assert complaints == []
+
+
+@pytest.mark.browser
+def test_hovering_hiding_and_choosing_work(browser: Any, records: list[dict[str, Any]], tmp_path: Path) -> None:
+    page, complaints = opened(browser, records, tmp_path)
+    page.locator("#loss-chart circle").first.hover()
+    assert "best known" in page.locator("#tip").inner_text()
+    lines = page.locator("#profile-chart path.line").count()
+    page.locator("#profile-chart .legend button").first.click()
+    assert page.locator("#profile-chart path.line").count() == lines - 1
+    page.locator("#profile-chart .legend button").first.click()
+    assert page.locator("#profile-chart path.line").count() == lines
+    before = page.locator("#anytime-chart svg").inner_html()
+    page.locator("#anytime-model").select_option(index=2)
+    assert page.locator("#anytime-chart svg").inner_html() != before
+    page.locator("#maps summary").first.click()
+    assert page.locator("#maps img.labels").first.is_visible()
+    page.locator("#maps-differences").check()
+    assert not page.locator("#maps img.labels").first.is_visible()
+    assert page.locator("#maps img.differences").first.is_visible()
+    assert complaints == []

@@ -1,0 +1,205 @@
+"""The runner: isolation, limits, resuming after kills."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf.bench.models import ModelRef, from_file
+from mapmrf.bench.plan import Plan, Run, Task
+from mapmrf.bench.records import read_records, unpack_labels
+from mapmrf.bench.runner import run_all
+from mapmrf.bench.worker import Runner
+from mapmrf.datasets import grid
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[ModelRef]:
+    found = []
+    for number in range(3):
+        path = tmp_path / f"small{number}.uai"
+        mapmrf.write(grid(3, 3, seed=number), path)
+        found.append(from_file(path))
+    return found
+
+
+def tasks(models: list[ModelRef], *runs: Run, limit: float = 5.0) -> list[Task]:
+    return Plan(runs, models, (0,), limit).tasks()
+
+
+def test_every_run_is_recorded_and_a_second_call_has_nothing_to_do(tmp_path: Path, models: list[ModelRef]) -> None:
+    path = tmp_path / "records.jsonl"
+    todo = tasks(models, Run("exhaustive"), Run("icm"))
+    seen = []
+    summary = run_all(todo, path, jobs=2, listener=lambda record: seen.append(record["key"]))
+    assert (summary.planned, summary.before, summary.done, summary.interrupted) == (6, 0, 6, False)
+    records = read_records(path)
+    assert sorted(seen) == sorted(record["key"] for record in records) == sorted(task.key for task in todo)
+    for record in records:
+        graph = mapmrf.read(next(model.path for model in models if model.name == record["model"]))
+        assert record["outcome"] == "done"
+        assert record["value"] == graph.value(unpack_labels(record["labels"]))
+        assert record["shape"] == [3, 3]
+        assert record["trace"][-1][2] <= record["value"]
+        assert record["version"] == mapmrf.__version__ and record["cpu"]
+        assert record["peak_memory"] is None or record["peak_memory"] > 2**20
+    best = {r["model"]: r for r in records if r["run"] == "exhaustive"}
+    assert all(r["status"] == "optimal" for r in best.values())
+    before = path.read_bytes()
+    assert run_all(todo, path).done == 0
+    assert path.read_bytes() == before
+    more = run_all([*todo, *tasks(models, Run("icm", {"starts": 2}))], path)
+    assert (more.before, more.done) == (6, 3)
+
+
+def test_what_goes_wrong_is_a_record_too(tmp_path: Path, models: list[ModelRef]) -> None:
+    bad = tmp_path / "bad.uai"
+    bad.write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 2 3\n")
+    large = tmp_path / "large.uai"
+    mapmrf.write(grid(9, 9), large)
+    todo = tasks([from_file(bad), from_file(tmp_path / "none.uai"), from_file(large)], Run("exhaustive"))
+    run_all([*todo, *tasks(models[:1], Run("exhaustive"))], tmp_path / "r.jsonl")
+    outcomes = {
+        record["model"]: (record["outcome"], record["message"]) for record in read_records(tmp_path / "r.jsonl")
+    }
+    assert outcomes["bad"][0] == "error" and "bad.uai" in outcomes["bad"][1]
+    assert outcomes["none"][0] == "error"
+    assert outcomes["large"][0] == "unsupported" and "labellings" in outcomes["large"][1]
+    assert outcomes["small0"] == ("done", "")
+
+
+SABOTAGE = """
+import os, time
+import mapmrf.methods.exhaustive as exhaustive
+step = exhaustive.Exhaustive.step
+def sabotaged(self, problem, state):
+    if problem.n_vars == 9:
+        {deed}
+    return step(self, problem, state)
+exhaustive.Exhaustive.step = sabotaged
+"""
+
+
+@pytest.mark.parametrize(
+    ("deed", "outcome", "message"),
+    [
+        ("os._exit(7)", "crash", "code 7"),
+        ("time.sleep(60)", "killed", "still running"),
+        ("raise RuntimeError('oh')", "error", "RuntimeError: oh"),
+        ("raise MemoryError", "memory", "MiB"),
+    ],
+)
+def test_a_crash_takes_nothing_else_along(
+    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch, deed: str, outcome: str, message: str
+) -> None:
+    """The worker loads a module that breaks every run on a model of nine variables."""
+    (tmp_path / "sitecustomize.py").write_text(SABOTAGE.format(deed=deed))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    good = tmp_path / "good.uai"
+    mapmrf.write(grid(2, 2), good)
+    todo = tasks([models[0], from_file(good), models[1]], Run("exhaustive"), limit=0.5)
+    run_all(todo, tmp_path / "r.jsonl", grace=2.0, memory=2**30)
+    records = read_records(tmp_path / "r.jsonl")
+    assert [record["outcome"] for record in records] == [outcome, "done", outcome]
+    assert message in records[0]["message"]
+
+
+def test_the_memory_limit_holds(tmp_path: Path) -> None:
+    if not Path("/proc/self/statm").exists():
+        pytest.skip("no such limit on this system")
+    script = """
+        import numpy as np
+        from mapmrf.bench.worker import _memory_limit
+        with _memory_limit(200 * 2**20):
+            np.ones(10 * 2**20)
+            try:
+                np.ones(50 * 2**20)
+            except MemoryError:
+                print("refused")
+        print(len(np.ones(50 * 2**20)))
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused", str(50 * 2**20)]
+
+
+def test_peak_memory_is_that_of_the_run(models: list[ModelRef]) -> None:
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the peak cannot be forgotten on this system")
+    held = np.ones(40 * 2**20)
+    del held
+    record = Runner().record(tasks(models, Run("exhaustive"))[0])
+    again = Runner().record(tasks(models, Run("exhaustive"))[0])
+    assert record["peak_memory"] < again["peak_memory"] + 300 * 2**20
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from mapmrf.bench.models import from_file
+from mapmrf.bench.plan import Plan, Run
+from mapmrf.bench.runner import run_all
+
+if __name__ == "__main__":
+    models = [from_file(path) for path in sorted(Path(sys.argv[1]).glob("*.uai"))]
+    plan = Plan([Run("exhaustive"), Run("exhaustive", {"max_iterations": 5})], models, range(4), 5.0)
+    run_all(plan.tasks(), sys.argv[2], jobs=2)
+"""
+
+
+def kill_often(tmp_path: Path, kills: int) -> None:
+    """Kill a benchmark at random moments, then let it end: every run has one record."""
+    script, path = tmp_path / "run.py", tmp_path / "r.jsonl"
+    script.write_text(SCRIPT)
+    random = np.random.default_rng(kills)
+    command = [sys.executable, str(script), str(tmp_path), str(path)]
+    for _ in range(kills):
+        process = subprocess.Popen(command)
+        time.sleep(float(random.uniform(0.3, 1.5)))
+        process.kill()
+        process.wait()
+        before = read_records(path) if path.exists() else []
+        assert len(before) == len({record["key"] for record in before})
+        time.sleep(0.6)  # workers notice that their parent is gone
+    subprocess.run(command, check=True)
+    keys = [record["key"] for record in read_records(path)]
+    assert len(keys) == len(set(keys)) == 3 * 2 * 4
+
+
+def test_a_benchmark_that_is_killed_goes_on_where_it_was(tmp_path: Path, models: list[ModelRef]) -> None:
+    kill_often(tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_a_benchmark_that_is_killed_twenty_times_loses_and_doubles_nothing(
+    tmp_path: Path, models: list[ModelRef]
+) -> None:
+    kill_often(tmp_path, 20)
+
+
+def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models: list[ModelRef]) -> None:
+    if os.name != "posix":
+        pytest.skip("signals of another kind")
+    mapmrf.write(grid(5, 5), tmp_path / "zz.uai")  # 2^25 labellings: some seconds
+    script, path = tmp_path / "run.py", tmp_path / "r.jsonl"
+    script.write_text(SCRIPT.replace('Run("exhaustive"),', 'Run("exhaustive", {"max_labellings": 2**40}),'))
+    process = subprocess.Popen([sys.executable, str(script), str(tmp_path), str(path)], start_new_session=True)
+    deadline = time.monotonic() + 30
+    while (not path.exists() or len(read_records(path)) < 3) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(20) == 0
+    done = len(read_records(path))
+    assert done >= 3
+    with pytest.raises(ProcessLookupError):
+        for _ in range(50):
+            os.killpg(process.pid, 0)
+            time.sleep(0.1)

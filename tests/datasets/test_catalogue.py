@@ -1,0 +1,215 @@
+"""The catalogue names the paper's models, finds their files, and knows the right ones."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import hashlib
+import lzma
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import mapmrf
+from mapmrf import UnknownName
+from mapmrf.datasets import data_folders, entries, grid, locate, sets, verify
+from mapmrf.datasets.figures import SETS, rows
+from mapmrf.datasets.statistics import mean_statistics, model_statistics, paper_statistics
+
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+data = pytest.mark.data
+needs_data = pytest.mark.skipif(not (FOLDER / "segmentation2").is_dir(), reason=f"no benchmark models in {FOLDER}")
+every_set = pytest.mark.parametrize("which", list(sets()))
+
+COMPRESS = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+CONTENT = b"MARKOV 1  2  0\n"
+ENTRY = replace(entries("grids")[0], sha256=hashlib.sha256(CONTENT).hexdigest())
+
+
+# -- what it says ----------------------------------------------------------------------------------------------------
+
+
+def test_the_sets_are_those_of_the_paper_in_its_order() -> None:
+    assert list(sets()) == list(SETS)
+    assert [of.n_models for of in sets().values()] == [int(row["models"]) for row in rows("dataset_statistics")]
+
+
+def test_every_model_that_the_paper_names_is_there_under_its_number() -> None:
+    for which in ("grids", "protein"):
+        named = [(row["index"], row["model"]) for row in rows(f"{which}_logpot")]
+        assert [(entry.index, entry.name) for entry in entries(which)] == named
+
+
+@every_set
+def test_entries_are_well_formed(which: str) -> None:
+    of = sets()[which]
+    found = entries(which)
+    assert 0 < len(found) <= of.n_models
+    assert len({entry.index for entry in found}) == len({entry.file for entry in found}) == len(found)
+    for entry in found:
+        assert entry.set == which
+        assert re.fullmatch(rf"{of.folder}/[\w.]+\.uai\.gz", entry.file)
+        assert entry.sha256 is None or re.fullmatch("[0-9a-f]{64}", entry.sha256)
+        assert (entry.best is None) == (entry.best_status == "")
+        assert entry.url == "" or entry.url.startswith("https://")
+        assert entry.source
+
+
+def test_the_two_segmentations_have_the_same_numbers() -> None:
+    for two, many in zip(entries("seg-2"), entries("seg-21"), strict=True):
+        assert (two.index, two.name.removesuffix(".binary")) == (many.index, many.name.removesuffix(".21"))
+
+
+def test_an_unknown_set_is_one_line() -> None:
+    with pytest.raises(UnknownName, match=r"'seg2', expected one of seg-2, seg-21, scene, grids, protein"):
+        entries("seg2")
+
+
+# -- where files are -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_a_file_is_found_and_verified_however_compressed(suffix: str, tmp_path: Path) -> None:
+    assert locate(ENTRY, tmp_path) is None
+    path = tmp_path / "grids" / f"grid20x20.f10.uai{suffix}"
+    path.parent.mkdir()
+    path.write_bytes(COMPRESS[suffix](CONTENT))
+    assert locate(ENTRY, tmp_path) == path
+    assert verify(ENTRY, path) is True
+    path.write_bytes(COMPRESS[suffix](CONTENT + b"1"))
+    assert verify(ENTRY, path) is False
+
+
+def test_a_damaged_file_is_not_the_right_one(tmp_path: Path) -> None:
+    (tmp_path / "cut.uai.gz").write_bytes(gzip.compress(CONTENT)[:-3])
+    assert verify(ENTRY, tmp_path / "cut.uai.gz") is False
+    assert verify(ENTRY, tmp_path / "absent.uai") is False
+    assert verify(replace(ENTRY, sha256=None), tmp_path / "cut.uai.gz") is None
+
+
+def test_a_file_published_under_another_name_is_found_under_both(tmp_path: Path) -> None:
+    entry = next(entry for entry in entries("seg-21") if entry.name == "11_17_s.21")
+    assert entry.file != "segmentation21/11_17_s.21.uai.gz"
+    path = tmp_path / "segmentation21" / "11_17_s.21.uai"
+    path.parent.mkdir()
+    path.write_bytes(CONTENT)
+    assert locate(entry, tmp_path) == path
+    (tmp_path / entry.file).write_bytes(gzip.compress(CONTENT))
+    assert locate(entry, tmp_path) == tmp_path / entry.file
+
+
+def test_a_folder_given_comes_before_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAPMRF_DATA", "one")
+    assert data_folders("two") == (Path("two"),)
+    assert data_folders() == (Path("one"),)
+    monkeypatch.setenv("MAPMRF_DATA", f"one{os.pathsep}{tmp_path}")
+    assert data_folders() == (Path("one"), tmp_path)
+    (tmp_path / "grids").mkdir()
+    (tmp_path / ENTRY.file).write_bytes(gzip.compress(CONTENT))
+    assert locate(ENTRY) == tmp_path / ENTRY.file
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "folder"),
+    [
+        ("linux", {"XDG_CACHE_HOME": "cache"}, Path("cache")),
+        ("linux", {}, Path("home", ".cache")),
+        ("darwin", {}, Path("home", "Library", "Caches")),
+        ("win32", {"LOCALAPPDATA": "local"}, Path("local")),
+        ("win32", {}, Path("home", "AppData", "Local")),
+    ],
+)
+def test_the_cache_is_where_the_platform_keeps_it(
+    platform: str, variables: dict[str, str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("MAPMRF_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(Path, "home", lambda: Path("home"))
+    assert data_folders() == (folder / "mapmrf",)
+
+
+def test_the_catalogue_imports_nothing_heavy() -> None:
+    script = "import sys, mapmrf.datasets as d; d.entries('seg-2'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert not {"numba", "scipy", "highspy", "matplotlib", "rich"} & set(done.stdout.split())
+
+
+# -- statistics ------------------------------------------------------------------------------------------------------
+
+
+def test_single_variables_make_no_factors() -> None:
+    graph = mapmrf.FactorGraph.from_tables([2, 3, 2], [(0,), (0, 1), (0, 1, 2), ()], [[0] * 2, [0] * 6, [0] * 12, [1]])
+    found = model_statistics(graph)
+    assert (found.variables, found.factors, found.edges) == (3, 2, 5)
+    assert (found.factor_size, found.variable_states, found.factor_states) == (2.5, pytest.approx(7 / 3), 9)
+
+
+def test_the_row_of_a_set_is_the_mean_over_its_models() -> None:
+    mean = mean_statistics(map(model_statistics, [grid(2, 2), grid(4, 4), mapmrf.FactorGraph.from_tables([2], [], [])]))
+    assert mean is not None
+    assert (mean.models, mean.variables, mean.factors, mean.factor_size) == (3, 7, 28 / 3, pytest.approx(4 / 3))
+    assert mean_statistics([]) is None
+
+
+def test_the_paper_counts_the_grids_as_we_do() -> None:
+    sizes = [(int(row["model"][4:6]), "wrap" in row["model"]) for row in rows("grids_logpot")]
+    mean = mean_statistics(model_statistics(grid(side, side, wrap=wrap)) for side, wrap in sizes)
+    assert mean is not None
+    paper = paper_statistics("grids")
+    for name, value in vars(paper).items():
+        assert getattr(mean, name) == pytest.approx(value, rel=5e-6), name
+
+
+# -- on the files themselves -----------------------------------------------------------------------------------------
+
+
+@data
+@needs_data
+@every_set
+def test_the_files_are_those_of_the_catalogue(which: str) -> None:
+    there = [(entry, path) for entry in entries(which) if (path := locate(entry, FOLDER)) is not None]
+    assert there
+    for entry, path in there:
+        assert verify(entry, path) is True, path
+
+
+@data
+@needs_data
+def test_best_known_values_are_not_below_the_references() -> None:
+    with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
+        references = {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
+    for which in sets():
+        for entry in entries(which):
+            if entry.file in references:
+                assert entry.best is not None
+                assert entry.best >= references[entry.file]
+                assert which == "protein" or entry.best == references[entry.file]
+
+
+@data
+@needs_data
+def test_the_statistics_of_seg_2_are_those_of_the_paper() -> None:
+    paths = [locate(entry, FOLDER) for entry in entries("seg-2")]
+    if None in paths:
+        pytest.skip("not all models of seg-2 are there")
+    assert mean_statistics(model_statistics(mapmrf.read(path)) for path in paths if path) == paper_statistics("seg-2")
+
+
+@data
+@needs_data
+@pytest.mark.parametrize(("which", "within"), [("seg-21", 0.01), ("scene", 0.01), ("protein", 0.002)])
+def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str, within: float) -> None:
+    paths = [path for entry in entries(which) if (path := locate(entry, FOLDER)) is not None]
+    mean = mean_statistics(model_statistics(mapmrf.read(path)) for path in paths)
+    assert mean is not None
+    for name, value in list(vars(paper_statistics(which)).items())[1:]:
+        assert getattr(mean, name) == pytest.approx(value, rel=within), name

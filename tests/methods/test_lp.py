@@ -1,9 +1,14 @@
 """The linear relaxation: its value, its kinds, a bound that always holds, and a HiGHS that stops when told."""
 
+import csv
+import functools
 import logging
 import math
+import os
+import statistics
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import highspy
@@ -12,13 +17,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from scipy.sparse import csc_matrix
 
 import mapmrf
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
-from mapmrf.polytope import dual_bound
+from mapmrf.methods.lp import _Program
+from mapmrf.polytope import dense, dual_bound, integral
 from mapmrf.problem import Problem
+from mapmrf.solver import Start
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes
 
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+REFERENCE = FOLDER / "reference_values.csv"
 NOT_EQUAL = np.array([[0.0, 1.0], [1.0, 0.0]])
 
 
@@ -73,6 +83,77 @@ def test_the_bound_is_the_optimum_of_the_relaxation(recipe: Recipe) -> None:
     assert result.relaxed_value == pytest.approx(expected, abs=1e-6)
     assert result.kind is not Kind.APPROXIMATE
     assert result.residuals is not None and result.residuals.largest < 1e-6
+
+
+def matrix(program: _Program) -> np.ndarray:
+    """The constraints of the program as a dense matrix."""
+    shape = (len(program.rhs), len(program.cost))
+    return csc_matrix((program.signs, program.rows, program.ptr), shape=shape).toarray()
+
+
+@given(recipe=hard_recipes(), seed=st.integers(0, 2**16))
+def test_the_program_holds_every_labelling_at_its_value(recipe: Recipe, seed: int) -> None:
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    program = _Program.build(problem)
+    for labels in [brute_force(graph)[1], np.random.default_rng(seed).integers(0, graph.card)]:
+        mu_v, mu_f = integral(problem, np.asarray(labels, dtype=np.int64))
+        mu = np.concatenate([mu_v, dense(problem, mu_f)])
+        if graph.value(labels) == -math.inf:
+            continue
+        columns = mu[program.keep]
+        assert np.array_equal(matrix(program) @ columns, program.rhs)
+        # Variables without factors are no columns: they may lose what their best state is better.
+        alone = np.flatnonzero(problem.degree == 0)
+        lost = sum(graph.theta_v[graph.var_ptr[i] :][: graph.card[i]].max() for i in alone)
+        lost -= sum(graph.theta_v[graph.var_ptr[i] + labels[i]] for i in alone)
+        value = program.offset + program.scale * float(program.cost @ columns)
+        assert value - lost == pytest.approx(graph.value(labels), abs=1e-9)
+
+
+def relaxed_point(graph: FactorGraph, method: LP) -> tuple[_Program, np.ndarray]:
+    """The program and the columns where a method ends."""
+    problem = Problem.compile(graph)
+    state = method.start(problem, 0, Start())
+    while method.step(problem, state).finished is None:
+        pass
+    answer = method.answer(problem, state)
+    assert answer.mu_v is not None and answer.mu_f is not None
+    return state.program, np.concatenate([answer.mu_v, answer.mu_f])[state.program.keep]
+
+
+def is_vertex(program: _Program, columns: np.ndarray) -> bool:
+    """Whether the columns that are positive are linearly independent."""
+    support = matrix(program)[:, columns > 1e-7]
+    return np.linalg.matrix_rank(support) == support.shape[1]
+
+
+@given(recipe=hard_recipes(), solver=st.sampled_from(["simplex", "ipm"]))
+@settings(max_examples=20)
+def test_the_solution_is_a_vertex_of_the_relaxation(recipe: Recipe, solver: str) -> None:
+    if len(recipe.scopes) == 0:
+        return
+    assert is_vertex(*relaxed_point(recipe.graph(), LP(solver=solver)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("options", "vertex"), [({"solver": "ipm", "crossover": False}, False), ({}, True)])
+def test_without_crossover_the_interior_point_method_ends_inside_the_optimal_face(
+    options: dict[str, Any], vertex: bool
+) -> None:
+    """Everything is optimal here, so that the face is L_G itself."""
+    graph = FactorGraph.from_pairwise(np.zeros((3, 3)), [[0, 1], [1, 2]], np.zeros((3, 3)))
+    assert is_vertex(*relaxed_point(graph, LP(**options))) == vertex
+
+
+def test_a_pairwise_binary_relaxation_is_half_integral_at_its_vertices() -> None:
+    random = np.random.default_rng(3)
+    edges = [[i, j] for i in range(7) for j in range(i)]
+    tables = random.choice([-1.0, 1.0], size=(len(edges), 1, 1)) * (1 + random.random((len(edges), 1, 1))) * NOT_EQUAL
+    graph = FactorGraph.from_pairwise(random.normal(size=(7, 2)), edges, tables)
+    for solver in ("simplex", "ipm"):
+        result = mapmrf.solve(graph, "lp", solver=solver)
+        assert result.kind in (Kind.FRACTIONAL, Kind.UNIFORM)
+        assert np.abs(2 * result.mu_v - np.round(2 * result.mu_v)).max() < 1e-6
 
 
 @given(recipe=any_recipes(), options=st.sampled_from([{"solver": "ipm"}, {"solver": "choose", "presolve": True}]))
@@ -187,10 +268,16 @@ def test_an_error_in_a_callback_stops_highs_as_well() -> None:
 
 
 def test_steps_stay_short_while_highs_works() -> None:
-    result = mapmrf.solve(hard_to_solve(), "lp", time_limit=0.5)
-    times = [point.time for point in result.trace]
-    assert len(times) >= 4
-    assert max(np.diff(times)) < 1.0
+    """The loop comes by many times before HiGHS is done, so that limits and Ctrl-C are prompt."""
+    points: list[Any] = []
+
+    def look(point: Any, labels: object) -> bool:
+        points.append(point)
+        return len(points) == 5
+
+    result = mapmrf.solve(hard_to_solve(), "lp", callback=look)
+    assert (len(points), result.status) == (5, Status.INTERRUPTED)
+    assert gone()
 
 
 def test_a_program_that_uses_highs_with_other_threads_is_no_obstacle() -> None:
@@ -217,3 +304,63 @@ def test_a_highs_that_gives_up_is_reported(caplog: pytest.LogCaptureFixture, mon
 def test_an_unknown_solver_is_refused_with_the_known_ones() -> None:
     with pytest.raises(OptionError, match="'barrier', expected one of simplex, ipm, choose"):
         LP(solver="barrier")  # type: ignore[arg-type]
+
+
+# -- the paper's figures ----------------------------------------------------------------------------------------------
+
+there = pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
+
+
+@functools.cache
+def reference() -> dict[str, float]:
+    with open(REFERENCE, newline="", encoding="utf-8") as file:
+        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
+
+
+def read(name: str) -> FactorGraph:
+    if not (FOLDER / name).is_file():
+        pytest.skip(f"{name} is not there")
+    return mapmrf.read(FOLDER / name)
+
+
+GRIDS = {
+    "grid20x20.f10": 3736.7,
+    "grid20x20.f10.wrap": 3830.3,
+    "grid20x20.f15": 5605.1,
+    "grid20x20.f15.wrap": 5745.5,
+    "grid20x20.f5.wrap": 1915.2,
+    "grid40x40.f10": 15601.2,
+    "grid40x40.f2.wrap": 3231.6,
+    "grid40x40.f5": 7800.6,
+}
+
+
+@pytest.mark.data
+@there
+@pytest.mark.parametrize("name", GRIDS, ids=str)
+def test_grids_have_the_papers_value_to_its_decimal(name: str) -> None:
+    result = mapmrf.solve(read(f"grids/{name}.uai.gz"), "lp")
+    assert result.relaxed_value == pytest.approx(GRIDS[name], abs=0.05)
+    assert result.bound == pytest.approx(result.relaxed_value, rel=1e-9)
+    assert result.kind in (Kind.UNIFORM, Kind.FRACTIONAL)
+
+
+@pytest.mark.data
+@there
+def test_the_mean_of_the_binary_segmentations_is_that_of_the_paper() -> None:
+    names = sorted(path.name for path in (FOLDER / "segmentation2").glob("*.uai.gz"))
+    if len(names) != 50:
+        pytest.skip(f"{len(names)} of the 50 models are there")
+    results = [mapmrf.solve(read(f"segmentation2/{name}"), "lp") for name in names]
+    assert {result.kind for result in results} == {Kind.VALID}
+    assert {result.status for result in results} == {Status.OPTIMAL}
+    assert statistics.mean(result.relaxed_value for result in results) == pytest.approx(-75.5, abs=0.05)
+
+
+@pytest.mark.data
+@there
+@pytest.mark.parametrize("name", ["segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz", "scene/0002395.uai.gz"])
+def test_segmentations_and_scenes_are_tight(name: str) -> None:
+    result = mapmrf.solve(read(name), "lp")
+    assert (result.kind, result.status) == (Kind.VALID, Status.OPTIMAL)
+    assert result.relaxed_value == pytest.approx(reference()[name], abs=1e-3)

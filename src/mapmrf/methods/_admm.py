@@ -15,7 +15,8 @@ from mapmrf.kernels import factor_steps, looks, variable_steps
 from mapmrf.kernels import layout as K
 from mapmrf.methods._factor_sphere import FactorSphere
 from mapmrf.methods._layout import Layout
-from mapmrf.problem import Batch
+from mapmrf.polytope import FactorMarginals, dense
+from mapmrf.problem import Batch, Problem
 
 VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""
@@ -91,11 +92,21 @@ class Engine:
 
     def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
         """Start from mu (in the layout of theta); without `multipliers` all lam are 0, else they are kept."""
-        lists = (self.layout.var_at, self.problem.nbr_ptr, self.layout.nbr_q)
         if multipliers:
+            lists = (self.layout.var_at, self.problem.nbr_ptr, self.layout.nbr_q)
             variable_steps.edge_multipliers(self.par, *lists, self.mu, self.q, self.q)
         else:
             self.q[:] = 0.0
+        self._restart(mu, rho)
+
+    def resume(self, mu: Floats, lam: Floats, rho: float) -> None:
+        """Start from mu and from multipliers as `multipliers` gives them."""
+        self.q[:] = lam
+        self._restart(mu, rho)
+
+    def _restart(self, mu: Floats, rho: float) -> None:
+        """Start from mu and from the multipliers that q holds."""
+        lists = (self.layout.var_at, self.problem.nbr_ptr, self.layout.nbr_q)
         K.set_rho(self.par, rho)
         self.mu[:] = mu
         self._settle_isolated()
@@ -108,6 +119,10 @@ class Engine:
                 self.chunk_size, self.par, self.layout.var_at, self.problem.nbr_ptr, self.mu, self.lam_v, self.norm2
             )
             variable_steps.sphere_scales(self.norm2, self.target2, self.blocks, self.scale)
+
+    def change_rho(self, rho: float) -> None:
+        """Go on with another penalty; the multipliers stay as they are, for q is read with the last iteration's."""
+        K.set_rho(self.par, rho)
 
     def _settle_isolated(self) -> None:
         """Variables without factors take their best state for good."""
@@ -320,6 +335,16 @@ class Engine:
         lists = (self.layout.var_at, self.problem.nbr_ptr, self.layout.nbr_q)
         variable_steps.edge_multipliers(self.par, *lists, self.mu, self.q, lam)
         return lam
+
+    def marginals_of(self, problem: Problem) -> FactorMarginals:
+        """mu_f in the order of the problem that was given: hardening may have sorted the factors otherwise."""
+        if self.problem is problem:
+            return self.factor_marginals
+        place = np.empty(problem.n_factors, dtype=np.int64)
+        place[self.problem.order] = np.arange(problem.n_factors)
+        same = place[problem.order]
+        mine = ranges(self.problem.config_ptr[same], np.diff(problem.config_ptr))
+        return dense(self.problem, self.factor_marginals)[mine]
 
     def begin_factor_sphere(self, freeze_after: int) -> None:
         """Put the sphere on the factors, as the authors' published code does."""

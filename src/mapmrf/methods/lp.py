@@ -11,9 +11,8 @@ from typing import Any, ClassVar, Literal, get_args
 
 import highspy
 import numpy as np
-from scipy.sparse import csc_matrix
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax
+from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.polytope import dual_bound
 from mapmrf.problem import Batch, Problem
@@ -27,7 +26,7 @@ Algorithm = Literal["simplex", "ipm", "choose"]
 POLL = 0.05
 """Seconds that a step waits for HiGHS before it lets the loop look at its limits."""
 
-PATIENCE = 0.5
+PATIENCE = 1.0
 """Seconds that a stopped HiGHS is given to hand over where it stands."""
 
 
@@ -47,8 +46,8 @@ class LP(Method):
     crossover
         Move an interior-point solution on to a vertex of L_G.
     presolve
-        Let HiGHS simplify first. Seldom faster on these models; it cannot be stopped meanwhile, and a run that is
-        stopped early has no multipliers.
+        Let HiGHS simplify first: faster on some models with factors of three and more variables, slower on large
+        tables. It cannot be stopped meanwhile, and a run that is stopped early has no multipliers.
     """
 
     name: ClassVar[str] = "lp"
@@ -135,18 +134,21 @@ class _State:
 
 @dataclass(frozen=True)
 class _Program:
-    """Maximise cost x over matrix x = rhs, x >= 0; x are the entries of (mu_v, mu_f) that may be positive.
+    """Maximise cost x over A x = rhs, x >= 0; x are the entries of (mu_v, mu_f) that may be positive.
 
     Rows: total mass 1 of every variable, then mu_i - M_ia mu_a = 0 laid out like `lam_e`. Columns of -inf potential are
     left out, and so are variables without factors: their argmax is their solution. Costs have the maximum of their
-    block taken off and are divided by `scale`, so that HiGHS' absolute tolerances suit a model in any unit.
+    block taken off and are divided by `scale`, so that HiGHS' absolute tolerances suit a model in any unit. Column k of
+    A has the coefficients ``signs[ptr[k]:ptr[k + 1]]`` in the rows ``rows[ptr[k]:ptr[k + 1]]``.
     """
 
     keep: Ints
     cost: Floats
     offset: float
     scale: float
-    matrix: Any
+    ptr: Ints
+    rows: Ints
+    signs: Floats
     rhs: Floats
     n_mass: int
 
@@ -156,7 +158,8 @@ class _Program:
         graph = problem.graph
         theta = np.concatenate([graph.theta_v, problem.theta_f])
         linked = np.repeat(problem.degree > 0, graph.card)
-        allowed = (theta > -np.inf) & np.concatenate([linked, np.ones(problem.n_configs, dtype=bool)])
+        allowed = theta > -np.inf
+        allowed[: problem.n_states] &= linked
         keep = np.flatnonzero(allowed)
         best_v, best_f = _block_max(graph.theta_v, graph.var_ptr), _block_max(problem.theta_f, problem.config_ptr)
         best = np.concatenate([best_v, best_f])
@@ -168,7 +171,7 @@ class _Program:
         rhs = np.zeros(n_mass + problem.n_edge_states)
         rhs[:n_mass] = 1.0
         offset = graph.constant + float(best.sum())
-        return cls(keep, cost / scale, offset, scale, _matrix(problem, allowed), rhs, n_mass)
+        return cls(keep, cost / scale, offset, scale, *_columns(problem, allowed), rhs, n_mass)
 
     def expand(self, problem: Problem, columns: Floats) -> tuple[Floats, Floats]:
         """(mu_v, mu_f) from the columns of the program; isolated variables take their argmax."""
@@ -185,33 +188,44 @@ def _block_max(values: Floats, ptr: Ints) -> Floats:
     return np.maximum.reduceat(values, ptr[:-1]) if len(ptr) > 1 else np.zeros(0)
 
 
-def _matrix(problem: Problem, allowed: Bools) -> Any:
-    """The constraints of L_G as a sparse matrix by columns, those of the allowed columns alone."""
-    graph = problem.graph
-    linked = np.flatnonzero(problem.degree)
-    counts = graph.card[linked]
-    n_mass = len(linked)
-    rows: list[Ints] = [np.repeat(np.arange(n_mass), counts), n_mass + np.arange(problem.n_edge_states)]
-    cols = [ranges(graph.var_ptr[linked], counts), problem.edge_state_at]
-    for batch in problem.batches:
-        row, col = _marginal_entries(batch)
-        rows.append(n_mass + row)
-        cols.append(problem.n_states + col)
-    row, col = np.concatenate(rows), np.concatenate(cols)
-    sign = np.where(col < problem.n_states, 1.0, -1.0)
-    used = allowed[col]
-    place = np.cumsum(allowed) - 1
-    shape = (n_mass + problem.n_edge_states, int(np.count_nonzero(allowed)))
-    return csc_matrix((sign[used], (row[used], place[col[used]])), shape=shape)
+def _columns(problem: Problem, allowed: Bools) -> tuple[Ints, Ints, Floats]:
+    """The constraints of L_G by columns, those of the allowed columns alone: offsets, rows, coefficients."""
+    n_mass = int(np.count_nonzero(problem.degree))
+    pieces = [_state_rows(problem, n_mass), *(n_mass + _config_rows(batch) for batch in problem.batches)]
+    counts = np.concatenate(
+        [_entries_per_state(problem), *(np.full(batch.n * batch.n_configs, batch.arity) for batch in problem.batches)]
+    )
+    rows = np.concatenate(pieces).astype(np.int32)
+    signs = np.repeat([1.0, -1.0], [len(pieces[0]), len(rows) - len(pieces[0])])
+    if not allowed.all():
+        used = np.repeat(allowed, counts)
+        rows, signs, counts = rows[used], signs[used], counts[allowed]
+    return offsets(counts), rows, signs
 
 
-def _marginal_entries(batch: Batch) -> tuple[Ints, Ints]:
-    """Where the matrices M_ia of a batch hold a 1: (edge state, configuration) pairs."""
+def _entries_per_state(problem: Problem) -> Ints:
+    """Rows that a variable's state is in: its mass, and one for each factor."""
+    return np.repeat(np.where(problem.degree > 0, 1 + problem.degree, 0), problem.graph.card)
+
+
+def _state_rows(problem: Problem, n_mass: int) -> Ints:
+    """The rows of all variable states: the mass of the variable first, then its edges."""
+    starts = offsets(_entries_per_state(problem))
+    rows = np.empty(starts[-1], dtype=np.int64)
+    first = np.zeros(starts[-1], dtype=bool)
+    linked = problem.degree > 0
+    first[starts[:-1][np.repeat(linked, problem.graph.card)]] = True
+    rows[first] = np.repeat(np.arange(n_mass), problem.graph.card[linked])
+    rows[~first] = n_mass + np.argsort(problem.edge_state_at, kind="stable")
+    return rows
+
+
+def _config_rows(batch: Batch) -> Ints:
+    """Where the matrices M_ia of a batch hold a 1: the edge states of every configuration."""
     block = batch.config + batch.state_at[:-1]
     size = int(batch.state_at[-1])
-    row = batch.edge_states.start + size * np.arange(batch.n)[:, None, None] + block
-    col = batch.configs.start + np.arange(batch.n * batch.n_configs)
-    return row.ravel(), np.repeat(col, batch.arity)
+    rows: Ints = batch.edge_states.start + size * np.arange(batch.n)[:, None, None] + block
+    return rows.ravel()
 
 
 # -- HiGHS on its own thread ------------------------------------------------------------------------------------------
@@ -299,18 +313,13 @@ def _highs(options: LP, program: _Program, seed: int) -> Any:
         "ipm_iteration_limit": min(options.max_iterations, 2**31 - 1),
     }.items():
         highs.setOptionValue(key, value)
-    model = highspy.HighsLp()
-    model.num_row_, model.num_col_ = program.matrix.shape
-    model.sense_ = highspy.ObjSense.kMaximize
-    model.col_cost_ = program.cost
-    model.col_lower_ = np.zeros(model.num_col_)
-    model.col_upper_ = np.full(model.num_col_, highspy.kHighsInf)
-    model.row_lower_ = model.row_upper_ = program.rhs
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_ = program.matrix.indptr
-    model.a_matrix_.index_ = program.matrix.indices
-    model.a_matrix_.value_ = program.matrix.data
-    highs.passModel(model)
+    n_rows, n_columns = len(program.rhs), len(program.cost)
+    none = np.zeros(0)
+    highs.addRows(n_rows, program.rhs, program.rhs, 0, np.zeros(n_rows), none, none)
+    upper = np.full(n_columns, highspy.kHighsInf)
+    matrix = (len(program.rows), program.ptr[:-1], program.rows, program.signs)
+    highs.addCols(n_columns, program.cost, np.zeros(n_columns), upper, *matrix)
+    highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
     return highs
 
 

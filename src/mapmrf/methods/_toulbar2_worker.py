@@ -1,0 +1,123 @@
+"""The process in which toulbar2 runs: reads a cost function network from stdin, lets toulbar2 report on stdout.
+
+Started by `mapmrf.methods.toulbar2` as a script of its own. It imports nothing but the standard library and pytoulbar2,
+so that it is at work within a tenth of a second. What it prints beside toulbar2's own lines begins with ``mapmrf``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+import pickle
+import signal
+import sys
+from collections import Counter
+from typing import Any
+
+FOREVER = 2**31 - 1
+"""Seconds after which toulbar2's own timer goes off."""
+
+
+def main() -> None:
+    """Solve one network and say how it ended."""
+    network = pickle.load(sys.stdin.buffer)
+    _live_no_longer_than_the_parent()
+    _allow_deep_recursion()
+    sys.path[:] = network["path"]
+    sys.modules["mpi4py"] = None  # type: ignore[assignment]  # pytoulbar2 would start MPI where that is installed
+    toulbar2 = importlib.import_module("pytoulbar2")
+    cfn = toulbar2.CFN(network["upper"], resolution=0, vac=network["vac"], seed=network["seed"], verbose=0)
+    for name, value in network["settings"].items():
+        setattr(cfn.Option, name, value)
+    # Also makes SIGVTALRM end the search in good order, which is how the parent stops it.
+    cfn.CFN.timer(FOREVER)
+    try:
+        _build(cfn, toulbar2, network)
+    except cfn.Contradiction:
+        _say("end infeasible 0 0")
+        return
+    _say("ready")
+    found = cfn.Solve(showSolutions=1)
+    if cfn.Option.limited:
+        how, bound = "limit", cfn.GetDDualBound()
+    else:
+        how, bound = ("optimal", found[1]) if found else ("infeasible", 0)
+    if found:
+        _say(f"labels {' '.join(map(str, found[0]))}")
+    _say(f"end {how} {int(bound)} {cfn.GetNbBacktracks()}")
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"mapmrf {line}\n")
+    sys.stdout.flush()
+
+
+def _live_no_longer_than_the_parent() -> None:
+    """Die when the other end of stdin closes: the kernel sees to it, even while toulbar2 holds the interpreter."""
+    if not hasattr(signal, "SIGIO"):
+        return
+    import fcntl
+    import select
+
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([0], [], [], 0)[0]:  # closed before
+        sys.exit(1)
+
+
+def _allow_deep_recursion() -> None:
+    """The search goes as deep as there are variables, on the C stack."""
+    try:
+        import resource
+    except ImportError:
+        return
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    resource.setrlimit(resource.RLIMIT_STACK, (hard, hard))
+
+
+def _build(cfn: Any, toulbar2: Any, network: dict[str, Any]) -> None:
+    """Declare the variables and their unary costs, then the cost functions."""
+    wcsp = cfn.CFN.wcsp
+    for number, (first, n, card, costs) in enumerate(network["variables"]):
+        wcsp.makeEnumeratedVariableVec(n, f"v{number}_", 0, card - 1)
+        scopes = memoryview(b"".join(i.to_bytes(8, sys.byteorder) for i in range(first, first + n))).cast("q")
+        cfn.AddFunctions(scopes, memoryview(costs).cast("d", (n, card)))
+    for shape, n, scopes, costs in network["functions"]:
+        shared = len(costs) < n * 8 * _size(shape)
+        if len(shape) > 3:
+            _add_tables(wcsp, toulbar2.pytoulbar2.tb2.MAX_COST, shape, scopes, costs)
+            continue
+        add = cfn.AddAkinFunctions if shared else cfn.AddFunctions
+        add(
+            memoryview(scopes).cast("q", (n, len(shape))),
+            memoryview(costs).cast("d", shape if shared else (n, *shape)),
+        )
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for r in shape:
+        size *= r
+    return size
+
+
+def _add_tables(wcsp: Any, top: int, shape: tuple[int, ...], scopes: bytes, costs: bytes) -> None:
+    """Functions of four and more variables: tuple by tuple, those of the most frequent cost left out."""
+    edges, size = memoryview(scopes).cast("q"), _size(shape)
+    tables = memoryview(costs).cast("d")
+    for a in range(len(edges) // len(shape)):
+        at = a * size if len(tables) > size else 0
+        table = [top if cost == float("inf") else int(cost) for cost in tables[at : at + size]]
+        ((default, n_default),) = Counter(table).most_common(1)
+        scope = edges[a * len(shape) : (a + 1) * len(shape)].tolist()
+        number = wcsp.postNaryConstraintBegin(scope, default, size - n_default)
+        for states, cost in zip(itertools.product(*map(range, shape)), table, strict=True):
+            if cost != default:
+                wcsp.postNaryConstraintTuple(number, list(states), cost)
+        wcsp.postNaryConstraintEnd(number)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""AD3: the LP relaxation by ADMM with exact factor steps (Martins, Figueiredo, Aguiar, Smith, Xing, ICML 2011)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mapmrf.arrays import Floats, segment_argmax
+from mapmrf.kernels import layout as K
+from mapmrf.kernels.forest_qp import MAX_STATES
+from mapmrf.methods._admm import Engine, Look
+from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
+from mapmrf.methods._lp_branch import Incumbent, Tree
+from mapmrf.options import check_above, check_at_least, check_choice, check_within
+from mapmrf.polytope import dense, integral
+from mapmrf.problem import Problem
+from mapmrf.result import Status, relative_gap
+from mapmrf.solver import GAP_TOLERANCE, Answer, Method, Progress, Start
+
+STEP_WORK = 2_000_000
+"""Table entries that one step may touch: some tens of milliseconds."""
+ROOT_ITERATIONS = 2000
+"""Iterations after which branch and bound takes the relaxation of the whole model as it is."""
+_BY_MODE: Any = None
+"""Default of the iteration limit, which branch and bound decides."""
+
+
+@dataclass(frozen=True)
+class AD3(Method):
+    """Maximise ``<theta, mu>`` over the local polytope L_G by ADMM, with rho balanced between the residuals.
+
+    An iteration solves one quadratic program per factor exactly, averages the factors' marginals at every variable and
+    moves the multipliers along what still disagrees. The dual evaluated at these multipliers is the upper bound; the
+    relaxed solution is reported as it is, and labels are its largest marginals.
+
+    Attributes
+    ----------
+    max_iterations
+        Iterations of ADMM; all nodes together with branch and bound, which is given ten million by default.
+    rho, rho_unit
+        First penalty and its unit: ``"relative"`` to the model's mean interaction, or ``"absolute"``.
+    adapt_every, balance, rho_factor
+        Every so many iterations rho is multiplied by `rho_factor` when the primal residual exceeds `balance` times the
+        dual one, and divided by it in the opposite case; 0 for a fixed rho. The factor's logarithm is halved at every
+        change of direction, so that rho settles.
+    rho_lower, rho_upper
+        Limits of the adapted rho, in the same unit.
+    relaxation
+        Over-relaxation of the factors' marginals; 1 is none.
+    primal_tol, dual_tol
+        The run has converged when the root mean square of ``M_ia mu_a - mu_i`` and that of the last change of mu_i,
+        times rho in units of the interaction, are below these.
+    check_every
+        Iterations between two looks at labels, bound and residuals.
+    branch_and_bound
+        Search for the best labelling where the relaxation is not tight, by fixing states.
+    node_order
+        Which open node comes next: ``"best"`` bound first, or ``"depth"`` first.
+    node_iterations
+        Iterations that a node may take before it is branched on.
+    """
+
+    name: ClassVar[str] = "ad3"
+    title: ClassVar[str] = "LP relaxation by ADMM with exact factor steps (AD3)"
+    gives_bound: ClassVar[bool] = True
+
+    max_iterations: int = _BY_MODE
+    rho: float = 0.4
+    rho_unit: str = "relative"
+    adapt_every: int = 20
+    balance: float = 10.0
+    rho_factor: float = 2.0
+    rho_lower: float = 1e-3
+    rho_upper: float = 1e3
+    relaxation: float = 1.0
+    primal_tol: float = 1e-6
+    dual_tol: float = 1e-6
+    check_every: int = 10
+    branch_and_bound: bool = False
+    node_order: str = "best"
+    node_iterations: int = 100
+
+    def __post_init__(self) -> None:
+        if self.max_iterations is None:
+            object.__setattr__(self, "max_iterations", 10_000_000 if self.branch_and_bound else 2000)
+        check_choice(self, "rho_unit", ("relative", "absolute"))
+        check_choice(self, "node_order", ("best", "depth"))
+        check_above(self, 0, "rho", "rho_lower", "rho_upper", "primal_tol", "dual_tol")
+        check_at_least(self, 0, "adapt_every")
+        check_at_least(self, 1, "max_iterations", "balance", "rho_factor", "check_every", "node_iterations")
+        check_within(self, 0.1, 1.9, "relaxation")
+
+    def supports(self, problem: Problem) -> str | None:
+        """Everything but pairs of huge variables."""
+        widest = max((max(batch.shape) for batch in problem.batches if batch.arity == 2), default=0)
+        if widest > MAX_STATES:
+            return f"pairs take variables of at most {MAX_STATES} states, this model has one of {widest}"
+        return None
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+        """Lay the problem out and put mu where the user wants it, or at uniform marginals."""
+        best = Incumbent(problem)
+        best.offer(segment_argmax(problem.graph.theta_v, problem.graph.var_ptr))  # the loop has it too
+        if initial.labels is not None:
+            best.offer(initial.labels)
+        hard = problem if impossible(problem) else harden(problem)
+        if impossible(hard):
+            return _State(best)
+        admm = Relaxation(self, hard)
+        graph = problem.graph
+        mu_v = np.repeat(1.0 / graph.card, graph.card)
+        if initial.mu_v is not None:
+            mu_v = initial.mu_v
+        elif initial.labels is not None:
+            mu_v = integral(problem, initial.labels)[0]
+        admm.engine.begin(admm.engine.compress(mu_v), admm.first_rho)
+        return _State(best, admm)
+
+    def step(self, problem: Problem, state: _State) -> Progress:
+        """Some iterations and a look; with branch and bound a few nodes of the tree."""
+        if state.admm is None:
+            return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
+        if state.tree is not None:
+            return self._grow(state, state.tree)
+        admm, left = state.admm, self.max_iterations - state.iterations
+        due = self.check_every - state.iterations % self.check_every
+        n = min(due, left, max(1, STEP_WORK // max(1, problem.n_configs)))
+        state.iterations += n if problem.n_factors else 0
+        if n < min(due, left):
+            admm.engine.run(n)
+            return Progress(state.iterations, rho=admm.rho, phase="lp")
+        look = admm.advance(n)
+        state.note(look)
+        state.best.offer(admm.engine.labels, look.value)
+        return Progress(
+            iterations=state.iterations,
+            labels=admm.engine.labels,
+            value=look.value,
+            bound=look.bound,
+            finished=self._next(problem, state, admm),
+            relaxed_value=look.relaxed,
+            primal=admm.primal,
+            rho=admm.rho,
+            phase="lp",
+        )
+
+    def _next(self, problem: Problem, state: _State, admm: Relaxation) -> Status | None:
+        """After a look: stop, begin to branch, or balance rho and go on."""
+        at_rest = problem.n_factors == 0 or (admm.primal < self.primal_tol and admm.dual < self.dual_tol)
+        if state.iterations >= self.max_iterations:
+            return Status.CONVERGED if at_rest else Status.ITERATION_LIMIT
+        if self.branch_and_bound and problem.n_factors and (at_rest or state.iterations >= ROOT_ITERATIONS):
+            if state.certified:
+                return Status.CONVERGED
+            state.root = admm.engine.variables(), dense(problem, admm.engine.marginals_of(problem))
+            state.tree = Tree(admm, self, state.best, state.best_bound)
+            return None
+        if at_rest:
+            return Status.CONVERGED
+        if self.adapt_every and state.iterations % self.adapt_every == 0:
+            admm.balance()
+        return None
+
+    def _grow(self, state: _State, tree: Tree) -> Progress:
+        """Work on the tree until it is done or some milliseconds have passed."""
+        affordable = max(1, STEP_WORK // max(1, tree.problem.n_configs))
+        state.iterations += tree.run(min(affordable, self.max_iterations - state.iterations))
+        state.best_bound = min(state.best_bound, tree.bound)
+        done = Status.INFEASIBLE if tree.bound == -math.inf else Status.CONVERGED
+        return Progress(
+            iterations=state.iterations,
+            labels=state.best.labels,
+            value=state.best.value,
+            bound=tree.bound,
+            finished=done if tree.done else None,
+            phase="branch",
+        )
+
+    def answer(self, problem: Problem, state: _State) -> Answer:
+        """The relaxed solution as it is; once the gap is closed the labelling's own vertex, which the library knows."""
+        if state.admm is None:
+            return Answer(bound=-math.inf)
+        if state.certified:
+            return Answer(details=state.details())
+        if state.root is not None:
+            return Answer(None, *state.root, details=state.details())
+        engine = state.admm.engine
+        mu_v = engine.variables()
+        mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
+        return Answer(engine.labels.copy(), mu_v, engine.marginals_of(problem), details=state.details())
+
+
+class Relaxation:
+    """ADMM on a model: the engine, the residuals of its last iteration, and the rule that balances rho between them."""
+
+    def __init__(self, options: AD3, problem: Problem) -> None:
+        self.options = options
+        self.engine = Engine(Layout.build(problem, compact=True), K.SPHERE_OFF)
+        self.unit = interaction_scale(problem)
+        scale = self.unit if options.rho_unit == "relative" else 1.0
+        self.first_rho = options.rho * scale
+        self.limits = options.rho_lower * scale, options.rho_upper * scale
+        par = self.engine.par
+        par[K.RELAX], par[K.RHO_UPPER] = options.relaxation, math.inf
+        width = np.diff(self.engine.layout.var_at)
+        # A compact variable is a difference, whose square counts half.
+        share = np.where((width == 1) & (problem.graph.card == 2), 0.5, 1.0) * problem.degree
+        self.weight = np.repeat(share, width)
+        self.factor, self.direction = options.rho_factor, 0
+        self.primal = self.dual = math.inf
+
+    @property
+    def rho(self) -> float:
+        """The penalty of the next iteration."""
+        return float(self.engine.par[K.RHO])
+
+    def advance(self, n: int) -> Look:
+        """Do n iterations, measure both residuals and look."""
+        engine, size = self.engine, max(1, self.engine.problem.n_edge_states)
+        if engine.problem.n_factors == 0:
+            return engine.look()
+        if n > 1:
+            engine.run(n - 1)
+        before, rho = engine.mu.copy(), self.rho
+        engine.run(1)
+        look = engine.look()
+        moved: Floats = engine.mu - before
+        self.primal = math.sqrt(look.primal2 / size)
+        self.dual = rho / self.unit * math.sqrt(float(self.weight @ (moved * moved)) / size)
+        return look
+
+    def balance(self) -> None:
+        """Raise rho where the copies disagree more than they move, lower it where they move more than they disagree."""
+        way = int(self.primal > self.options.balance * self.dual) - int(self.dual > self.options.balance * self.primal)
+        if way == 0:
+            return
+        if way == -self.direction:
+            self.factor = math.sqrt(self.factor)
+        self.direction = way
+        low, high = self.limits
+        self.engine.change_rho(min(max(self.rho * self.factor**way, low), high))
+
+
+@dataclass(eq=False)
+class _State:
+    """State of a run: the best labelling and bound, ADMM, and the tree once it is begun."""
+
+    best: Incumbent
+    admm: Relaxation | None = None
+    tree: Tree | None = None
+    iterations: int = 0
+    best_bound: float = math.inf
+    root: tuple[Floats, Floats] | None = None
+
+    @property
+    def certified(self) -> bool:
+        """Whether the best bound proves the best labelling."""
+        gap = relative_gap(self.best.value, self.best_bound)
+        return gap is not None and gap <= GAP_TOLERANCE and self.best.value > -math.inf
+
+    def note(self, look: Look) -> None:
+        """Keep the best bound."""
+        self.best_bound = min(self.best_bound, look.bound)
+
+    def details(self) -> dict[str, float]:
+        """Final penalty, residuals, and the size of the tree."""
+        assert self.admm is not None
+        found = {"rho": self.admm.rho, "rho_unit": self.admm.unit, "primal": self.admm.primal, "dual": self.admm.dual}
+        return found if self.tree is None else found | {"nodes": float(self.tree.nodes)}

@@ -1,0 +1,107 @@
+"""DD-SG: dual decomposition into trees, the dual minimised by subgradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from mapmrf.errors import OptionError
+from mapmrf.kernels import subgradient as kernels
+from mapmrf.methods._decomposition import Decomposition, Descent, Settings
+from mapmrf.options import check_above, check_at_least, check_choice
+from mapmrf.problem import Problem
+from mapmrf.solver import Answer, Method, Progress, Start
+
+Parts = Literal["trees", "factors"]
+Rule = Literal["level", "polyak", "diminishing"]
+Decode = Literal["all", "majority", "average", "subproblems"]
+
+RULES = {"level": kernels.LEVEL, "polyak": kernels.POLYAK, "diminishing": kernels.DIMINISHING}
+WAYS = {"majority": kernels.MAJORITY, "average": kernels.AVERAGE, "subproblems": kernels.SUBPROBLEM}
+
+
+@dataclass(frozen=True)
+class DDSG(Method):
+    """Cut the factor graph into trees, solve each exactly, and move potential until they agree (ogm-DD-SG).
+
+    Every tree has its own copy of the variables that it touches, and the unary potentials are spread over the copies.
+    The trees' maxima sum to an upper bound. Where copies disagree, a subgradient step takes potential from what each
+    chose and gives it to what the others chose; the sum over the copies never changes.
+
+    Attributes
+    ----------
+    max_iterations
+        Limit on the rounds: each solves all subproblems and takes one step.
+    decomposition
+        ``trees``, forests that are maximal one after another and hold every factor once, or ``factors``, one
+        subproblem for each factor.
+    rule
+        Length of the steps. ``level``: towards a level below the best bound, which comes nearer when it is missed.
+        ``polyak``: towards the value of the best labelling. ``diminishing``: step_size / (1 + (decay t)^exponent) in
+        round t, in units of the typical size of a potential.
+    step_size
+        Factor of the steps' length.
+    patience
+        Rounds without the progress aimed at, after which the level rule aims at half of it.
+    decay, exponent
+        How the steps of the diminishing rule shrink.
+    decode
+        Where labellings come from. ``majority``: the votes of a variable's copies. ``average``: the average of the
+        copies' choices over the rounds. ``subproblems``: one tree after another, completed by the majority. ``all``:
+        these in turn.
+    tolerance
+        Relative gap between bound and labelling at which to stop.
+    """
+
+    name: ClassVar[str] = "dd_sg"
+    title: ClassVar[str] = "dual decomposition into trees, by subgradients (ogm-DD-SG)"
+    gives_bound: ClassVar[bool] = True
+    exact_on_trees: ClassVar[bool] = True
+
+    max_iterations: int = 1000
+    decomposition: Parts = "trees"
+    rule: Rule = "level"
+    step_size: float = 1.0
+    patience: int = 40
+    decay: float = 1.0
+    exponent: float = 0.5
+    decode: Decode = "all"
+    tolerance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_choice(self, "decomposition", get_args(Parts))
+        check_choice(self, "rule", get_args(Rule))
+        check_choice(self, "decode", get_args(Decode))
+        check_at_least(self, 1, "max_iterations", "patience")
+        check_above(self, 0, "step_size")
+        check_at_least(self, 0, "decay", "exponent", "tolerance")
+        if self.decode == "subproblems" and self.decomposition == "factors":
+            raise OptionError("dd_sg: decode is 'subproblems', but a single factor has no labelling of its own")
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> Descent:
+        """Cut the problem and spread the unary potentials."""
+        cut = Decomposition.into_trees if self.decomposition == "trees" else Decomposition.into_factors
+        settings = Settings(
+            rule=RULES[self.rule],
+            step_size=self.step_size,
+            patience=self.patience,
+            tolerance=self.tolerance,
+            ways=self._ways(),
+            decay=self.decay,
+            exponent=self.exponent,
+        )
+        return Descent.build(problem, cut(problem), settings, initial.labels)
+
+    def step(self, problem: Problem, state: Descent) -> Progress:
+        """Some rounds."""
+        return state.step(self.max_iterations)
+
+    def answer(self, problem: Problem, state: Descent) -> Answer:
+        """The best labelling, and the average of the trees' choices as the relaxed solution."""
+        return state.answer(problem)
+
+    def _ways(self) -> tuple[int, ...]:
+        """The kernels' names of the ways to a labelling."""
+        if self.decode != "all":
+            return (WAYS[self.decode],)
+        return tuple(WAYS.values()) if self.decomposition == "trees" else (WAYS["majority"], WAYS["average"])

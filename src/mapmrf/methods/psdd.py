@@ -1,0 +1,83 @@
+"""PSDD: projected subgradient dual decomposition, one subproblem for each factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+from mapmrf.kernels import subgradient as kernels
+from mapmrf.methods._decomposition import Decomposition, Descent, Settings
+from mapmrf.options import check_above, check_at_least, check_choice
+from mapmrf.problem import Problem
+from mapmrf.solver import Answer, Method, Progress, Start
+
+Rule = Literal["sqrt", "level"]
+Primal = Literal["average", "last"]
+
+RULES = {"sqrt": kernels.SQRT, "level": kernels.LEVEL}
+
+
+@dataclass(frozen=True)
+class PSDD(Method):
+    """Let every factor choose its best entry, and move potential between the factors until they agree (PSDD).
+
+    The unary potentials of a variable are spread evenly over its factors. In each round every factor chooses, each
+    variable averages what its factors chose for it, and its potentials in every factor move by the step's length
+    times the difference. The factors' maxima sum to an upper bound; their choices, averaged over the rounds, tend to
+    a solution of the linear relaxation.
+
+    Attributes
+    ----------
+    max_iterations
+        Limit on the rounds.
+    rule
+        Length of the steps. ``sqrt``: step_size / sqrt(t) in round t, in units of the typical size of a potential;
+        step_size is halved whenever the bound has not come down for some rounds. ``level``: step_size times what would
+        reach a level below the best bound, which comes nearer when it is missed for some rounds.
+    step_size
+        Factor of the steps' length.
+    patience
+        How many rounds that is.
+    primal
+        The relaxed solution. ``average``: the choices averaged over the later half of the rounds or more, for ``sqrt``
+        weighted by the lengths of the steps. ``last``: the choices of the last round.
+    tolerance
+        Relative gap between bound and labelling at which to stop.
+    """
+
+    name: ClassVar[str] = "psdd"
+    title: ClassVar[str] = "projected subgradient dual decomposition into factors (PSDD)"
+    gives_bound: ClassVar[bool] = True
+
+    max_iterations: int = 2000
+    rule: Rule = "sqrt"
+    step_size: float = 0.3
+    patience: int = 20
+    primal: Primal = "average"
+    tolerance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        check_choice(self, "rule", get_args(Rule))
+        check_choice(self, "primal", get_args(Primal))
+        check_at_least(self, 1, "max_iterations", "patience")
+        check_above(self, 0, "step_size")
+        check_at_least(self, 0, "tolerance")
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> Descent:
+        """Spread the unary potentials over the factors."""
+        settings = Settings(
+            rule=RULES[self.rule],
+            step_size=self.step_size,
+            patience=self.patience,
+            tolerance=self.tolerance,
+            ways=(kernels.MAJORITY, kernels.AVERAGE),
+        )
+        return Descent.build(problem, Decomposition.into_factors(problem), settings, initial.labels)
+
+    def step(self, problem: Problem, state: Descent) -> Progress:
+        """Some rounds."""
+        return state.step(self.max_iterations)
+
+    def answer(self, problem: Problem, state: Descent) -> Answer:
+        """The best labelling and the relaxed solution."""
+        return state.answer(problem, last=self.primal == "last")

@@ -1,0 +1,144 @@
+"""TRBP: tree-reweighted max-product message passing, with an upper bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.kernels.messages import grow_forest
+from mapmrf.methods._message_arrays import Weights, Wiring
+from mapmrf.methods._messages import Decode, MessagePassing, ScheduleName
+from mapmrf.options import check_at_least, check_choice
+from mapmrf.problem import Problem
+
+Weighting = Literal["forests", "uniform", "degree"]
+
+FOREST_WORK = 50_000_000
+"""Factors that may be looked at in all while forests are grown: some seconds. Beyond, weights come from the degrees."""
+RANDOM_BLOCKS = 10_000
+"""Blocks of neighbouring factors that are put into random order, at most: memory is best read in pieces."""
+BALANCING = 100
+"""Rounds, at most, in which the parts of variables in uniform weights are levelled."""
+
+
+@dataclass(frozen=True)
+class TRBP(MessagePassing):
+    """Belief propagation in which every factor counts as often as it is in a spanning forest (ogm-TRBP).
+
+    The model is a mixture of forests, each of which is solved exactly where the messages have settled; what the forests
+    are worth together is an upper bound. It is evaluated as a dual of the local polytope, so that it holds at any time.
+
+    Attributes
+    ----------
+    max_iterations
+        Iterations; in each every factor sends one message to each of its variables.
+    damping
+        Share of the old message in the next one, from 0 (none) to below 1.
+    tol
+        The run has converged when no message asks for a larger change, as a share of the mean spread of the potentials.
+    schedule
+        ``parallel``, all messages from those of the iteration before, or ``sequential``, factor by factor in
+        breadth-first order, forth and back in turns.
+    decode
+        ``sequential``, the best state of one variable after another given those decided before, or ``argmax``, the
+        best state of each belief by itself.
+    weights
+        ``forests``, the share of random spanning forests that hold a factor; ``uniform``, the same for all factors:
+        (n - 1) / m for m pairs of n variables; or ``degree``, small where a variable has many factors.
+    forests
+        Forests to grow, at least; there are more if some factor is in none.
+    """
+
+    name: ClassVar[str] = "trbp"
+    title: ClassVar[str] = "tree-reweighted max-product belief propagation (ogm-TRBP)"
+    gives_bound: ClassVar[bool] = True
+
+    max_iterations: int = 1000
+    damping: float = 0.5
+    tol: float = 1e-8
+    schedule: ScheduleName = "parallel"
+    decode: Decode = "sequential"
+    weights: Weighting = "forests"
+    forests: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice(self, "weights", get_args(Weighting))
+        check_at_least(self, 1, "forests")
+
+    def weigh(self, wiring: Wiring, seed: int) -> Weights:
+        """The weights that the option asks for."""
+        found = None
+        if self.weights == "forests":
+            found = forest_weights(wiring, self.forests, seed)
+        if found is None:
+            rho = uniform_weights(wiring) if self.weights == "uniform" else degree_weights(wiring.problem)
+            found = Weights(rho, parent_shares(wiring, rho))
+        return found
+
+
+def forest_weights(wiring: Wiring, n_least: int, seed: int) -> Weights | None:
+    """Shares in random spanning forests that hold every factor at least once; None if that takes too many."""
+    problem = wiring.problem
+    random = np.random.default_rng(seed)
+    times = np.zeros(problem.n_factors, dtype=np.int64)
+    parent = np.zeros(problem.n_edges)
+    root = np.empty(problem.n_vars, dtype=np.int64)
+    taken = np.zeros(problem.n_factors, dtype=bool)
+    n_forests = 0
+    while n_forests < n_least or times.min() == 0:
+        if n_forests > n_least and n_forests * problem.n_factors > FOREST_WORK:
+            return None
+        grow_forest(_candidates(times, random), problem.scope_ptr, problem.scope, root, taken)
+        times += taken
+        parent[wiring.tour(taken).parent_edge[taken]] += 1.0
+        n_forests += 1
+    return Weights(times / n_forests, parent / n_forests)
+
+
+def _candidates(times: Ints, random: np.random.Generator) -> Ints:
+    """The factors in random order, those first that were taken least often."""
+    width = max(1, len(times) // RANDOM_BLOCKS)
+    blocks = random.permutation(-(-len(times) // width))
+    order = (blocks[:, None] * width + np.arange(width)).ravel()
+    order = order[order < len(times)]
+    return np.asarray(order[np.argsort(times[order], kind="stable")])
+
+
+def uniform_weights(wiring: Wiring) -> Floats:
+    """One weight for all factors: as many as a spanning tree could hold, shared equally."""
+    problem = wiring.problem
+    n_parts = wiring.tour(np.ones(problem.n_factors, dtype=bool)).n_parts
+    links = problem.n_edges - problem.n_factors
+    return np.full(problem.n_factors, (problem.n_vars - n_parts) / links)
+
+
+def degree_weights(problem: Problem) -> Floats:
+    """Weights small enough that the factors of no variable together weigh more than a forest allows."""
+    arity = np.diff(problem.scope_ptr)
+    degree = np.maximum.reduceat(problem.degree[problem.scope], problem.scope_ptr[:-1])
+    return np.minimum(1.0, arity / ((arity - 1.0) * degree))
+
+
+def parent_shares(wiring: Wiring, rho: Floats) -> Floats:
+    """Shares `parent` for weights that come without forests.
+
+    For a tight bound the shares of a factor's variables must be rho_a in all, and what a variable keeps of its belief,
+    ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia`` are
+    levelled until none is above 1; if there are no forests of such weights, what is too much is taken off in the end.
+    """
+    problem = wiring.problem
+    arity = np.diff(problem.scope_ptr)
+    rho_e, total = np.repeat(rho, arity), (arity - 1.0) * rho
+    ease = np.ones(problem.n_vars)
+    for _ in range(BALANCING):
+        pull = ease[problem.scope]
+        kept = np.minimum(rho_e, pull * (total / np.add.reduceat(pull, problem.scope_ptr[:-1]))[wiring.owner])
+        load = np.bincount(problem.scope, weights=kept, minlength=problem.n_vars)
+        if load.max() <= 1.0:
+            break
+        ease /= np.sqrt(np.maximum(load, 0.1))
+    return np.asarray(rho_e - kept / np.maximum(1.0, load)[problem.scope])

@@ -1,0 +1,356 @@
+"""l2-Box: the quadratic form without a matrix, the linear solves, and ADMM over box and sphere."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf.datasets import grid
+from mapmrf.kernels import box_admm as B
+from mapmrf.methods.l2box import L2Box, _Program, _softened
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+from strategies import Recipe, brute_force
+
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+REFERENCE = FOLDER / "reference_values.csv"
+
+
+def random_pairwise(seed: int, n_vars: int = 6, n_factors: int = 9, hard: float = 0.0) -> FactorGraph:
+    """A model of pairs of variables with 1 to 4 states, some of the tables shared."""
+    random = np.random.default_rng(seed)
+    card = random.integers(1, 5, n_vars)
+    scopes: list[tuple[int, ...]] = [(i,) for i in range(n_vars)]
+    tables: list[Any] = [random.normal(size=r) for r in card]
+    for _ in range(n_factors):
+        i, j = random.choice(n_vars, 2, replace=False)
+        table = random.normal(size=(card[i], card[j]))
+        table[random.random(table.shape) < hard] = -np.inf
+        scopes.append((int(i), int(j)))
+        tables.append(table)
+        if random.random() < 0.3:
+            a, b = random.choice(n_vars, 2, replace=False)
+            if (card[a], card[b]) == (card[i], card[j]):
+                scopes.append((int(a), int(b)))
+                tables.append(table)
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+def form(graph: FactorGraph) -> np.ndarray:
+    """The quadratic form of a model with its tables as they are, dense."""
+    q = np.zeros((len(graph.theta_v), len(graph.theta_v)))
+    for a in range(graph.n_factors):
+        i, j = graph.scope_of(a)
+        mine, other = (slice(graph.var_ptr[v], graph.var_ptr[v + 1]) for v in (i, j))
+        q[mine, other] += graph.table(a)
+        q[other, mine] += graph.table(a).T
+    return q
+
+
+def dense_form(program: _Program, n: int) -> np.ndarray:
+    """The centred form, column by column from products."""
+    columns = []
+    for unit in np.eye(n):
+        out = np.empty(n)
+        B.product(program.pairs, program.tables, unit, out)
+        columns.append(out)
+    return np.array(columns).T
+
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+# -- the program ------------------------------------------------------------------------------------------------------
+
+
+@given(seed=seeds)
+@settings(max_examples=30)
+def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
+    graph = random_pairwise(seed)
+    program = _Program.build(Problem.compile(graph), 2.0)
+    random = np.random.default_rng(seed)
+    for _ in range(5):
+        labels = random.integers(0, graph.card)
+        value = B.labels_value(program.var_ptr, program.pairs, program.tables, program.theta, labels)
+        assert program.constant + program.unit * value == pytest.approx(graph.value(labels))
+        x = np.zeros(len(graph.theta_v))
+        x[graph.var_ptr[:-1] + labels] = 1.0
+        image = np.empty_like(x)
+        B.product(program.pairs, program.tables, x, image)
+        assert program.theta @ x + 0.5 * x @ image == pytest.approx(value)
+
+
+@given(seed=seeds)
+@settings(max_examples=30)
+def test_products_are_those_of_the_centred_form(seed: int) -> None:
+    graph = random_pairwise(seed)
+    n = len(graph.theta_v)
+    program = _Program.build(Problem.compile(graph), 2.0)
+    centre = np.zeros((n, n))
+    for begin, end in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True):
+        centre[begin:end, begin:end] = np.eye(end - begin) - 1 / (end - begin)
+    assert dense_form(program, n) == pytest.approx(centre @ form(graph) @ centre / program.unit, abs=1e-9)
+
+
+def test_tables_that_factors_share_are_stored_once() -> None:
+    edges = np.stack([np.arange(99), np.arange(1, 100)], axis=1)
+    graph = FactorGraph.from_pairwise(np.zeros((100, 3)), edges, np.eye(3))
+    program = _Program.build(Problem.compile(graph), 2.0)
+    assert program.tables[-1].size == 9
+
+
+def test_forbidden_entries_become_a_fine_below_everything_beside_them() -> None:
+    graph = FactorGraph.from_pairwise([[0.0, -np.inf], [1.0, 2.0]], [[0, 1]], [[3.0, -np.inf], [-1.0, 0.0]])
+    soft = _softened(Problem.compile(graph), 2.0).graph
+    assert soft.theta_v.tolist() == [0.0, -8.0, 1.0, 2.0]  # the largest spread is 4
+    assert soft.theta_t.tolist() == [3.0, -9.0, -1.0, 0.0]
+    free = Problem.compile(random_pairwise(1))
+    assert _softened(free, 2.0) is free
+
+
+# -- linear algebra ---------------------------------------------------------------------------------------------------
+
+
+@given(seed=seeds)
+@settings(max_examples=20)
+def test_the_power_method_comes_close_to_the_curvature_from_below(seed: int) -> None:
+    graph = random_pairwise(seed)
+    n = len(graph.theta_v)
+    program = _Program.build(Problem.compile(graph), 2.0)
+    bend = np.repeat(program.bend(np.random.default_rng(0).normal(size=n)), graph.card)
+    q = dense_form(program, n)
+    touched = bend > 0
+    assert not q[~touched].any()
+    scaled = q[np.ix_(touched, touched)] / np.sqrt(np.outer(bend[touched], bend[touched]))
+    if len(scaled):
+        largest = np.abs(np.linalg.eigvalsh(scaled)).max()
+        assert 1.0 - 1e-9 <= largest <= 1.1
+
+
+@given(seed=seeds)
+@settings(max_examples=20)
+def test_conjugate_gradients_solve_the_system(seed: int) -> None:
+    graph = random_pairwise(seed)
+    n = len(graph.theta_v)
+    random = np.random.default_rng(seed)
+    program = _Program.build(Problem.compile(graph), 2.0)
+    q = dense_form(program, n)
+    diagonal = np.full(graph.n_vars, 1.1 * np.abs(np.linalg.eigvalsh(q)).max() + 0.1)
+    mass = np.zeros((n, n))
+    for begin, end in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True):
+        mass[begin:end, begin:end] = 1.0
+    system = np.diag(np.repeat(diagonal, graph.card)) + 0.7 * mass - q
+    goal, x = random.normal(size=n), random.normal(size=n)
+    work = np.zeros((3, n))
+    steps = B.solve_system(
+        diagonal, 0.7, 1e-10, 500, program.var_ptr, program.pairs, program.tables, goal, x, *work
+    )  # fmt: skip
+    assert steps >= 0
+    assert x == pytest.approx(np.linalg.solve(system, goal), abs=1e-7)
+
+
+def test_a_form_that_outweighs_the_diagonal_is_noticed() -> None:
+    graph = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[5.0, -5.0], [-5.0, 5.0]])
+    program = _Program.build(Problem.compile(graph), 2.0)
+    work = np.zeros((3, 4))
+    goal = np.array([0.0, 1.0, 0.0, 1.0])
+    steps = B.solve_system(
+        np.full(2, 0.5), 1.0, 1e-6, 100, program.var_ptr, program.pairs, program.tables, goal, np.zeros(4), *work
+    )
+    assert steps < 0
+
+
+def test_copies_lie_in_the_box_and_on_the_sphere() -> None:
+    x = np.random.default_rng(0).normal(size=10)
+    par, work = np.zeros(B.PAR_SIZE), np.zeros((B.WORK_ROWS, 10))
+    par[B.RHO_BOX] = par[B.RHO_SPHERE] = 2.0
+    work[B.Z_BOX], work[B.Z_SPHERE] = 0.3, -0.2
+    B.project(par, x, work)
+    assert work[B.Y_BOX] == pytest.approx(np.clip(x + 0.15, 0, 1))
+    assert np.linalg.norm(work[B.Y_SPHERE] - 0.5) == pytest.approx(math.sqrt(10) / 2)
+    out = x - 0.1 - 0.5
+    assert work[B.Y_SPHERE] - 0.5 == pytest.approx(out / np.linalg.norm(out) * math.sqrt(10) / 2)
+    centre = np.full(10, 0.5)
+    B.project(par, centre, np.zeros((B.WORK_ROWS, 10)))  # the projection is undefined there: stays, without a NaN
+    assert np.isfinite(centre).all()
+
+
+# -- the method -------------------------------------------------------------------------------------------------------
+
+
+def test_factors_of_three_variables_are_refused() -> None:
+    graph = Recipe([2, 2, 2], [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
+    with pytest.raises(UnsupportedModel, match="at most two variables, this model has one of 3"):
+        mapmrf.solve(graph, "l2box")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_small_models_are_solved_nearly(seed: int) -> None:
+    graph = random_pairwise(seed, 7, 8)
+    optimum, _ = brute_force(graph)
+    assert mapmrf.solve(graph, "l2box").value >= optimum - 0.15 * abs(optimum)
+
+
+def test_hard_constraints_are_met_without_the_repair_of_the_library() -> None:
+    """A ring of six that must alternate, with a pull to the same state everywhere."""
+    edges = [[i, (i + 1) % 6] for i in range(6)]
+    graph = FactorGraph.from_pairwise(np.tile([0.0, 0.1], (6, 1)), edges, [[-np.inf, 0.0], [0.0, -np.inf]])
+    problem, method = Problem.compile(graph), L2Box()
+    state = method.start(problem, 0, Start())
+    while method.step(problem, state).finished is None and state.iterations < 500:
+        pass
+    assert graph.value(state.best) == pytest.approx(0.3)
+
+
+def test_at_rest_x_is_a_labelling() -> None:
+    graph = grid(6, 6, coupling=0.5, seed=3)
+    result = mapmrf.solve(graph, "l2box", history=0, max_iterations=3000)
+    assert result.status is Status.CONVERGED
+    x = result.mu_v
+    assert x is not None
+    assert np.abs(x - np.round(x)).max() < 1e-2
+    assert x.reshape(-1, 2).sum(axis=1) == pytest.approx(1.0, abs=1e-2)
+
+
+def test_the_history_of_values_ends_a_run_once_the_penalties_outweigh_the_form() -> None:
+    graph = grid(8, 8, coupling=1.0, seed=2)
+    short, long = mapmrf.solve(graph, "l2box", history=5), mapmrf.solve(graph, "l2box", history=0, tol=0.0)
+    assert short.status is Status.CONVERGED
+    assert long.status is Status.ITERATION_LIMIT
+    assert short.iterations < long.iterations
+    problem, method = Problem.compile(graph), L2Box(history=5)
+    state = method.start(problem, 0, Start())
+    while method.step(problem, state).finished is None and state.iterations < 500:
+        pass
+    assert state.par[B.AT_REST] == 1.0
+    assert state.par[B.SHIFTED] == 0.0
+
+
+def test_penalties_grow_to_their_limit() -> None:
+    graph = grid(5, 5, seed=2)
+    options = {"history": 0, "tol": 0.0, "rho": 1.0, "growth": 2.0, "update_every": 2, "max_iterations": 9}
+    result = mapmrf.solve(graph, "l2box", rho_upper=8.0, **options)
+    unit = result.details["rho_unit"]
+    assert result.details["rho"] == pytest.approx(8.0 * unit)
+    free = mapmrf.solve(graph, "l2box", **options)
+    assert free.details["rho"] == pytest.approx(16.0 * unit)
+
+
+def test_an_indefinite_system_is_mended_on_the_way() -> None:
+    graph = grid(8, 8, coupling=2.0, seed=1)
+    result = mapmrf.solve(graph, "l2box", curvature=0.0, rho=0.05)
+    assert result.details["curvature"] > 0.5
+    assert np.isfinite(result.mu_v).all()
+    assert result.value > 0.8 * mapmrf.solve(graph, "l2box").value
+
+
+def test_the_unit_of_the_potentials_does_not_matter() -> None:
+    graph = grid(7, 7, coupling=2.0, seed=4)
+    scopes = [(i,) for i in range(graph.n_vars)] + [tuple(graph.scope_of(a)) for a in range(graph.n_factors)]
+    tables = [*np.split(graph.theta_v, graph.var_ptr[1:-1]), *(graph.table(a) for a in range(graph.n_factors))]
+    scaled = FactorGraph.from_tables(graph.card, scopes, [1024.0 * table for table in tables])
+    small, large = mapmrf.solve(graph, "l2box"), mapmrf.solve(scaled, "l2box")
+    assert small.labels.tolist() == large.labels.tolist()
+    unit = small.details["rho_unit"]
+    absolute = mapmrf.solve(graph, "l2box", rho=0.3 * unit, rho_upper=1000 * unit, rho_unit="absolute")
+    assert absolute.value == pytest.approx(small.value, rel=0.05)
+    assert absolute.details["rho"] == pytest.approx(small.details["rho"], rel=0.5)
+
+
+def test_a_given_labelling_is_where_x_begins_with_higher_penalties() -> None:
+    graph = grid(8, 8, coupling=2.0, seed=5)
+    good = mapmrf.solve(graph, "branch").labels
+    problem = Problem.compile(graph)
+    state = L2Box().start(problem, 0, Start(good))
+    assert state.x.reshape(-1, 2).argmax(axis=1).tolist() == good.tolist()
+    assert state.par[B.RHO_BOX] == pytest.approx(20 * 0.3)
+    warm = L2Box(warm_rho=100.0)
+    state = warm.start(problem, 0, Start(good))
+    warm.step(problem, state)
+    assert np.mean(state.labels == good) > 0.95
+
+
+def test_seeds_lead_to_different_labellings() -> None:
+    graph = grid(16, 16, coupling=3.0, seed=6)
+    values = {mapmrf.solve(graph, "l2box", seed=seed, noise=0.1).value for seed in range(4)}
+    assert len(values) > 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rho": 0.0},
+        {"rho_unit": "metric"},
+        {"sphere_weight": 0.0},
+        {"mass_weight": -1.0},
+        {"growth": 0.9},
+        {"update_every": 0},
+        {"rho_upper": 0.0},
+        {"warm_rho": 0.0},
+        {"curvature": -0.1},
+        {"cg_tol": 0.0},
+        {"cg_limit": 0},
+        {"noise": -1.0},
+        {"forbidden": 0.0},
+        {"tol": math.nan},
+        {"history": -1},
+        {"value_tol": -1.0},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_impossible_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError, match=f"l2box: {next(iter(options))}"):
+        L2Box(**options)
+
+
+# -- benchmark models -------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def reference() -> dict[str, float]:
+    with open(REFERENCE, newline="", encoding="utf-8") as file:
+        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
+
+
+def model(name: str) -> FactorGraph:
+    path = FOLDER / name
+    if not path.is_file():
+        pytest.skip(f"{name} is not there")
+    return mapmrf.read(path)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "paper"),
+    [
+        ("grids/grid20x20.f10.uai.gz", 2794.8),
+        ("grids/grid20x20.f10.wrap.uai.gz", 2812.4),
+        ("grids/grid20x20.f15.uai.gz", 4301.1),
+        ("grids/grid20x20.f15.wrap.uai.gz", 4202.4),
+        ("grids/grid20x20.f5.wrap.uai.gz", 1427.4),
+        ("grids/grid40x40.f2.uai.gz", 2552.6),
+        ("grids/grid40x40.f10.uai.gz", 11486.2),
+    ],
+)
+def test_grids_reach_the_value_in_the_paper(name: str, paper: float) -> None:
+    assert mapmrf.solve(model(name), "l2box").value >= paper
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "name", ["segmentation2/12_20_s.binary.uai.gz", "segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz"]
+)
+def test_segmentations_and_scenes_come_near_the_optimum(name: str) -> None:
+    optimum = reference()[name]
+    assert mapmrf.solve(model(name), "l2box").value >= optimum - 0.03 * abs(optimum)

@@ -1,0 +1,271 @@
+"""PSDD: bounds that come down to the LP's, the relaxed solution that it averages, and each of its options."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Status
+from mapmrf.methods import _decomposition
+from mapmrf.methods.psdd import PSDD
+from mapmrf.polytope import Kind, dense, marginals
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+from strategies import Recipe, brute_force, plant, random_recipe, recipes
+
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
+
+
+def triangle() -> FactorGraph:
+    """Each pair wants to differ: the LP is worth 3, every labelling at most 2."""
+    return FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], DIFFER)
+
+
+def random_model(seed: int) -> FactorGraph:
+    recipe = random_recipe(seed, 6 + seed % 4, 10 + seed % 7, hard=0.25 if seed % 3 == 0 else 0.0)
+    plant(recipe, seed)
+    return recipe.graph()
+
+
+@pytest.mark.parametrize(
+    ("options", "tol"),
+    [({"rule": "sqrt", "patience": 1000}, 1e-2), ({"rule": "level", "step_size": 1.0, "patience": 200}, 1e-4)],
+)
+def test_the_bound_comes_down_to_the_value_of_the_lp(options: dict[str, Any], tol: float) -> None:
+    """Any arity, a third of the models with -inf; never below the value of HiGHS."""
+    for seed in range(24):
+        graph = random_model(seed)
+        relaxed = mapmrf.solve(graph, "lp").bound
+        assert relaxed is not None
+        result = mapmrf.solve(graph, "psdd", max_iterations=8000, **options)
+        assert result.bound is not None
+        scale = max(1.0, abs(relaxed))
+        assert relaxed - 1e-6 * scale <= result.bound <= relaxed + tol * scale, seed
+
+
+@given(recipe=recipes())
+@settings(max_examples=25)
+def test_every_round_gives_a_valid_bound(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    state = PSDD().start(Problem.compile(graph), 0, Start())
+    for rounds in range(1, 60):
+        progress = state.step(rounds)
+        assert progress.bound is not None and progress.bound >= optimum - 1e-9 * max(1.0, abs(optimum))
+        if progress.finished is not None:
+            break
+        assert progress.iterations == rounds
+
+
+def test_the_first_bound_is_that_of_unary_potentials_spread_evenly() -> None:
+    graph = random_model(2)
+    degree = np.bincount(graph.scope, minlength=graph.n_vars)
+    expected = graph.constant
+    for i in np.flatnonzero(degree == 0):
+        expected += graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]].max()
+    for a in range(graph.n_factors):
+        table = graph.table(a).copy()
+        for k, i in enumerate(graph.scope_of(a)):
+            share = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]] / degree[i]
+            table += share.reshape([-1 if j == k else 1 for j in range(table.ndim)])
+        expected += table.max()
+    result = mapmrf.solve(graph, "psdd", max_iterations=1)
+    assert result.bound == pytest.approx(expected, abs=1e-9)
+
+
+def naive_bounds(graph: FactorGraph, step_size: float, rounds: int) -> list[float]:
+    """PSDD as anybody would write it: dense tables, no memory of what has not changed."""
+    unit = _decomposition.unit_of(Problem.compile(graph))
+    degree = np.bincount(graph.scope, minlength=graph.n_vars)
+    unary = [graph.theta_v[b:e] for b, e in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True)]
+    shares = [[unary[i] / degree[i] for i in graph.scope_of(a)] for a in range(graph.n_factors)]
+    bounds = []
+    for t in range(rounds):
+        bound = graph.constant + sum(float(unary[i].max()) for i in np.flatnonzero(degree == 0))
+        mean = [np.zeros(len(block)) for block in unary]
+        chosen = []
+        for a in range(graph.n_factors):
+            table = graph.table(a).copy()
+            for k, share in enumerate(shares[a]):
+                table += share.reshape([-1 if j == k else 1 for j in range(table.ndim)])
+            bound += float(table.max())
+            chosen.append(np.unravel_index(int(table.argmax()), table.shape))
+            for i, s in zip(graph.scope_of(a), chosen[a], strict=True):
+                mean[i][s] += 1 / degree[i]
+        bounds.append(bound)
+        length = unit * step_size / np.sqrt(t + 1)
+        for a in range(graph.n_factors):
+            for k, i in enumerate(graph.scope_of(a)):
+                choice = np.zeros(len(mean[i]))
+                choice[chosen[a][k]] = 1.0
+                shares[a][k] = shares[a][k] - length * (choice - mean[i])
+    return bounds
+
+
+@pytest.mark.parametrize("seed", [1, 4, 14])
+def test_round_after_round_is_that_of_a_plain_implementation(seed: int) -> None:
+    graph = random_model(seed)
+    state = PSDD(step_size=0.2, patience=10**6, tolerance=0.0).start(Problem.compile(graph), 0, Start())
+    best = np.inf
+    for t, bound in enumerate(naive_bounds(graph, 0.2, 30)):
+        best = min(best, bound)
+        progress = state.step(t + 1)
+        assert progress.bound == pytest.approx(best, abs=1e-9)
+        if progress.finished is not None:
+            break
+
+
+def test_agreement_of_all_factors_ends_the_run_with_an_optimum() -> None:
+    """Unary potentials that nothing can outweigh, shared by no tie."""
+    random = np.random.default_rng(3)
+    recipe = Recipe([3] * 5)
+    for i in range(5):
+        recipe.add((i,), 10.0 * random.permutation(3))
+    for i in range(5):
+        recipe.add((i, (i + 1) % 5), random.normal(size=(3, 3)))
+    graph = recipe.graph()
+    result = mapmrf.solve(graph, "psdd")
+    assert result.status is Status.OPTIMAL
+    assert result.kind is Kind.VALID
+    assert result.value == pytest.approx(brute_force(graph)[0])
+    assert result.relaxed_value == pytest.approx(result.value)
+    assert result.iterations < 10
+
+
+def test_the_average_of_a_fractional_model_is_near_the_solution_of_the_lp() -> None:
+    result = mapmrf.solve(triangle(), "psdd")
+    assert result.bound == pytest.approx(3.0, abs=1e-2)
+    assert result.relaxed_value == pytest.approx(3.0, abs=0.05)
+    assert result.mu_v == pytest.approx(np.full(6, 0.5), abs=0.05)
+    assert result.residuals is not None and result.residuals.consistency < 0.05
+    assert result.residuals.simplex < 1e-9 and result.residuals.negativity == 0.0
+    assert result.kind is Kind.APPROXIMATE
+    assert result.status is Status.ITERATION_LIMIT
+
+
+def test_averages_are_those_of_the_choices_made() -> None:
+    """Rounds one by one, by hand: the last two windows, 3 to 6 and 7 to 9, weighted by the steps."""
+    problem = Problem.compile(random_model(4))
+    method = PSDD(tolerance=0.0)
+    state = method.start(problem, 0, Start())
+    copies, weights, sum_v, sum_f = state.parts.copies, 0.0, np.zeros(problem.n_states), np.zeros(problem.n_configs)
+    owner = np.repeat(np.arange(problem.n_vars), np.diff(copies.ptr))
+    for t in range(10):
+        assert state.step(t + 1).finished is None
+        if t >= 3:
+            weight = method.answer(problem, state).details["step_length"]
+            weights += weight
+            np.add.at(sum_v, problem.graph.var_ptr[owner] + state.run.label_c, weight / np.diff(copies.ptr)[owner])
+            sum_f[problem.config_ptr[:-1] + state.run.config] += weight
+    answer = method.answer(problem, state)
+    assert answer.mu_v is not None and answer.mu_f is not None
+    linked = np.repeat(problem.degree > 0, problem.graph.card)
+    assert answer.mu_v[linked] == pytest.approx((sum_v / weights)[linked])
+    assert dense(problem, answer.mu_f) == pytest.approx(sum_f / weights)
+
+
+def test_the_last_choices_can_be_the_relaxed_solution() -> None:
+    problem, method = Problem.compile(random_model(4)), PSDD(primal="last", max_iterations=25)
+    state = method.start(problem, 0, Start())
+    assert method.step(problem, state).finished is None
+    answer = method.answer(problem, state)
+    assert answer.mu_v is not None and answer.mu_f is not None
+    table = dense(problem, answer.mu_f)
+    assert set(np.unique(table)) == {0.0, 1.0} and table.sum() == problem.n_factors
+    copies = marginals(problem, answer.mu_f)
+    for i in np.flatnonzero(problem.degree):
+        block = slice(problem.graph.var_ptr[i], problem.graph.var_ptr[i + 1])
+        edges = problem.nbr[problem.nbr_ptr[i] : problem.nbr_ptr[i + 1]]
+        mine = [copies[problem.edge_ptr[e] : problem.edge_ptr[e + 1]] for e in edges]
+        assert answer.mu_v[block] == pytest.approx(np.mean(mine, axis=0))
+
+
+def test_too_many_configurations_leave_the_last_choices(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = mapmrf.solve(triangle(), "psdd", primal="last", max_iterations=40)
+    monkeypatch.setattr(_decomposition, "MOST_CONFIGS", 11)
+    result = mapmrf.solve(triangle(), "psdd", max_iterations=40)
+    assert result.mu_v == pytest.approx(last.mu_v)
+    assert result.relaxed_value == last.relaxed_value
+
+
+def test_variables_without_factors_take_their_best_state() -> None:
+    recipe = Recipe([2, 2, 2, 3], [(0, 1), (1, 2), (0, 2), (3,)], [DIFFER] * 3 + [np.array([0.0, 5.0, 1.0])])
+    result = mapmrf.solve(recipe.graph(), "psdd", max_iterations=50)
+    assert result.labels[3] == 1
+    assert result.mu_v is not None and result.mu_v[-3:].tolist() == [0.0, 1.0, 0.0]
+    assert result.bound == pytest.approx(8.0, abs=0.1)
+
+
+def test_factors_that_have_not_changed_keep_their_choice() -> None:
+    """Letting every factor choose anew in every round changes nothing."""
+    problem, method = Problem.compile(random_model(4)), PSDD(tolerance=0.0)
+    whole, fresh = method.start(problem, 0, Start()), method.start(problem, 0, Start())
+    for t in range(60):
+        fresh.scratch[0][:] = True
+        fresh.step(t + 1)
+    whole.step(60)
+    assert whole.rounds == fresh.rounds == 60
+    assert whole.run.theta_c.tolist() == fresh.run.theta_c.tolist()
+    assert whole.run.figures.tolist() == fresh.run.figures.tolist()
+
+
+def test_steps_are_halved_when_the_bound_does_not_come_down() -> None:
+    """Steps far too long to make any progress: each time patience runs out they are halved."""
+    problem = Problem.compile(random_model(4))
+    first = {}
+    for patience in (5, 10**6):
+        method = PSDD(step_size=1e4, patience=patience)
+        state = method.start(problem, 0, Start())
+        state.step(400)
+        first[patience] = (state.figure(_decomposition.kernels.BOUND), method.answer(problem, state))
+    assert first[5][0] < first[10**6][0]
+    assert first[5][1].details["step_length"] < 1e-3 * first[10**6][1].details["step_length"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rule": "constant"}, "rule is 'constant', expected one of sqrt, level"),
+        ({"primal": "best"}, "primal is 'best', expected one of average, last"),
+        ({"max_iterations": 0}, "max_iterations is 0, expected at least 1"),
+        ({"patience": 0}, "patience is 0, expected at least 1"),
+        ({"step_size": -1.0}, "step_size is -1.0, expected a number above 0"),
+        ({"tolerance": float("nan")}, "tolerance is nan, expected at least 0"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        PSDD(**options)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "name", ["segmentation2/10_14_s.binary.uai.gz", "segmentation21/2_2_s.21.uai.gz", "scene/0000047.uai.gz"]
+)
+def test_segmentation_and_scene_models_are_certified(name: str) -> None:
+    if not (FOLDER / name).is_file():
+        pytest.skip("no benchmark models here")
+    with open(FOLDER / "reference_values.csv", newline="", encoding="utf-8") as file:
+        optimum = {row["file"]: row["logpot"] for row in csv.DictReader(file)}[name]
+    result = mapmrf.solve(mapmrf.read(FOLDER / name), "psdd")
+    assert result.status is Status.OPTIMAL
+    assert result.kind is Kind.VALID
+    assert result.value == pytest.approx(float(optimum), abs=2e-3)
+
+
+@pytest.mark.data
+def test_on_a_grid_the_average_is_worth_what_the_paper_prints_for_the_lp() -> None:
+    path = FOLDER / "grids" / "grid20x20.f10.uai.gz"
+    if not path.is_file():
+        pytest.skip("no benchmark models here")
+    result = mapmrf.solve(mapmrf.read(path), "psdd")
+    assert result.bound == pytest.approx(3736.7, abs=0.1)
+    assert result.relaxed_value == pytest.approx(3736.7, rel=1e-3)

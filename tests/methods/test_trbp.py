@@ -1,0 +1,260 @@
+"""Tree-reweighted belief propagation: weights that stand for forests, and a bound that is mostly the LP's."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Status
+from mapmrf.datasets import grid
+from mapmrf.methods import trbp
+from mapmrf.methods._message_arrays import Weights, Wiring
+from mapmrf.methods.trbp import TRBP, degree_weights, forest_weights, parent_shares, uniform_weights
+from mapmrf.problem import Problem
+from strategies import Recipe, brute_force, random_recipe, recipes, soft_recipes, tree_recipes
+
+WEIGHTINGS = ("forests", "uniform", "degree")
+
+
+def wiring_of(graph: FactorGraph) -> Wiring:
+    return Wiring.of(Problem.compile(graph))
+
+
+def random_pairwise(seed: int, n_vars: int = 10, states: int = 3, share: float = 0.4) -> FactorGraph:
+    random = np.random.default_rng(seed)
+    edges = np.array([(i, j) for i in range(n_vars) for j in range(i) if random.random() < share])
+    tables = random.normal(size=(len(edges), states, states))
+    return FactorGraph.from_pairwise(random.normal(size=(n_vars, states)), edges, tables)
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+def root_shares(problem: Problem, weights: Weights) -> np.ndarray:
+    """What every variable keeps of its belief in the bound."""
+    kept = np.repeat(weights.rho, np.diff(problem.scope_ptr)) - weights.parent
+    return 1.0 - np.bincount(problem.scope, weights=kept, minlength=problem.n_vars)
+
+
+@given(recipe=soft_recipes(max_factors=14), seed=st.integers(0, 99), n_least=st.sampled_from([1, 7]))
+def test_forest_weights_are_shares_of_forests(recipe: Recipe, seed: int, n_least: int) -> None:
+    wiring = wiring_of(recipe.graph())
+    problem = wiring.problem
+    if problem.n_factors == 0:
+        return
+    weights = forest_weights(wiring, n_least, seed)
+    assert weights is not None
+    assert np.all((weights.rho > 0) & (weights.rho <= 1))
+    # Every forest that holds a factor hangs it on one of its variables; every part of it has one root.
+    np.testing.assert_allclose(np.add.reduceat(weights.parent, problem.scope_ptr[:-1]), weights.rho)
+    shares = root_shares(problem, weights)
+    assert shares.min() >= -1e-12
+    n_parts = wiring.tour(np.ones(problem.n_factors, dtype=bool)).n_parts
+    assert shares.sum() >= n_parts - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_forests_of_a_connected_pairwise_model_are_spanning_trees(seed: int) -> None:
+    wiring = wiring_of(random_pairwise(seed, n_vars=30, share=0.3))
+    weights = forest_weights(wiring, 10, seed)
+    assert weights is not None
+    assert weights.rho.sum() == pytest.approx(29.0)
+    assert root_shares(wiring.problem, weights).sum() == pytest.approx(1.0)
+
+
+def test_more_forests_make_more_even_weights() -> None:
+    wiring = wiring_of(grid(12, 12))
+    few, many = (forest_weights(wiring, n, 0) for n in (1, 100))
+    assert few is not None and many is not None
+    assert np.std(many.rho) < 0.25 * np.std(few.rho)
+
+
+def test_forests_depend_on_the_seed_alone() -> None:
+    first, again, other = (forest_weights(wiring_of(grid(6, 6)), 5, seed) for seed in (1, 1, 2))
+    assert first is not None and again is not None and other is not None
+    assert np.array_equal(first.rho, again.rho) and np.array_equal(first.parent, again.parent)
+    assert not np.array_equal(first.rho, other.rho)
+
+
+def test_factors_that_would_take_too_many_forests_are_weighed_by_degree() -> None:
+    """Twenty factors on the same two variables: no forest holds two of them."""
+    random = np.random.default_rng(0)
+    graph = Recipe([2, 2], [(0, 1)] * 20, list(random.normal(size=(20, 2, 2)))).graph()
+    wiring = wiring_of(graph)
+    weights = forest_weights(wiring, 1, 0)
+    assert weights is not None
+    np.testing.assert_allclose(weights.rho, 0.05)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trbp, "FOREST_WORK", 100)
+        assert forest_weights(wiring, 1, 0) is None
+        result = mapmrf.solve(graph, "trbp")
+    assert result.bound >= brute_force(graph)[0] - 1e-9
+    np.testing.assert_allclose(degree_weights(wiring.problem), 0.1)
+
+
+@given(recipe=soft_recipes(max_factors=14))
+def test_degree_weights_leave_every_variable_a_share_of_the_roots(recipe: Recipe) -> None:
+    wiring = wiring_of(recipe.graph())
+    problem = wiring.problem
+    if problem.n_factors == 0:
+        return
+    rho = degree_weights(problem)
+    assert np.all((rho > 0) & (rho <= 1))
+    parent = parent_shares(wiring, rho)
+    np.testing.assert_allclose(np.add.reduceat(parent, problem.scope_ptr[:-1]), rho)
+    assert root_shares(problem, Weights(rho, parent)).min() >= -1e-12
+
+
+def test_uniform_weights_are_those_of_a_tree_shared_equally() -> None:
+    wiring = wiring_of(grid(9, 7))
+    rho = uniform_weights(wiring)
+    np.testing.assert_allclose(rho, (9 * 7 - 1) / wiring.problem.n_factors)
+    parent = parent_shares(wiring, rho)
+    assert parent.min() >= 0
+    assert root_shares(wiring.problem, Weights(rho, parent)).min() >= -1e-12
+    np.testing.assert_allclose(np.add.reduceat(parent, wiring.problem.scope_ptr[:-1]), rho, rtol=2e-2)
+
+
+# -- bounds -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    recipe=recipes(),
+    weights=st.sampled_from(WEIGHTINGS),
+    schedule=st.sampled_from(["parallel", "sequential"]),
+    damping=st.sampled_from([0.0, 0.5]),
+)
+def test_the_bound_holds_at_every_step(recipe: Recipe, weights: str, schedule: str, damping: float) -> None:
+    graph = recipe.graph()
+    optimum = brute_force(graph)[0]
+    for limit in (1, 5, 40):
+        result = mapmrf.solve(
+            graph, "trbp", weights=weights, schedule=schedule, damping=damping, max_iterations=limit, forests=2
+        )
+        assert result.bound >= optimum - 1e-9 * max(1.0, abs(optimum))
+
+
+def bounds_above_the_relaxation(graphs: list[FactorGraph], **options: Any) -> np.ndarray:
+    """How far the bounds are above the optimum over the local polytope, relatively."""
+    relaxed = np.array([mapmrf.solve(graph, "lp").relaxed_value for graph in graphs])
+    bounds = np.array([mapmrf.solve(graph, "trbp", max_iterations=3000, **options).bound for graph in graphs])
+    return np.asarray((bounds - relaxed) / np.maximum(1.0, np.abs(relaxed)))
+
+
+@pytest.mark.parametrize("weights", WEIGHTINGS)
+def test_the_bound_is_mostly_that_of_the_relaxation(weights: str) -> None:
+    """It cannot be less. Where the forests agree it is the same; other fixed points are some per cent off."""
+    above = bounds_above_the_relaxation([random_pairwise(seed) for seed in range(12)], weights=weights)
+    assert above.min() >= -1e-8
+    assert np.median(above) <= 1e-5
+    assert above.max() <= 0.06
+
+
+def test_factors_of_any_arity_mostly_reach_the_relaxation() -> None:
+    above = bounds_above_the_relaxation([random_recipe(seed, 7, 12).graph() for seed in range(12)])
+    assert above.min() >= -1e-8
+    assert np.median(above) <= 1e-6
+    assert above.max() <= 0.06
+
+
+def test_a_frustrated_triangle_has_the_bound_of_the_relaxation() -> None:
+    differ = [[0.0, 1.0], [1.0, 0.0]]
+    graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], differ)
+    result = mapmrf.solve(graph, "trbp")
+    assert (result.value, result.status) == (2.0, Status.CONVERGED)
+    assert result.bound == pytest.approx(3.0)
+
+
+def test_forbidden_states_take_no_part_in_the_bound() -> None:
+    """Without state 1 of the second variable, whose tables are worth much there, the model is a tree of one pair."""
+    table = np.array([[0.0, 50.0], [1.0, 50.0]])
+    graph = FactorGraph.from_pairwise([[0, 0], [0, -np.inf], [0, 0]], [[0, 1], [2, 1], [0, 2]], table)
+    result = mapmrf.solve(graph, "trbp")
+    assert result.status is Status.OPTIMAL
+    assert result.value == brute_force(graph)[0]
+
+
+@given(recipe=tree_recipes())
+def test_on_a_tree_it_is_belief_propagation(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    result, plain = mapmrf.solve(graph, "trbp"), mapmrf.solve(graph, "bp")
+    assert result.labels.tolist() == plain.labels.tolist()
+    assert (result.bound, result.status, result.iterations) == (plain.bound, Status.OPTIMAL, plain.iterations)
+
+
+def test_with_cycles_it_is_not_belief_propagation() -> None:
+    graph = random_pairwise(4)
+    assert mapmrf.solve(graph, "trbp").details["change"] != mapmrf.solve(graph, "bp").details["change"]
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        ("weights", "trees", "weights is 'trees', expected one of forests, uniform, degree"),
+        ("forests", 0, "forests is 0, expected at least 1"),
+        ("damping", 1.0, "damping is 1.0"),
+        ("schedule", "random", "schedule is 'random'"),
+        ("max_iterations", 0, "max_iterations is 0"),
+    ],
+)
+def test_impossible_options_are_refused(option: str, value: Any, complaint: str) -> None:
+    with pytest.raises(OptionError, match=f"trbp: {complaint}"):
+        TRBP(**{option: value})
+
+
+# -- benchmark models -------------------------------------------------------------------------------------------------
+
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+REFERENCE = FOLDER / "reference_values.csv"
+with_data = pytest.mark.skipif(not REFERENCE.is_file(), reason=f"no benchmark models in {FOLDER}")
+
+
+@functools.cache
+def reference() -> dict[str, float]:
+    with open(REFERENCE, newline="", encoding="utf-8") as file:
+        return {row["file"]: float(row["logpot"]) for row in csv.DictReader(file) if row["logpot"]}
+
+
+def model(name: str) -> FactorGraph:
+    if not (FOLDER / name).is_file():
+        pytest.skip(f"{name} is not there")
+    return mapmrf.read(FOLDER / name)
+
+
+@pytest.mark.data
+@with_data
+@pytest.mark.parametrize(
+    "name",
+    [
+        "segmentation2/10_14_s.binary.uai.gz",
+        "segmentation2/2_2_s.binary.uai.gz",
+        "segmentation21/2_2_s.21.uai.gz",
+        "scene/0000047.uai.gz",
+    ],
+)
+def test_segmentation_and_scene_models_are_certified(name: str) -> None:
+    result = mapmrf.solve(model(name), "trbp")
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(reference()[name], abs=1e-3)
+
+
+@pytest.mark.data
+@with_data
+@pytest.mark.parametrize(
+    ("name", "relaxed"), [("grid20x20.f10", 3736.7), ("grid20x20.f5.wrap", 1915.2), ("grid40x40.f2", 3121.2)]
+)
+def test_the_bound_on_a_grid_is_the_papers_value_of_the_relaxation(name: str, relaxed: float) -> None:
+    result = mapmrf.solve(model(f"grids/{name}.uai.gz"), "trbp")
+    assert result.bound == pytest.approx(relaxed, abs=0.06)

@@ -13,7 +13,7 @@ from admm_reference import DenseADMM, Knobs, seen_by
 from mapmrf import LSLP, FactorGraph
 from mapmrf.kernels import layout as K
 from mapmrf.methods._admm import Engine
-from mapmrf.methods._kkt import _cone_distance2, _edge_states, kkt_residuals
+from mapmrf.methods._kkt import _cone_distance2, edge_states_of, kkt_residuals
 from mapmrf.polytope import dense, edge_copies
 from mapmrf.problem import Problem
 from mapmrf.solver import Start
@@ -209,7 +209,7 @@ def test_the_free_variant_converges_to_an_epsilon_kkt_point(epsilon: float) -> N
         engine = begun(recipe, variant="free", epsilon=epsilon, rho=2.0 / epsilon)
         engine.run(8000)
         found = kkt_residuals(engine)
-        lam = _edge_states(engine, engine.multipliers())
+        lam = edge_states_of(engine, engine.multipliers())
         size = math.sqrt(float(lam @ lam) + float(engine.lam_v @ engine.lam_v))
         assert found["kkt_variables"] <= 1.1 * epsilon * float(np.linalg.norm(engine.mu)) + 1e-6
         assert found["kkt_primal"] <= 1.1 * epsilon * size + 1e-6

@@ -40,18 +40,18 @@ def kkt_residuals(engine: Engine) -> dict[str, float]:
 
 def _factor_distance2(engine: Engine, lam: Floats) -> float:
     """Squared distance of all factors' prices from the normal cones of their simplices at mu_a."""
-    edge_lam = _edge_states(engine, lam)
+    edge_lam = edge_states_of(engine, lam)
     total = 0.0
     for batch, rows, block in blocks(engine.problem, engine.factor_marginals):
         mine = edge_lam[batch.edge_states].reshape(batch.n, -1)[rows]
-        price = _tables(engine, batch, rows)
+        price = tables_of(engine, batch, rows)
         for k in range(batch.arity):
             price = price + mine[:, batch.state_at[k] + batch.config[:, k]]
         total += float(_cone_distance2(price, block > SUPPORT).sum())
     return total
 
 
-def _tables(engine: Engine, batch: Batch, rows: slice) -> Floats:
+def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
     """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
     row = engine.layout.batch[engine.problem.batches.index(batch)]
     if row[K.KIND] == K.PAIR2_COMPACT:
@@ -84,7 +84,7 @@ def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
     return np.asarray((off * off).sum(axis=1))
 
 
-def _edge_states(engine: Engine, values: Floats) -> Floats:
+def edge_states_of(engine: Engine, values: Floats) -> Floats:
     """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
     out = np.empty(engine.problem.n_edge_states)
     widths = np.diff(engine.layout.var_at)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
 from mapmrf.methods._admm import Engine
-from mapmrf.methods._kkt import _edge_states, _tables
+from mapmrf.methods._kkt import edge_states_of, tables_of
 from mapmrf.methods.icm import ICM
 from mapmrf.problem import Problem
 from mapmrf.solver import GAP_TOLERANCE, Start
@@ -275,10 +275,10 @@ class Tree:
 
     def _losses(self) -> Floats:
         """What the dual bound loses, at least, when a variable takes a state: all of its factors must go along."""
-        lam_e = _edge_states(self.engine, self.engine.multipliers())
+        lam_e = edge_states_of(self.engine, self.engine.multipliers())
         loss = np.zeros(self.problem.n_states)
         for batch in self.problem.batches:
-            price = _tables(self.engine, batch, slice(0, batch.n))
+            price = tables_of(self.engine, batch, slice(0, batch.n))
             mine = lam_e[batch.edge_states].reshape(batch.n, -1)
             for k in range(batch.arity):
                 price = price + mine[:, batch.state_at[k] + batch.config[:, k]]

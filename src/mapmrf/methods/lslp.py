@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
+from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.kernels import layout as K
 from mapmrf.kernels.forest_qp import MAX_STATES
 from mapmrf.methods._admm import Engine, Look
 from mapmrf.methods._kkt import kkt_residuals
 from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
 from mapmrf.options import check_above, check_at_least, check_choice
-from mapmrf.polytope import FactorMarginals, dense, integral
+from mapmrf.polytope import integral
 from mapmrf.problem import Problem
 from mapmrf.result import Status, relative_gap
 from mapmrf.solver import GAP_TOLERANCE, Answer, Method, Progress, Start
@@ -337,7 +337,7 @@ class LSLP(Method):
         if self.stop == "plain" and self.sphere != "off" and state.rested_labels is not None:
             mu_v, vertex = integral(problem, state.rested_labels)
             return Answer(engine.labels.copy(), mu_v, vertex, details=self._details(state))
-        mu_f = _in_order(problem, state.problem, engine.factor_marginals)
+        mu_f = engine.marginals_of(problem)
         mu_v = engine.variables()
         mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
         return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
@@ -404,16 +404,6 @@ _SPHERES = {
     "factors": K.SPHERE_OFF,
     "off": K.SPHERE_OFF,
 }
-
-
-def _in_order(problem: Problem, hardened: Problem, mu_f: FactorMarginals) -> FactorMarginals:
-    """mu_f in the order of the problem that was given: hardening may have sorted the factors otherwise."""
-    if hardened is problem:
-        return mu_f
-    place = np.empty(problem.n_factors, dtype=np.int64)
-    place[hardened.order] = np.arange(problem.n_factors)
-    same = place[problem.order]
-    return dense(hardened, mu_f)[ranges(hardened.config_ptr[same], np.diff(problem.config_ptr))]
 
 
 def _check(method: LSLP) -> None:

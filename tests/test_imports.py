@@ -23,6 +23,7 @@ RANK = {
     "problem": 3,
     "polytope": 4,
     "feasible": 4,
+    "elimination": 4,
     "result": 5,
     "progress": 6,
     "solver": 7,
@@ -60,6 +61,8 @@ def test_the_core_imports_only_what_stands_below_it(name: str) -> None:
     for target in imported(SOURCE / f"{name}.py"):
         if (name, target) == ("solver", "methods"):
             continue  # the register lists the folder, inside a function
+        if name == "elimination" and target.startswith("kernels."):
+            continue  # the one module of the core with loops of its own; nothing of the core imports it
         assert RANK[target.split(".")[0]] < RANK[name], f"{name} imports {target}"
 
 

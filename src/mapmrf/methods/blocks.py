@@ -1,0 +1,85 @@
+"""Block moves: exact optimisation over large low-width parts of the model, again and again."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mapmrf.arrays import Ints, segment_argmax
+from mapmrf.methods._moves import Moves
+from mapmrf.options import check_at_least
+from mapmrf.problem import Problem
+from mapmrf.result import Status
+from mapmrf.solver import Answer, Method, Progress, Start
+
+STEP_SECONDS = 0.03
+"""Time after which a step lets the loop look at its limits."""
+
+
+@dataclass(frozen=True)
+class Blocks(Method):
+    """Optimise most variables at once, exactly, given the rest; then again with another choice of the rest.
+
+    A pass eliminates the variables of the model one after another, cheapest first, and freezes a variable at its
+    present label wherever a table would grow too large. What is left has a small induced width and is solved by dynamic
+    programming. Every pass draws the order anew, so that other variables are frozen.
+
+    Attributes
+    ----------
+    max_iterations
+        Passes over the model.
+    width
+        Logarithm to base 2 of the entries of the largest table: 2 optimises over trees of a binary model.
+    patience
+        Passes without a change of value after which the run has converged.
+    """
+
+    name: ClassVar[str] = "blocks"
+    title: ClassVar[str] = "block moves: exact optimisation over low-width parts"
+
+    max_iterations: int = 1000
+    width: float = 10.0
+    patience: int = 20
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "max_iterations", "patience")
+        check_at_least(self, 0, "width")
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+        """Begin with the labelling given, or with the best state of every variable alone."""
+        graph = problem.graph
+        labels = segment_argmax(graph.theta_v, graph.var_ptr) if initial.labels is None else initial.labels
+        return _State(Moves(problem, seed), np.array(labels, dtype=np.int64), graph.value(labels))
+
+    def step(self, problem: Problem, state: _State) -> Progress:
+        """Make passes for a few hundredths of a second."""
+        end = time.perf_counter() + STEP_SECONDS
+        while True:
+            state.moves.block_pass(state.labels, self.width)
+            state.passes += 1
+            value = problem.graph.value(state.labels)
+            state.calm = 0 if value > state.value else state.calm + 1
+            state.value = value
+            rest = state.calm >= self.patience
+            if rest or state.passes >= self.max_iterations or time.perf_counter() >= end:
+                break
+        finished = Status.CONVERGED if rest else None
+        return Progress(state.passes, labels=state.labels.copy(), value=value, finished=finished)
+
+    def answer(self, problem: Problem, state: _State) -> Answer:
+        """The labelling where the passes stand."""
+        return Answer(labels=state.labels, details={"passes": float(state.passes)})
+
+
+@dataclass
+class _State:
+    """A run."""
+
+    moves: Moves
+    labels: Ints
+    value: float
+    passes: int = 0
+    calm: int = 0

@@ -1,0 +1,206 @@
+"""MPLP: a bound that never rises and comes near the linear relaxation, exact on trees, and labels that are worth it."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Status
+from mapmrf.datasets import grid
+from mapmrf.methods._mplp import Dual, Primal
+from mapmrf.methods.mplp import MPLP
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+from strategies import Recipe, brute_force, hard_recipes, random_recipe, recipes, soft_recipes
+
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+
+
+def dual_of(graph: FactorGraph, **options: Any) -> Dual:
+    method = MPLP(**options)
+    return Dual.build(Problem.compile(graph), method.order, method.schedule, 0)
+
+
+def reparametrised(graph: FactorGraph, dual: Dual, labels: np.ndarray) -> float:
+    """Value of a labelling, summed over beliefs and reparametrised tables."""
+    total = graph.constant + sum(dual.belief[dual.var_ptr[i] + k] for i, k in enumerate(labels))
+    for a in range(dual.n_factors):
+        place, taken = 0, 0.0
+        for e in range(dual.scope_ptr[a], dual.scope_ptr[a + 1]):
+            k = labels[dual.scope[e]]
+            place = place * dual.card_e[e] + k
+            taken += dual.lam[dual.edge_ptr[e] + k]
+        total += dual.theta[dual.table_at[a] + place] - taken
+    return float(total)
+
+
+@given(recipe=recipes(), passes=st.integers(0, 4), data=st.data())
+def test_messages_leave_the_value_of_every_labelling_as_it_is(recipe: Recipe, passes: int, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    dual = dual_of(graph)
+    dual.passes(0, passes)
+    labels = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    assert reparametrised(graph, dual, labels) == pytest.approx(graph.value(labels), abs=1e-9)
+
+
+@given(recipe=hard_recipes())
+def test_the_bound_never_rises_and_never_falls_below_the_optimum(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    dual = dual_of(graph)
+    before = dual.bound()
+    for iteration in range(6):
+        dual.passes(iteration, iteration + 1)
+        after = dual.bound()
+        assert optimum - 1e-9 <= after <= before + 1e-9
+        before = after
+
+
+@given(recipe=soft_recipes())
+@settings(max_examples=20)
+def test_the_bound_is_no_better_than_the_linear_relaxation(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    relaxed = mapmrf.solve(graph, "lp").bound
+    assert mapmrf.solve(graph, "mplp").bound >= relaxed - 1e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_on_spin_grids_the_bound_is_the_linear_relaxation(seed: int) -> None:
+    graph = grid(8, 8, coupling=3.0, seed=seed)
+    relaxed = mapmrf.solve(graph, "lp").bound
+    assert mapmrf.solve(graph, "mplp").bound == pytest.approx(relaxed, rel=1e-3)
+
+
+@pytest.mark.parametrize("order", ["variables", "model", "random"])
+@pytest.mark.parametrize("schedule", ["alternate", "forward"])
+def test_every_order_comes_to_the_same_bound(order: str, schedule: str) -> None:
+    graph = grid(7, 7, coupling=2.0, seed=4)
+    result = mapmrf.solve(graph, "mplp", order=order, schedule=schedule)
+    assert result.bound == pytest.approx(mapmrf.solve(graph, "mplp").bound, rel=2e-3)
+    assert result.status is Status.CONVERGED
+
+
+def test_orders_are_what_they_say() -> None:
+    edges = [[2, 3], [0, 1], [0, 3], [1, 2]]
+    graph = FactorGraph.from_pairwise(np.zeros((4, 2)), edges, np.eye(2))
+    assert dual_of(graph, order="model").visit.tolist() == [0, 1, 2, 3]
+    assert dual_of(graph, order="variables").visit.tolist() == [1, 3, 2, 0]
+    assert sorted(dual_of(graph, order="random").visit.tolist()) == [0, 1, 2, 3]
+
+
+def test_a_long_chain_is_solved_in_one_iteration() -> None:
+    n = 2000
+    random = np.random.default_rng(0)
+    edges = np.stack([np.arange(n - 1), np.arange(1, n)], axis=1)
+    edges = edges[random.permutation(n - 1)]
+    graph = FactorGraph.from_pairwise(random.normal(size=(n, 3)), edges, random.normal(size=(n - 1, 3, 3)))
+    result = mapmrf.solve(graph, "mplp")
+    assert (result.status, result.iterations) == (Status.OPTIMAL, 1)
+
+
+def test_hanging_trees_are_passed_once_and_left_out() -> None:
+    """A cycle of three with a tail: the tail's factors are no part of the passes, and its best state is known."""
+    edges = [[0, 1], [1, 2], [0, 2], [2, 3], [3, 4]]
+    tables = np.random.default_rng(3).normal(size=(5, 2, 2))
+    graph = FactorGraph.from_pairwise(np.zeros((5, 2)), edges, tables)
+    dual = dual_of(graph)
+    assert sorted(dual.visit.tolist()) == [0, 1, 2]
+    assert dual.decide.tolist() == [0, 1, 2, 3, 4]
+    tail = tables[3][:, :, None] + tables[4][None]
+    assert dual.belief[4:6] == pytest.approx(tail.max(axis=(1, 2)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_binary_pairs_have_a_way_of_their_own_with_the_same_result(seed: int) -> None:
+    graph = grid(3, 4, seed=seed)
+    quick, general = dual_of(graph), dual_of(graph)
+    assert quick.quick
+    general.quick = False
+    for dual in (quick, general):
+        dual.passes(0, 7)
+    np.testing.assert_allclose(quick.belief, general.belief, atol=1e-12)
+    np.testing.assert_allclose(quick.lam, general.lam, atol=1e-12)
+
+
+@given(recipe=recipes(), data=st.data())
+def test_crossing_two_labellings_is_at_least_as_good_as_either(recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    first, second = (
+        np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64) for _ in range(2)
+    )
+    primal = Primal(Problem.compile(graph), Start(first))
+    primal.labels = first.copy()
+    primal.cross(second)
+    assert np.all((primal.labels == first) | (primal.labels == second))
+    assert graph.value(primal.labels) >= max(graph.value(first), graph.value(second)) - 1e-9
+
+
+def test_crossing_takes_each_independent_group_from_the_better_parent() -> None:
+    equal = [[1.0, 0.0], [0.0, 1.0]]
+    graph = FactorGraph.from_pairwise([[0, 3], [0, 0], [0, 0], [3, 0], [0, 0]], [[0, 1], [1, 2], [2, 3], [3, 4]], equal)
+    primal = Primal(Problem.compile(graph), Start(np.zeros(5, dtype=np.int64)))
+    primal.labels = np.zeros(5, dtype=np.int64)
+    primal.cross(np.array([1, 1, 0, 1, 1]))
+    assert primal.labels.tolist() == [1, 1, 0, 0, 0]
+
+
+def test_labels_are_looked_for_as_often_as_asked() -> None:
+    graph = grid(10, 10, coupling=2.0, seed=1)
+    looks = [
+        [point.iterations for point in mapmrf.solve(graph, "mplp", decode_every=n, max_iterations=40, tol=0.0).trace]
+        for n in (1, 20)
+    ]
+    assert looks[0][:4] == [1, 2, 3, 4]
+    assert looks[1] == [1, 5, 25, 40]
+
+
+def test_an_infeasible_cycle_of_hard_constraints_is_proven_where_messages_can() -> None:
+    """x0 is fixed, equality carries its state round to a pair that forbids it."""
+    never = -np.inf
+    same = np.array([[0.0, never], [never, 0.0]])
+    graph = Recipe(
+        [2, 2, 2], [(0,), (0, 1), (1, 2), (0, 2)], [np.array([0.0, never]), same, same, same[::-1].copy()]
+    ).graph()
+    problem, method = Problem.compile(graph), MPLP()
+    state = method.start(problem, 0, Start())
+    while (progress := method.step(problem, state)).finished is None:
+        pass
+    assert progress.finished is Status.INFEASIBLE
+    assert progress.bound == -np.inf
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(OptionError, match="tol is -1"):
+        MPLP(tol=-1)
+    with pytest.raises(OptionError, match="order is 'sorted', expected one of variables, model, random"):
+        MPLP(order="sorted")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="schedule is 'both'"):
+        MPLP(schedule="both")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="decode_every is 0"):
+        MPLP(decode_every=0)
+
+
+def test_a_looser_tolerance_ends_earlier() -> None:
+    graph = random_recipe(11, 7, 14).graph()
+    loose, tight = (mapmrf.solve(graph, "mplp", tol=tol, decode_every=1) for tol in (1e-2, 1e-9))
+    assert loose.iterations <= tight.iterations
+    assert loose.bound >= tight.bound
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["grid20x20.f10", "grid20x20.f15.wrap", "grid40x40.f2", "grid40x40.f5.wrap"])
+def test_the_papers_figures_for_the_linear_relaxation_are_the_bound(name: str) -> None:
+    path, table = FOLDER / "grids" / f"{name}.uai.gz", FOLDER.parent / "paper" / "grids_logpot.csv"
+    if not (path.is_file() and table.is_file()):
+        pytest.skip("no benchmark models here")
+    with open(table, newline="", encoding="utf-8") as file:
+        figure = {row["model"]: float(row["LP-LP"]) for row in csv.DictReader(file)}[name]
+    assert mapmrf.solve(mapmrf.read(path), "mplp").bound == pytest.approx(figure, rel=1e-3)

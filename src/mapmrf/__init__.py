@@ -24,10 +24,22 @@ from mapmrf.graph import Names as Names
 if TYPE_CHECKING:
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
+    from mapmrf.methods.ad3 import AD3 as AD3
+    from mapmrf.methods.adsal import ADSal as ADSal
+    from mapmrf.methods.bp import BP as BP
+    from mapmrf.methods.branch import Branch as Branch
+    from mapmrf.methods.dd_sg import DDSG as DDSG
     from mapmrf.methods.exhaustive import Exhaustive as Exhaustive
     from mapmrf.methods.icm import ICM as ICM
+    from mapmrf.methods.l2box import L2Box as L2Box
     from mapmrf.methods.lp import LP as LP
     from mapmrf.methods.lslp import LSLP as LSLP
+    from mapmrf.methods.mplp import MPLP as MPLP
+    from mapmrf.methods.mplp_c import MPLPC as MPLPC
+    from mapmrf.methods.psdd import PSDD as PSDD
+    from mapmrf.methods.toulbar2 import Toulbar2 as Toulbar2
+    from mapmrf.methods.trbp import TRBP as TRBP
+    from mapmrf.methods.trws import TRWS as TRWS
     from mapmrf.polytope import Kind as Kind
     from mapmrf.result import Result as Result
     from mapmrf.result import Status as Status
@@ -40,10 +52,22 @@ if TYPE_CHECKING:
 _LAZY = {
     "read": "mapmrf.formats",
     "write": "mapmrf.formats",
+    "AD3": "mapmrf.methods.ad3",
+    "ADSal": "mapmrf.methods.adsal",
+    "BP": "mapmrf.methods.bp",
+    "Branch": "mapmrf.methods.branch",
+    "DDSG": "mapmrf.methods.dd_sg",
     "Exhaustive": "mapmrf.methods.exhaustive",
     "ICM": "mapmrf.methods.icm",
+    "L2Box": "mapmrf.methods.l2box",
     "LP": "mapmrf.methods.lp",
     "LSLP": "mapmrf.methods.lslp",
+    "MPLP": "mapmrf.methods.mplp",
+    "MPLPC": "mapmrf.methods.mplp_c",
+    "PSDD": "mapmrf.methods.psdd",
+    "Toulbar2": "mapmrf.methods.toulbar2",
+    "TRBP": "mapmrf.methods.trbp",
+    "TRWS": "mapmrf.methods.trws",
     "Kind": "mapmrf.polytope",
     "Result": "mapmrf.result",
     "Status": "mapmrf.result",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mapmrf.formats import write as write
     from mapmrf.methods.ad3 import AD3 as AD3
     from mapmrf.methods.adsal import ADSal as ADSal
+    from mapmrf.methods.blocks import Blocks as Blocks
     from mapmrf.methods.bp import BP as BP
     from mapmrf.methods.branch import Branch as Branch
     from mapmrf.methods.dd_sg import DDSG as DDSG
@@ -54,6 +55,7 @@ _LAZY = {
     "write": "mapmrf.formats",
     "AD3": "mapmrf.methods.ad3",
     "ADSal": "mapmrf.methods.adsal",
+    "Blocks": "mapmrf.methods.blocks",
     "BP": "mapmrf.methods.bp",
     "Branch": "mapmrf.methods.branch",
     "DDSG": "mapmrf.methods.dd_sg",

@@ -8,6 +8,7 @@ import importlib
 import logging
 import math
 import pkgutil
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -142,10 +143,12 @@ def method_names() -> list[str]:
 
 def method_class(name: str) -> type[Method]:
     """The class of a method by its name."""
-    known = method_names()
-    if name not in known:
-        raise UnknownName(f"no method is named {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
-    module = importlib.import_module(f"mapmrf.methods.{name}")
+    module = None if name.startswith("_") else sys.modules.get(f"mapmrf.methods.{name}")
+    if module is None:  # looking through the folder takes longer than solving a small model: once is enough
+        known = method_names()
+        if name not in known:
+            raise UnknownName(f"no method is named {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+        module = importlib.import_module(f"mapmrf.methods.{name}")
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Method) and getattr(value, "name", None) == name:
             return value

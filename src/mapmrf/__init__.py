@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mapmrf.methods.blocks import Blocks as Blocks
     from mapmrf.methods.bp import BP as BP
     from mapmrf.methods.branch import Branch as Branch
+    from mapmrf.methods.cuts import Cuts as Cuts
     from mapmrf.methods.dd_sg import DDSG as DDSG
     from mapmrf.methods.exhaustive import Exhaustive as Exhaustive
     from mapmrf.methods.icm import ICM as ICM
@@ -58,6 +59,7 @@ _LAZY = {
     "Blocks": "mapmrf.methods.blocks",
     "BP": "mapmrf.methods.bp",
     "Branch": "mapmrf.methods.branch",
+    "Cuts": "mapmrf.methods.cuts",
     "DDSG": "mapmrf.methods.dd_sg",
     "Exhaustive": "mapmrf.methods.exhaustive",
     "ICM": "mapmrf.methods.icm",

@@ -1,8 +1,9 @@
 """Model files: `read` and `write` choose the format by the suffix of the file.
 
 A format is one module of this package. It declares `SUFFIXES` and two functions, ``read(path, *, values)`` and
-``write(graph, path, *, values)``; a third, ``sniff(data)``, may recognise files whose suffix says nothing. Nothing
-else has to be registered. The modules are imported when the first file is read or written.
+``write(graph, path, *, values)``. Two more are welcome: ``sniff(data)`` recognises files whose suffix says nothing, and
+``losses(graph)`` says in words what a file will not hold of a model; a format without it is one that drops names.
+Nothing else has to be registered. The modules are imported when the first file is read or written.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from mapmrf.errors import FormatError, OptionError
+from mapmrf.formats._names import names_lost
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.graph import FactorGraph
 
@@ -82,7 +84,7 @@ def read(
 def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:
     """Write a model in the format, and with the compression, that the suffix of the file names.
 
-    The file appears whole or not at all.
+    The file appears whole or not at all. What it cannot hold of the model, names or digits, is said to the log.
 
     Parameters
     ----------
@@ -114,6 +116,9 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     if known is None:
         raise FormatError(_unknown(path))
     known.write(graph, path, values=values)
+    lost = getattr(known, "losses", names_lost)(graph)
+    if lost:
+        _log.warning("%s: %s", path, "; ".join(lost))
 
 
 def suffixes() -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from mapmrf.errors import FormatError
 from mapmrf.formats.files import AnyPath, read_bytes
 
 _COMMENT = re.compile(rb"(?m)#[^\n]*|^[ \t]*c(?!\S)[^\n]*")
-_NUMBER = re.compile(rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
-_TOKEN = re.compile(rb"\S+")
+NUMBER = re.compile(rb"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+TOKEN = re.compile(rb"\S+")
 
 
 def read_text(path: AnyPath) -> bytes:
@@ -45,7 +45,7 @@ class NumberFile:
             raise FormatError(f"{self.path}: {what}: the file ends after {n} tokens, expected {expected}")
         token = self.skipped + at
         # The text was dropped to save memory; reading it again costs only those who have an error.
-        _fail_at(self.path, read_text(self.path), token, what, expected)
+        fail_at(self.path, read_text(self.path), token, what, expected)
 
     def whole(self, begin: int, count: int, low: int, high: float, what: str) -> Ints:
         """Return `count` whole numbers in ``low .. high``; ``{}`` in `what` stands for the place of a bad one."""
@@ -66,12 +66,12 @@ def whole_range(low: int, high: float) -> str:
 def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile]:
     """Read a file that starts with one of some words (in any case) and holds only numbers behind it."""
     text = read_text(path)
-    first = _TOKEN.search(text)
+    first = TOKEN.search(text)
     if first is None:
         raise FormatError(f"{path}: the file is empty, expected {' or '.join(words)}")
     word = first[0].decode("ascii", "replace").upper()
     if word not in words:
-        _fail_at(path, text, 0, "first word", " or ".join(words))
+        fail_at(path, text, 0, "first word", " or ".join(words))
     behind = first.end()
     del first  # it holds the text as well
     numbers = parse_numbers(text[behind:])
@@ -82,7 +82,7 @@ def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile
 
 def parse_numbers(text: bytes) -> Floats | None:
     """All blank-separated numbers of a text, or None if something in it is not a number."""
-    if _TOKEN.search(text) is None:
+    if TOKEN.search(text) is None:
         return np.zeros(0)
     try:
         with warnings.catch_warnings():
@@ -95,15 +95,15 @@ def parse_numbers(text: bytes) -> Floats | None:
 
 def _fail_not_a_number(path: AnyPath, text: bytes, skipped: int) -> NoReturn:
     """Raise the error for the first token that is not a number."""
-    for token, match in enumerate(_TOKEN.finditer(text)):
-        if token >= skipped and _NUMBER.fullmatch(match[0]) is None:
-            _fail_at(path, text, token, "after the header" if token == skipped else "among the numbers", "a number")
+    for token, match in enumerate(TOKEN.finditer(text)):
+        if token >= skipped and NUMBER.fullmatch(match[0]) is None:
+            fail_at(path, text, token, "after the header" if token == skipped else "among the numbers", "a number")
     raise FormatError(f"{path}: cannot read the numbers of this file")
 
 
-def _fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) -> NoReturn:
+def fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) -> NoReturn:
     """Raise the error for a token (counted from 0 here, from 1 in the message)."""
-    match = next(islice(_TOKEN.finditer(text), token, None), None)
+    match = next(islice(TOKEN.finditer(text), token, None), None)
     if match is None:  # the file has changed since
         raise FormatError(f"{path}: {what} (token {token + 1}): expected {expected}")
     line = text.count(b"\n", 0, match.start()) + 1

@@ -75,7 +75,7 @@ def _usual_values(path: Path) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Layout:
+class Layout:
     """Where everything is; places count the numbers of the file.
 
     `start` is the place of a factor's first entry and `size` the number of entries that its table has in memory;
@@ -96,13 +96,15 @@ class _Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class _Tables:
+class Tables:
+    """The tables of a file: which a factor uses, their offsets, and their entries."""
+
     table_of: Ints
     table_ptr: Ints
     theta_t: Floats
 
 
-def _read_tables(path: Path, values: str) -> tuple[_Layout, _Tables]:
+def _read_tables(path: Path, values: str) -> tuple[Layout, Tables]:
     """Read the file down to its distinct tables, as logs; all else of it is dropped when this returns."""
     word, file = read_numbers(path, _WORDS)
     layout = _layout(file)
@@ -116,25 +118,25 @@ def _read_tables(path: Path, values: str) -> tuple[_Layout, _Tables]:
     scales.to_log(entries, values)
     tables = _distinct_tables(file.numbers, layout)
     if word == "BAYES":
-        _warn_about_rows(path, layout, tables)
+        warn_about_rows(path, layout, tables)
     return layout, tables
 
 
-def _layout(file: NumberFile) -> _Layout:
+def _layout(file: NumberFile) -> Layout:
     """Go through the file from the cardinalities to the last table, checking all counts."""
-    card, n_factors = _card(file)
+    card, n_factors = read_card(file)
     at = 2 + len(card)
-    arity_at = _arity_places(file, at, n_factors, len(card))
-    scope_ptr, scope, at = _scopes(file, arity_at, at, len(card))
+    arity_at = arity_places(file, at, n_factors, len(card))
+    scope_ptr, scope, at = read_scopes(file, arity_at, at, len(card))
     size = _table_sizes(card[scope], scope_ptr)
     potts = np.zeros(n_factors, dtype=bool)
     if at < len(file.numbers) and (file.numbers[at:] == _POTTS).any():
         potts = _potts_factors(file, at, size, scope_ptr, card[scope])
     start = _table_places(file, at, size, potts, (scope_ptr, scope, card))
-    return _Layout(card, scope_ptr, scope, at, start, size.astype(np.int64), potts)
+    return Layout(card, scope_ptr, scope, at, start, size.astype(np.int64), potts)
 
 
-def _card(file: NumberFile) -> tuple[Ints, int]:
+def read_card(file: NumberFile) -> tuple[Ints, int]:
     """Cardinalities and number of factors."""
     most = len(file.numbers)
     n_vars = int(file.whole(0, 1, 0, _MOST_COUNT, "number of variables")[0])
@@ -152,7 +154,7 @@ def _card(file: NumberFile) -> tuple[Ints, int]:
     return card, n_factors
 
 
-def _arity_places(file: NumberFile, at: int, n_factors: int, n_vars: int) -> Ints:
+def arity_places(file: NumberFile, at: int, n_factors: int, n_vars: int) -> Ints:
     """Where the arities of the factors stand, and where the scopes end."""
     numbers = file.numbers.data
     places = []
@@ -171,7 +173,7 @@ def _arity_places(file: NumberFile, at: int, n_factors: int, n_vars: int) -> Int
     return np.array([*places, at], dtype=np.int64)
 
 
-def _scopes(file: NumberFile, arity_at: Ints, at: int, n_vars: int) -> tuple[Ints, Ints, int]:
+def read_scopes(file: NumberFile, arity_at: Ints, at: int, n_vars: int) -> tuple[Ints, Ints, int]:
     """Offsets and variables of the scopes, and where they end."""
     end = int(arity_at[-1])
     scope_ptr = offsets(np.diff(arity_at) - 1)
@@ -263,7 +265,7 @@ def _fail_size(file: NumberFile, at: int, a: int, scopes: tuple[Ints, Ints, Ints
     file.fail(at, f"table size of {_factor_name(a, variables)}", expected)
 
 
-def _fail_value(file: NumberFile, layout: _Layout, bad: int, values: str) -> NoReturn:
+def _fail_value(file: NumberFile, layout: Layout, bad: int, values: str) -> NoReturn:
     at = layout.first_size + bad
     a = int(np.searchsorted(layout.start, at, side="right")) - 1
     file.fail(at, f"{layout.name(a)}, entry {at - layout.start[a]}", scales.expected(values))
@@ -274,7 +276,7 @@ def _factor_name(a: int, variables: Ints) -> str:
     return f"factor {a} (variables {', '.join(names)})" if names else f"factor {a} (no variables)"
 
 
-def _distinct_tables(theta: Floats, layout: _Layout) -> _Tables:
+def _distinct_tables(theta: Floats, layout: Layout) -> Tables:
     """Gather every distinct table once, in the order of the file; Potts tables, written out, come last."""
     plain = np.flatnonzero(~layout.potts)
     start, size = layout.start[plain], layout.size[plain]
@@ -292,10 +294,10 @@ def _distinct_tables(theta: Floats, layout: _Layout) -> _Tables:
     table_of[plain] = plain_table_of
     table_of[layout.potts] = len(used) + potts_of
     sizes = np.concatenate([size[used], potts_card**2])
-    return _Tables(table_of, offsets(sizes), np.concatenate([kept, *written_out]) if written_out else kept)
+    return Tables(table_of, offsets(sizes), np.concatenate([kept, *written_out]) if written_out else kept)
 
 
-def _distinct_potts(theta: Floats, layout: _Layout) -> tuple[Ints, Ints, Floats]:
+def _distinct_potts(theta: Floats, layout: Layout) -> tuple[Ints, Ints, Floats]:
     """Number the distinct (cardinality, value) of the Potts factors."""
     factors = np.flatnonzero(layout.potts)
     if len(factors) == 0:
@@ -306,7 +308,7 @@ def _distinct_potts(theta: Floats, layout: _Layout) -> tuple[Ints, Ints, Floats]
     return of.ravel().astype(np.int64), card[first], value[first]
 
 
-def _warn_about_rows(path: Path, layout: _Layout, tables: _Tables) -> None:
+def warn_about_rows(path: Path, layout: Layout, tables: Tables) -> None:
     """Say to the log which rows of conditional probability tables (child last) do not sum to 1."""
     filled = np.flatnonzero(np.diff(layout.scope_ptr) > 0)
     child_card = layout.card[layout.scope[layout.scope_ptr[1:][filled] - 1]]

@@ -1,0 +1,166 @@
+"""Bayesian networks between a file and a `FactorGraph`: one conditional probability table (CPT) per variable."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.errors import FormatError
+from mapmrf.formats import scales
+from mapmrf.formats._tables import Factors, build, check_states, table_offsets
+from mapmrf.graph import FactorGraph, Names
+
+#: Rows that sum to something else are reported when they are read.
+_ROW_TOL = 1e-6
+#: Tables in print have two digits: so far may the sum of a row be from 1 in a network that is written.
+_SUM_TOL = 1e-2
+_log = logging.getLogger("mapmrf")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The CPT of a variable: probabilities, an axis for each parent and the last for the child."""
+
+    child: int
+    parents: tuple[int, ...]
+    probability: Floats
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def table_size(path: Path, shape: Sequence[int]) -> int:
+    """Number of entries of a CPT, refused if it is too large to exist."""
+    size = math.prod(map(float, shape))
+    table_offsets(path, np.array([size]))
+    return int(size)
+
+
+def network_graph(path: Path, tables: list[Table], names: Names) -> FactorGraph:
+    """The graph of a network; the scope of a factor is the parents, then the child."""
+    card = np.array([len(states) for states in names.states or ()], dtype=np.int64)
+    check_states(path, card)
+    missing = np.setdiff1d(np.arange(len(card)), [table.child for table in tables])
+    if len(missing):
+        raise FormatError(f"{path}: found no probabilities of variable {names.variables[missing[0]]!r}, expected some")
+    _warn_about_rows(path, tables, names)
+    scopes = [(*table.parents, table.child) for table in tables]
+    theta_t = np.concatenate([np.zeros(0), *(table.probability.ravel() for table in tables)])
+    scales.to_log(theta_t, "potential")
+    factors = Factors(
+        offsets([len(scope) for scope in scopes]),
+        np.array([i for scope in scopes for i in scope], dtype=np.int64),
+        np.arange(len(tables)),
+        offsets([table.probability.size for table in tables]),
+        theta_t,
+    )
+    return build(path, card, factors, names)
+
+
+def _warn_about_rows(path: Path, tables: list[Table], names: Names) -> None:
+    """Say to the log which rows do not sum to 1."""
+    wrong = [(t.child, int((np.abs(t.probability.sum(axis=-1) - 1.0) > _ROW_TOL).sum())) for t in tables]
+    n_bad = sum(n for _, n in wrong)
+    if n_bad:
+        first = names.variables[next(child for child, n in wrong if n)]
+        _log.warning(
+            "%s: rows of conditional probability tables do not sum to 1: %d, the first of %r", path, n_bad, first
+        )
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def network_of(path: Path, graph: FactorGraph) -> list[Table]:
+    """The tables of a graph that is a Bayesian network: variables without parents first, then a table per factor.
+
+    A variable that is in one factor only, and over which that factor is normalised, must be its child; without the
+    factor the others form a smaller network. So the children are found from the leaves upwards, and nothing is guessed.
+
+    Raises
+    ------
+    FormatError
+        If the graph is no Bayesian network.
+    """
+    if abs(graph.constant) > _SUM_TOL:
+        raise FormatError(f"{path}: no Bayesian network: the graph has a constant of {graph.constant:.6g}")
+    child_of = _children(path, graph)
+    tables = []
+    for i in range(graph.n_vars):
+        if i not in child_of:
+            tables.append(Table(i, (), _root(path, graph, i)))
+    by_factor = sorted((a, i) for i, a in child_of.items())
+    for a, i in by_factor:
+        scope = graph.scope_of(a).tolist()
+        table = np.moveaxis(graph.table(a), scope.index(i), -1)
+        tables.append(Table(i, tuple(v for v in scope if v != i), np.exp(table)))
+    return tables
+
+
+def _root(path: Path, graph: FactorGraph, i: int) -> Floats:
+    probability: Floats = np.exp(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
+    if not abs(probability.sum() - 1.0) <= _SUM_TOL:
+        raise FormatError(
+            f"{path}: no Bayesian network: variable {i} is nobody's child, and its potentials sum to "
+            f"{probability.sum():.6g} instead of 1"
+        )
+    return probability
+
+
+def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
+    """Variable -> factor whose child it is."""
+    factors_of: list[set[int]] = [set() for _ in range(graph.n_vars)]
+    for a in range(graph.n_factors):
+        for i in graph.scope_of(a).tolist():
+            factors_of[i].add(a)
+    quiet = _quiet(graph)
+    child_of: dict[int, int] = {}
+    leaves = [i for i in range(graph.n_vars) if len(factors_of[i]) == 1]
+    while leaves:
+        i = leaves.pop()
+        if len(factors_of[i]) != 1 or not quiet[i]:
+            continue
+        (a,) = factors_of[i]
+        if not _is_cpt(graph, a, i):
+            continue
+        child_of[i] = a
+        for j in graph.scope_of(a).tolist():
+            factors_of[j].discard(a)
+            if len(factors_of[j]) == 1:
+                leaves.append(j)
+    left = set(range(graph.n_factors)) - set(child_of.values())
+    if left:
+        raise FormatError(
+            f"{path}: no Bayesian network: factor {min(left)} is not the conditional probability table of a variable"
+        )
+    return child_of
+
+
+def _quiet(graph: FactorGraph) -> list[bool]:
+    """Whether a variable has no unary potentials, so that a factor may be its table."""
+    if graph.n_vars == 0:
+        return []
+    quiet: list[bool] = np.logical_and.reduceat(graph.theta_v == 0, graph.var_ptr[:-1]).tolist()
+    return quiet
+
+
+def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
+    """Whether a factor sums to 1 over one of its variables, for all states of the others."""
+    axis = graph.scope_of(a).tolist().index(i)
+    table = graph.table(a)
+    if table.max(initial=0.0) > 1.0:
+        return False
+    sums = np.exp(table).sum(axis=axis)
+    return bool((np.abs(sums - 1.0) <= _SUM_TOL).all())
+
+
+def rows_of(table: Table, card: Ints) -> tuple[list[tuple[int, ...]], Floats]:
+    """The parents' states of every row of a table, and the rows."""
+    shape = tuple(card[list(table.parents)].tolist())
+    return [tuple(map(int, at)) for at in np.ndindex(*shape)], table.probability.reshape(-1, int(card[table.child]))

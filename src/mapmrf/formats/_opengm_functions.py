@@ -1,0 +1,247 @@
+"""The types of functions that OpenGM 2 stores, as tables with the last variable fastest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, ranges
+from mapmrf.errors import FormatError
+from mapmrf.formats._tables import last_fastest, same_shapes, table_offsets, table_sizes
+
+EXPLICIT = 16000
+REFUSED = {
+    **dict.fromkeys((15995, 15996, 15997, 15998, 15999), "a constraint"),
+    16009: "static single site",
+    16010: "dynamic single site",
+    16033: "fields of experts",
+    **dict.fromkeys((16165, 16166, 16167), "learnable"),
+}
+"""Types that a file cannot give a table of."""
+PLAIN = frozenset({EXPLICIT, 16001, 16006, 16007, 16008, 16011})
+"""Types whose values are energies; those of the others are weights and limits."""
+_MOST_POTTS_G = 11
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The two datasets with all functions of a type."""
+
+    path: str
+    where: str
+    indices: Ints
+    values: Floats
+    count: int
+
+    def fail(self, found: str, expected: str) -> NoReturn:
+        """Raise the error for datasets that do not hold what they should."""
+        raise FormatError(f"{self.path}: dataset '{self.where}': found {found}, expected {expected}")
+
+    def check_values(self, n_values: int) -> None:
+        """Make sure that there are as many values as the functions need."""
+        if len(self.values) != n_values:
+            self.fail(f"{len(self.values)} values", f"{n_values} for {self.count} functions")
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``."""
+
+    shape: Ints
+    shape_ptr: Ints
+    table_ptr: Ints
+    theta_t: Floats
+
+
+def joined(path: Path, parts: list[Tables]) -> Tables:
+    """The functions of all types, one type after another."""
+    shape_ptr = np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *(np.diff(p.shape_ptr) for p in parts)])))
+    sizes = np.concatenate([np.zeros(0), *(np.diff(p.table_ptr) for p in parts)])
+    return Tables(
+        np.concatenate([np.zeros(0, dtype=np.int64), *(part.shape for part in parts)]),
+        shape_ptr.astype(np.int64),
+        table_offsets(path, sizes),
+        np.concatenate([np.zeros(0), *(part.theta_t for part in parts)]),
+    )
+
+
+def walk(numbers: Ints, count: int, before: int) -> Ints:
+    """Places of `count` records, and their end; a record is `before` numbers, a length, and so many more numbers.
+
+    Where the numbers are not enough, there are fewer places.
+    """
+    data = numbers.data
+    places = [0]
+    at = 0
+    with suppress(IndexError):
+        for _ in range(count):
+            at += before + 1 + data[at + before]
+            places.append(at)
+    return np.array(places, dtype=np.int64)
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def _any_shapes(source: Source) -> tuple[Ints, Ints]:
+    """Read shapes that are given as ``d, s_1 ... s_d``."""
+    at = walk(source.indices, source.count, 0)
+    if len(at) <= source.count or at[-1] != len(source.indices):
+        source.fail(f"{len(source.indices)} indices", f"the shapes of {source.count} functions")
+    shape = np.delete(source.indices, at[:-1])
+    return _checked(source, shape), at - np.arange(len(at))
+
+
+def _pair_shapes(source: Source) -> tuple[Ints, Ints]:
+    """Read shapes that are given as ``s_1, s_2``."""
+    if len(source.indices) != 2 * source.count:
+        source.fail(f"{len(source.indices)} indices", f"{2 * source.count} for {source.count} functions")
+    return _checked(source, source.indices), 2 * np.arange(source.count + 1)
+
+
+def _checked(source: Source, shape: Ints) -> Ints:
+    if len(shape) and shape.min() < 1:
+        source.fail("a shape with 0 states", "at least 1")
+    return shape
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _explicit(source: Source) -> Tables:
+    """Tables with the first variable fastest."""
+    shape, shape_ptr = _any_shapes(source)
+    size = table_sizes(shape, shape_ptr)
+    if size.sum() != len(source.values):
+        source.fail(f"{len(source.values)} values", f"{size.sum():.0f} for {source.count} functions")
+    table_ptr = np.append(0, np.cumsum(size.astype(np.int64)))
+    return Tables(shape, shape_ptr, table_ptr, last_fastest(source.values, table_ptr, shape, shape_ptr))
+
+
+def _sparse(source: Source) -> Tables:
+    """A default, and keys with values; in a key the first variable counts least."""
+    data, end = source.indices.tolist(), len(source.indices)
+    rows, at = [], 0
+    for _ in range(source.count):
+        d = data[at] if at < end else end
+        k = data[at + d + 1] if at + d + 1 < end else end
+        rows.append((at + 1, d, k))
+        at += d + 2 + k
+        if at > end:
+            source.fail(f"{end} indices", f"shapes and keys of {source.count} functions")
+    if at != end:
+        source.fail(f"{end} indices", f"{at} for {source.count} functions")
+    start, order, n_keys = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    source.check_values(int((n_keys + 1).sum()))
+    shape, shape_ptr = _checked(source, source.indices[ranges(start, order)]), np.append(0, np.cumsum(order))
+    table_ptr = table_offsets(Path(source.path), table_sizes(shape, shape_ptr))
+    default_at = np.append(0, np.cumsum(n_keys + 1)[:-1])
+    theta = np.repeat(source.values[default_at], np.diff(table_ptr))
+    keys = source.indices[ranges(start + order + 1, n_keys)]
+    if (keys >= np.repeat(np.diff(table_ptr), n_keys)).any():
+        source.fail("a key beyond the last entry of its table", "keys inside")
+    theta[np.repeat(table_ptr[:-1], n_keys) + keys] = source.values[ranges(default_at + 1, n_keys)]
+    return Tables(shape, shape_ptr, table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
+
+
+Formula = Callable[[Floats, tuple[int, ...]], Floats]
+"""Values of some functions, a row each, and their shape -> their tables, with a first axis for the functions."""
+
+
+def _by_formula(source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula) -> Tables:
+    """Write out functions that are given by a few values, all those of one shape at once."""
+    shape, shape_ptr = shapes
+    value_at, n_values = values
+    table_ptr = table_offsets(Path(source.path), table_sizes(shape, shape_ptr))
+    theta = np.empty(int(table_ptr[-1]))
+    for members, dims in same_shapes(shape, shape_ptr):
+        rows = source.values[value_at[members][:, None] + np.arange(n_values[members[0]])]
+        with np.errstate(invalid="ignore"):  # 0 times infinity is reported as what it is, not a number
+            tables = formula(rows.reshape(*rows.shape, *(1 for _ in dims)), dims)
+        places = table_ptr[members][:, None].astype(np.int64) + np.arange(tables[0].size)
+        theta[places] = tables.reshape(places.shape)
+    return Tables(shape, shape_ptr, table_ptr, theta)
+
+
+def _few_values(n_values: int, formula: Formula, *, pairs: bool) -> Callable[[Source], Tables]:
+    """Make a reader of functions with so many values each."""
+
+    def reader(source: Source) -> Tables:
+        shapes = _pair_shapes(source) if pairs else _any_shapes(source)
+        source.check_values(n_values * source.count)
+        values = (n_values * np.arange(source.count), np.full(source.count, n_values))
+        return _by_formula(source, shapes, values, formula)
+
+    return reader
+
+
+def _difference(dims: tuple[int, ...]) -> Floats:
+    """How far the states of two variables are from each other."""
+    apart: Floats = np.abs(np.arange(dims[0], dtype=np.float64)[:, None] - np.arange(dims[1]))
+    return apart
+
+
+def _all_equal(dims: tuple[int, ...]) -> Bools:
+    if not dims:
+        return np.ones((), dtype=bool)
+    states = np.indices(dims)
+    equal: Bools = (states == states[:1]).all(axis=0)
+    return equal
+
+
+def _potts_g(source: Source) -> Tables:
+    """A value for every way in which the variables can be equal to one another."""
+    shape, shape_ptr = _any_shapes(source)
+    order = np.diff(shape_ptr)
+    if order.max(initial=0) > _MOST_POTTS_G:
+        source.fail(f"a Potts-G function of {order.max()} variables", f"at most {_MOST_POTTS_G}")
+    n_values = np.array([len(_partitions(int(d))) for d in range(order.max(initial=0) + 1)])[order]
+    source.check_values(int(n_values.sum()))
+    value_at = np.append(0, np.cumsum(n_values)[:-1])
+    return _by_formula(source, (shape, shape_ptr), (value_at, n_values), _potts_g_formula)
+
+
+def _potts_g_formula(values: Floats, dims: tuple[int, ...]) -> Floats:
+    rank = np.searchsorted(_partitions(len(dims)), _equalities(np.indices(dims)))
+    return values.reshape(values.shape[0], -1)[:, rank]
+
+
+def _equalities(states: Ints) -> Ints:
+    """One bit for every pair of variables with equal states, pairs in the order (1, 0), (2, 0), (2, 1), (3, 0), ..."""
+    pairs = sorted(combinations(range(len(states)), 2), key=lambda pair: (pair[1], pair[0]))
+    code = np.zeros(states.shape[1:], dtype=np.int64)
+    for bit, (i, j) in enumerate(pairs):
+        code |= (states[i] == states[j]).astype(np.int64) << bit
+    return code
+
+
+@cache
+def _partitions(d: int) -> Ints:
+    """The codes of all ways in which d variables can be equal, in increasing order."""
+    growing: list[tuple[int, ...]] = [()]
+    for _ in range(d):
+        growing = [(*part, label) for part in growing for label in range(max(part, default=-1) + 2)]
+    codes: Ints = np.sort(_equalities(np.array(growing, dtype=np.int64).T))
+    return codes
+
+
+READERS: dict[int, Callable[[Source], Tables]] = {
+    EXPLICIT: _explicit,
+    16001: _sparse,
+    16002: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims), pairs=True),
+    16003: _few_values(2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims), v[:, 0]), pairs=True),
+    16004: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims) ** 2, pairs=True),
+    16005: _few_values(2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims) ** 2, v[:, 0]), pairs=True),
+    16006: _few_values(2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=True),
+    16007: _few_values(2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=False),
+    16008: _few_values(1, lambda v, dims: np.broadcast_to(v[:, 0], (len(v), *dims)), pairs=False),
+    16011: _potts_g,
+}
+"""Id of a type -> what makes tables of its functions."""

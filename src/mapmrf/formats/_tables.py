@@ -1,0 +1,189 @@
+"""Factors as flat arrays, half way between a file and a `FactorGraph`: what several formats need for that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.errors import FormatError, GraphError
+from mapmrf.formats.sharing import first_equal
+from mapmrf.graph import FactorGraph, Names
+
+MOST_STATES = 2**30
+"""States of all variables together; more would be 8 GB of unary potentials, rather a wrong file than a model."""
+MOST_ENTRIES = 2**28
+"""Entries of all tables together, where a few words of a file can stand for a large table; more would be 2 GB."""
+MOST_COUNT = 2**53
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """Scopes and tables in the layout of `FactorGraph`, factors of any arity."""
+
+    scope_ptr: Ints
+    scope: Ints
+    table_of: Ints
+    table_ptr: Ints
+    theta_t: Floats
+
+
+def build(path: Path, card: Ints, factors: Factors, names: Names | None = None) -> FactorGraph:
+    """Make a graph in which equal tables are stored once; what is wrong with it is said with the name of the file."""
+    with naming(path):
+        table_of, table_ptr, theta_t = _distinct(factors)
+        return FactorGraph.from_arrays(
+            card, factors.scope_ptr, factors.scope, table_of, table_ptr, theta_t, names=names
+        )
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn errors of the graph, and a lack of memory, into errors of the file."""
+    try:
+        yield
+    except GraphError as error:
+        raise FormatError(f"{path}: {error}") from None
+    except MemoryError:
+        raise FormatError(f"{path}: the model does not fit into memory") from None
+
+
+def _distinct(factors: Factors) -> tuple[Ints, Ints, Floats]:
+    """Keep the first of equal tables."""
+    sizes = np.diff(factors.table_ptr)
+    used, place = np.unique(first_equal(factors.theta_t, factors.table_ptr[:-1], sizes), return_inverse=True)
+    if len(used) == len(sizes):
+        return factors.table_of, factors.table_ptr, factors.theta_t
+    theta_t = factors.theta_t[ranges(factors.table_ptr[used], sizes[used])]
+    return place[factors.table_of], offsets(sizes[used]), theta_t
+
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def table_sizes(shape: Ints, shape_ptr: Ints) -> Floats:
+    """Product of every block of cardinalities; as floats, for they may be far too large to exist."""
+    size = np.ones(len(shape_ptr) - 1)
+    filled = np.diff(shape_ptr) > 0
+    if filled.any():
+        with np.errstate(over="ignore"):
+            size[filled] = np.multiply.reduceat(shape.astype(np.float64), shape_ptr[:-1][filled])
+    return size
+
+
+def table_offsets(path: Path, size: Floats) -> Ints:
+    """Offsets of tables of these sizes, once they fit together.
+
+    Raises
+    ------
+    FormatError
+        If they have more than `MOST_ENTRIES` entries.
+    """
+    total = size.sum()
+    if not total <= MOST_ENTRIES:
+        a = int(size.argmax())
+        raise FormatError(
+            f"{path}: the tables have {total:.4g} entries, {size[a]:.4g} of them in that of factor {a}, "
+            f"expected at most {MOST_ENTRIES} in all"
+        )
+    return offsets(size.astype(np.int64))
+
+
+def check_states(path: Path, card: Ints) -> None:
+    """Refuse variables with more states than memory could hold."""
+    total = float(card.sum(dtype=np.float64))
+    if total > MOST_STATES:
+        raise FormatError(f"{path}: the variables have {total:.4g} states, expected at most {MOST_STATES} in all")
+
+
+# -- groups of factors ------------------------------------------------------------------------------------------------
+
+
+def numbered(columns: list[Ints]) -> Ints:
+    """Number the distinct rows of some columns from 0; rows are equal if and only if their numbers are."""
+    number = np.unique(columns[0], return_inverse=True)[1]
+    for column in columns[1:]:
+        if len(column) and (column == column[0]).all():
+            continue
+        inside = np.unique(column, return_inverse=True)[1]
+        number = np.unique(number * (inside.max(initial=0) + 1) + inside, return_inverse=True)[1]
+    return number.astype(np.int64)
+
+
+def same_rows(columns: list[Ints]) -> Iterator[Ints]:
+    """Yield the places of every distinct row of some columns."""
+    if len(columns[0]) == 0:
+        return
+    number = numbered(columns)
+    order = np.argsort(number, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(number[order])) + 1)
+
+
+def same_shapes(shape: Ints, shape_ptr: Ints) -> Iterator[tuple[Ints, tuple[int, ...]]]:
+    """Yield the blocks of every distinct shape, with the shape."""
+    arity = np.diff(shape_ptr)
+    for k in np.unique(arity).tolist():
+        members = np.flatnonzero(arity == k)
+        columns = [shape[shape_ptr[members] + j] for j in range(k)] or [np.zeros(len(members), dtype=np.int64)]
+        for group in same_rows(columns):
+            yield members[group], tuple(int(column[group[0]]) for column in columns)[:k]
+
+
+def shaped_tables(graph: FactorGraph) -> tuple[Ints, Ints]:
+    """Number the distinct (table, shape) of the factors, and name a factor that has each of them.
+
+    Factors on variables of other cardinalities may share a table, which most formats cannot express.
+    """
+    table_of: Ints = np.zeros(graph.n_factors, dtype=np.int64)
+    n = 0
+    shape = graph.card[graph.scope]
+    for k in np.unique(graph.arity).tolist():
+        members = np.flatnonzero(graph.arity == k)
+        number = numbered([graph.table_of[members], *(shape[graph.scope_ptr[members] + j] for j in range(k))])
+        table_of[members] = n + number
+        n += int(number.max()) + 1
+    first = np.unique(table_of, return_index=True)[1] if n else np.zeros(0, dtype=np.int64)
+    return table_of, first
+
+
+# -- orders of entries ------------------------------------------------------------------------------------------------
+
+
+def transposed(theta: Floats, start: Ints, shape: tuple[int, ...], axes: tuple[int, ...]) -> Floats:
+    """Tables of one shape that start at some places, their axes in another order: a row each."""
+    size = int(np.prod(shape, dtype=np.int64))
+    result = np.empty((len(start), size))
+    step = max(1, _CHUNK // size)
+    for begin in range(0, len(start), step):
+        some = start[begin : begin + step]
+        block = theta[some[:, None].astype(np.int64) + np.arange(size)].reshape(-1, *shape)
+        result[begin : begin + step] = block.transpose(0, *(1 + axis for axis in axes)).reshape(-1, size)
+    return result
+
+
+def last_fastest(theta: Floats, table_ptr: Ints, shape: Ints, shape_ptr: Ints) -> Floats:
+    """Tables in which the first variable of every shape runs fastest, in the order in which the last one does."""
+    result = theta.copy()
+    for members, dims in same_shapes(shape, shape_ptr):
+        if len(dims) > 1:
+            backwards = tuple(range(len(dims)))[::-1]
+            block = transposed(theta, table_ptr[members], dims[::-1], backwards)
+            result[table_ptr[members][:, None].astype(np.int64) + np.arange(block.shape[1])] = block
+    return result
+
+
+def most_common(theta: Floats, table_ptr: Ints) -> Floats:
+    """The most frequent entry of every (non-empty) table, of several the smallest."""
+    n = len(table_ptr) - 1
+    owner = np.repeat(np.arange(n), np.diff(table_ptr))
+    value = theta[np.lexsort((theta, owner))]
+    begins = np.flatnonzero(np.append(True, (value[1:] != value[:-1]) | (owner[1:] != owner[:-1]))[: len(value)])
+    length = np.diff(np.append(begins, len(value)))
+    best = np.lexsort((-length, owner[begins]))
+    _, first = np.unique(owner[begins][best], return_index=True)
+    return value[begins[best[first]]]

@@ -1,0 +1,304 @@
+"""The Bayesian Interchange Format, ``.bif``: networks with the names of their variables and states."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.errors import FormatError
+from mapmrf.formats._bayes import Table, network_graph, network_of, rows_of, table_size
+from mapmrf.formats._names import Allowed, fitting_names, names_replaced
+from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.tokens import shown
+from mapmrf.graph import FactorGraph, Names
+
+SUFFIXES = (".bif",)
+
+_COMMENT = re.compile(r'"[^"\n]*"|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+TOKEN = re.compile(r'"([^"\n]*)"|([{}()\[\];])|([^\s{}()\[\];|,"]+)|(")')
+_STOP = re.compile(r'[{}()\[\];"]')
+_BLANKS = str.maketrans(",|", "  ")
+_PROPERTY = re.compile(r'(?>"[^"\n]*"|[^;])*+;')
+_PLAIN = re.compile(r'[^\s{}()\[\];|,"/]+')
+_NAMES = Allowed(re.compile(r'[^"\s](?:[^"]*[^"\s])?'), states_required=True)
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name starts like a BIF network."""
+    return re.match(rb"\s*network\s+[^\s{]+\s*\{", data[:400]) is not None
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Scanner:
+    """Goes through a file token by token; commas and bars are blanks."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            text = read_bytes(path).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            text = read_bytes(path).decode("latin-1")
+        # Comments become as many blanks, so that every place stays what it is; quoted names stay.
+        self._text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else re.sub(r"[^\n]", " ", m[0]), text)
+        self._at = 0
+        self._last = 0
+
+    def take(self, what: str) -> tuple[str, bool]:
+        """The next token, and whether it is one of the special characters."""
+        match = TOKEN.search(self._text, self._at)
+        if match is None:
+            lines = self._text.count("\n") + 1
+            raise FormatError(f"{self.path}: {what}: the file ends in line {lines}, expected more")
+        self._last, self._at = match.start(), match.end()
+        if match[4]:
+            self.fail(what, "a quote that is closed in its line")
+        return (match[1], False) if match[1] is not None else (match[2] or match[3], match[2] is not None)
+
+    def more(self) -> bool:
+        """Whether anything is left."""
+        return TOKEN.search(self._text, self._at) is not None
+
+    def word(self, what: str) -> str:
+        """The next token, which must be a word or a number."""
+        token, special = self.take(what)
+        if special:
+            self.fail(what, "a word")
+        return token
+
+    def expect(self, character: str, what: str) -> None:
+        """Step over a special character."""
+        if self.take(what) != (character, True):
+            self.fail(what, repr(character))
+
+    def words(self, end: str, what: str) -> list[str]:
+        """All words up to a special character, which is stepped over."""
+        stop = _STOP.search(self._text, self._at)
+        if stop is not None and stop[0] == end:  # nearly always: nothing is quoted
+            plain = self._text[self._at : stop.start()].translate(_BLANKS).split()
+            self._last, self._at = stop.start(), stop.end()
+            return plain
+        found: list[str] = []
+        while True:
+            token, special = self.take(what)
+            if special:
+                if token != end:
+                    self.fail(what, f"a word or {end!r}")
+                return found
+            found.append(token)
+
+    def numbers(self, count: int, what: str) -> list[float]:
+        """So many probabilities, up to a semicolon."""
+        words = self.words(";", what)
+        if len(words) != count:
+            self.fail(what, f"{count} numbers", f"{len(words)} words")
+        numbers = []
+        for word in words:
+            try:
+                number = float(word)
+            except ValueError:
+                number = math.nan
+            if not 0.0 <= number < math.inf or "_" in word:
+                self.fail(what, "finite numbers of at least 0", shown(word.encode()))
+            numbers.append(number)
+        return numbers
+
+    def skip_property(self) -> None:
+        """Step over the rest of a property, whatever it says."""
+        match = _PROPERTY.match(self._text, self._at)
+        if match is None:
+            self.fail("property", "a semicolon at its end")
+        self._at = match.end()
+
+    def fail(self, what: str, expected: str, found: str = "") -> NoReturn:
+        """Raise the error for what was taken last, a token unless `found` says it in words."""
+        match = TOKEN.search(self._text, self._last)
+        found = found or shown((match[0] if match else "").encode("utf-8", "replace"))
+        line = self._text.count("\n", 0, self._last) + 1
+        raise FormatError(f"{self.path}: {what} (line {line}): found {found}, expected {expected}")
+
+
+class _Network:
+    """What has been read so far."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, list[str]] = {}
+        self.place: dict[str, int] = {}
+        self.tables: dict[str, Table] = {}
+
+
+def read(path: Path, *, values: str | None = None) -> FactorGraph:
+    """Read a Bayesian network; probabilities of 0 are forbidden.
+
+    Properties are skipped. Rows that do not sum to 1 are taken as they are and reported to the log.
+    """
+    if values not in (None, "potential"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    scanner = _Scanner(path)
+    network = _Network()
+    if not scanner.more():
+        raise FormatError(f"{path}: the file is empty, expected 'network'")
+    while scanner.more():
+        what = "start of a block"
+        block = scanner.word(what)
+        if block == "network":
+            _skip_network(scanner)
+        elif block == "variable":
+            _variable(scanner, network)
+        elif block == "probability":
+            _probability(scanner, network)
+        else:
+            scanner.fail(what, "'network', 'variable' or 'probability'")
+    names = Names(tuple(network.states), tuple(map(tuple, network.states.values())))
+    return network_graph(path, list(network.tables.values()), names)
+
+
+def _skip_network(scanner: _Scanner) -> None:
+    scanner.word("name of the network")
+    scanner.expect("{", "network")
+    while (token := scanner.take("network")) != ("}", True):
+        if token != ("property", False):
+            scanner.fail("network", "'property' or '}'")
+        scanner.skip_property()
+
+
+def _variable(scanner: _Scanner, network: _Network) -> None:
+    name = scanner.word("name of a variable")
+    what = f"variable {name!r}"
+    if name in network.states:
+        scanner.fail(what, "a name that no other variable has")
+    scanner.expect("{", what)
+    while (token := scanner.take(what)) != ("}", True):
+        if token == ("property", False):
+            scanner.skip_property()
+        elif token == ("type", False) and name not in network.states:
+            network.place[name] = len(network.place)
+            network.states[name] = _type(scanner, what)
+        else:
+            scanner.fail(what, "'type', 'property' or '}'")
+    if name not in network.states:
+        scanner.fail(what, "'type'", "its end")
+
+
+def _type(scanner: _Scanner, what: str) -> list[str]:
+    """Names of the states."""
+    if scanner.word(f"type of {what}") != "discrete":
+        scanner.fail(f"type of {what}", "'discrete'")
+    scanner.expect("[", f"type of {what}")
+    count = scanner.word(f"number of states of {what}")
+    if not (count.isascii() and count.isdigit() and 0 < len(count) < 10 and int(count) > 0):
+        scanner.fail(f"number of states of {what}", "a whole number of at least 1")
+    scanner.expect("]", f"type of {what}")
+    scanner.expect("{", f"type of {what}")
+    states = scanner.words("}", f"states of {what}")
+    if len(states) != int(count) or len(set(states)) != len(states):
+        scanner.fail(f"states of {what}", f"{int(count)} different ones", f"{len(set(states))} different ones")
+    scanner.expect(";", f"type of {what}")
+    return states
+
+
+def _probability(scanner: _Scanner, network: _Network) -> None:
+    """A table: as a whole, row by row, or both with a default."""
+    scanner.expect("(", "probability")
+    scope = []
+    for name in scanner.words(")", "probability"):
+        if name not in network.states or name in scope:
+            scanner.fail("probability", "variables of this network, each once", shown(name.encode()))
+        scope.append(name)
+    if not scope or scope[0] in network.tables:
+        scanner.fail("probability", "a variable that has none yet", f"those of {' '.join(scope)[:40]!r}")
+    child, *parents = scope
+    what = f"probability of {child!r}"
+    shape = [len(network.states[name]) for name in (*parents, child)]
+    rows = np.full((table_size(scanner.path, shape) // shape[-1], shape[-1]), np.nan)
+    scanner.expect("{", what)
+    _rows(scanner, rows, [network.states[name] for name in parents], what)
+    at = network.place
+    network.tables[child] = Table(at[child], tuple(at[name] for name in parents), rows.reshape(shape))
+
+
+def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) -> None:
+    """Fill the rows of a table, one per tuple of the parents' states."""
+    places = [{state: k for k, state in enumerate(states)} for states in parents]
+    default: list[float] | None = None
+    while (token := scanner.take(what)) != ("}", True):
+        if token == ("property", False):
+            scanner.skip_property()
+        elif token == ("table", False) and np.isnan(rows).all():
+            # The child is slowest here.
+            rows[:] = np.array(scanner.numbers(rows.size, what)).reshape(rows.shape[1], -1).T
+        elif token == ("default", False) and default is None:
+            default = scanner.numbers(rows.shape[1], what)
+        elif token == ("(", True):
+            row = _row(scanner, places, what)
+            if not math.isnan(rows[row, 0]):
+                scanner.fail(what, "every row once", f"row {row} again")
+            rows[row] = scanner.numbers(rows.shape[1], what)
+        else:
+            scanner.fail(what, "'table', 'default', 'property' or '(', and every table and default once")
+    missing = np.flatnonzero(np.isnan(rows[:, 0]))
+    if len(missing) and default is None:
+        scanner.fail(what, f"{len(rows)} rows or a default", f"no row {missing[0]}")
+    if len(missing):
+        rows[missing] = default
+
+
+def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
+    """Number of the row that a tuple of the parents' states names."""
+    words = scanner.words(")", what)
+    if len(words) != len(places):
+        scanner.fail(what, f"a state for each of {len(places)} parents", f"a row for {len(words)} states")
+    row = 0
+    for word, known in zip(words, places, strict=True):
+        if word not in known:
+            scanner.fail(what, f"one of the states {' '.join(known)[:60]}", shown(word.encode()))
+        row = row * len(known) + known[word]
+    return row
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def losses(graph: FactorGraph) -> list[str]:
+    """What a file of this format will not hold of a graph."""
+    return names_replaced(graph, _NAMES)
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write a Bayesian network with 17 digits; a graph that is none is refused."""
+    if values not in (None, "potential"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    tables = network_of(path, graph)
+    with replacing(path) as file:
+        for text in _text(graph, tables):
+            file.write(text.encode())
+
+
+def _text(graph: FactorGraph, tables: list[Table]) -> Iterator[str]:
+    """Yield the file; tables with parents are written row by row, on which all programs agree."""
+    names = fitting_names(graph, _NAMES)
+    variables = [_quoted(name) for name in names.variables]
+    states = [[_quoted(name) for name in some] for some in names.states or ()]
+    yield "network mapmrf {\n}\n"
+    for name, some in zip(variables, states, strict=True):
+        yield f"variable {name} {{\n  type discrete [ {len(some)} ] {{ {', '.join(some)} }};\n}}\n"
+    for table in tables:
+        parents = ", ".join(variables[i] for i in table.parents)
+        given = f" | {parents}" if parents else ""
+        yield f"probability ( {variables[table.child]}{given} ) {{\n"
+        for at, row in zip(*rows_of(table, graph.card), strict=True):
+            of = ", ".join(states[i][k] for i, k in zip(table.parents, at, strict=True))
+            start = f"({of})" if parents else "table"
+            yield f"  {start} {', '.join([f'{p:.17g}' for p in row.tolist()])};\n"
+        yield "}\n"
+
+
+def _quoted(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else f'"{name}"'

@@ -1,0 +1,391 @@
+"""The CFN format of toulbar2, ``.cfn``: decimal costs, names of variables and values, in relaxed JSON."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.errors import FormatError
+from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
+from mapmrf.formats._names import Allowed, fitting_names, names_replaced
+from mapmrf.formats._relaxed_json import OPEN, Scanner
+from mapmrf.formats._tables import MOST_ENTRIES, Factors, build, check_states, shaped_tables
+from mapmrf.formats.files import replacing
+from mapmrf.formats.tokens import parse_numbers, shown
+from mapmrf.graph import FactorGraph, Names
+
+SUFFIXES = (".cfn",)
+
+_BOUND = re.compile(rb"([<>])([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?inf)")
+_WHOLE = re.compile(rb"[+-]?\d{1,18}")
+_EXPECTED = "finite numbers, or 'inf' where forbidden"
+_NAMES = Allowed(re.compile(r'[^0-9.+\-\s/#\[\]{}:,"][^\s/#\[\]{}:,"]*'))
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name starts like a CFN model."""
+    return re.match(rb'[\s,:]*[{\[][\s,:]*"?problem"?[\s,:]*[{\[]', data[:200]) is not None
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Dense:
+    """The text of a table whose numbers are still to be parsed, all of them at once."""
+
+    function: int
+    size: int
+    text: bytes
+    what: str
+    place: int
+
+
+@dataclass(eq=False)
+class _Model:
+    """What has been read so far; `refers` are the functions that use the table of another, by its name."""
+
+    sign: float = 1.0
+    bound: float = np.inf
+    variables: list[str] = field(default_factory=list)
+    values: list[list[str] | None] = field(default_factory=list)
+    card: list[int] = field(default_factory=list)
+    place: dict[str, int] = field(default_factory=dict)
+    scopes: list[list[int]] = field(default_factory=list)
+    tables: list[Floats | None] = field(default_factory=list)
+    dense: list[_Dense] = field(default_factory=list)
+    refers: dict[int, bytes] = field(default_factory=dict)
+    functions: dict[bytes, int] = field(default_factory=dict)
+    n_entries: int = 0
+
+
+def read(path: Path, *, values: str | None = None) -> FactorGraph:
+    """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can meet it.
+
+    Tables that the file shares are shared. Global functions and interval variables are refused.
+    """
+    if values not in (None, "cost"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
+    scanner = Scanner(path)
+    model = _Model()
+    scanner.open("start of the file")
+    for part, content in (("problem", _problem), ("variables", _variables), ("functions", _functions)):
+        if scanner.word(f"part {part!r}").decode("utf-8", "replace") != part:
+            scanner.fail(f"part {part!r}", repr(part))
+        scanner.open(f"part {part!r}")
+        content(scanner, model)
+    if not scanner.closes("end of the file"):
+        scanner.take("end of the file")
+        scanner.fail("end of the file", "a closing bracket")
+    scanner.end()
+    _parse_dense(scanner, model)
+    table_of, tables = _shared(path, model)
+    table_ptr = offsets([len(table) for table in tables])
+    costs = np.concatenate([np.zeros(0), *tables])
+    _forbid(costs, table_ptr, table_of, model.bound)
+    factors = Factors(
+        offsets([len(scope) for scope in model.scopes]),
+        np.array([i for scope in model.scopes for i in scope], dtype=np.int64),
+        table_of,
+        table_ptr,
+        -costs + 0.0,  # no "-0"
+    )
+    return build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
+
+
+def _problem(scanner: Scanner, model: _Model) -> None:
+    """Name and bound."""
+    bounded = False
+    while not scanner.closes("part 'problem'"):
+        key = scanner.word("part 'problem'")
+        if key != b"mustbe":
+            scanner.skip("part 'problem'")
+            continue
+        match = _BOUND.fullmatch(scanner.word("mustbe"))
+        if match is None:
+            scanner.fail("mustbe", "'<' or '>' and a bound")
+        model.sign = 1.0 if match[1] == b"<" else -1.0
+        model.bound = model.sign * float(match[2])
+        bounded = True
+    if not bounded:
+        scanner.fail("part 'problem'", "'mustbe' with a bound", "its end")
+
+
+def _variables(scanner: Scanner, model: _Model) -> None:
+    """Names and domains."""
+    while not scanner.closes("part 'variables'"):
+        name = scanner.word("name of a variable").decode("utf-8", "replace")
+        if name in model.place:
+            scanner.fail("name of a variable", "a name that no other variable has")
+        model.place[name] = len(model.variables)
+        model.variables.append(name)
+        _domain(scanner, model, f"domain of variable {name!r}")
+    check_states(Path(scanner.path), np.array(model.card, dtype=np.int64))
+
+
+def _domain(scanner: Scanner, model: _Model, what: str) -> None:
+    token = scanner.take(what)
+    if token == OPEN:
+        values = scanner.rest(what).decode("utf-8", "replace").split()
+        if not values or len(set(values)) < len(values):
+            scanner.fail(what, "at least one, each with another name", f"{len(values)} values")
+        model.values.append(values)
+        model.card.append(len(values))
+        return
+    if _WHOLE.fullmatch(token) is None or int(token) < 1:
+        scanner.fail(what, "a number of values from 1 on (no interval) or a list of them")
+    model.values.append(None)
+    model.card.append(int(token))
+
+
+def _functions(scanner: Scanner, model: _Model) -> None:
+    """All functions; the name of one may be left out."""
+    while not scanner.closes("part 'functions'"):
+        a = len(model.scopes)
+        what = f"function {a}"
+        if scanner.peek() != OPEN:
+            name = scanner.word("name of a function")
+            if name in model.functions:
+                scanner.fail("name of a function", "a name that no other function has")
+            model.functions[name] = a
+            what = f"function {name.decode('utf-8', 'replace')!r}"
+        scanner.open(what)
+        _function(scanner, model, what)
+
+
+def _function(scanner: Scanner, model: _Model, what: str) -> None:
+    scope: list[int] | None = None
+    default: float | None = None
+    found = False
+    while not scanner.closes(what):
+        key = scanner.word(what)
+        if key == b"scope" and scope is None:
+            scanner.open(f"scope of {what}")
+            scope = [_variable(scanner, model, token, what) for token in scanner.rest(f"scope of {what}").split()]
+            model.scopes.append(scope)
+        elif key == b"defaultcost" and scope is not None:
+            default = _number(scanner, model, scanner.word(f"default of {what}"), what)
+        elif key == b"costs" and scope is not None and not found:
+            found = True
+            _costs(scanner, model, scope, default, what)
+        elif key == b"type":
+            kind = scanner.word(what).decode("utf-8", "replace")
+            scanner.fail(what, "a function with costs", f"a global function of type {kind!r}")
+        else:
+            scanner.fail(what, "'scope', then 'defaultcost' or 'costs', each once")
+    if not found:
+        scanner.fail(what, "'scope' and 'costs'", "its end")
+
+
+def _variable(scanner: Scanner, model: _Model, token: bytes, what: str) -> int:
+    """Index of a variable that is given by its name or index."""
+    i = model.place.get(token.decode("utf-8", "replace"))
+    if i is None and _WHOLE.fullmatch(token) is not None:
+        i = int(token)
+    if i is None or not 0 <= i < len(model.card):
+        scanner.fail(f"scope of {what}", f"a variable, by name or from 0 to {len(model.card) - 1}", shown(token))
+    return i
+
+
+def _costs(scanner: Scanner, model: _Model, scope: list[int], default: float | None, what: str) -> None:
+    """Take a dense table, a default with tuples, or the name of a function that has a table."""
+    a = len(model.tables)
+    if scanner.peek() != OPEN:
+        model.refers[a] = scanner.word(f"costs of {what}")
+        model.tables.append(None)
+        return
+    scanner.open(f"costs of {what}")
+    size = math.prod([float(model.card[i]) for i in scope])
+    model.n_entries += int(min(size, MOST_ENTRIES + 1))
+    if model.n_entries > MOST_ENTRIES:
+        scanner.fail(what, f"at most {MOST_ENTRIES} in all tables", f"a table of {size:.4g} entries")
+    text = scanner.rest(f"costs of {what}")
+    if default is not None:
+        model.tables.append(_tuples(scanner, model, scope, default, (text, what)))
+        return
+    count = len(text.split())
+    if count != size:
+        scanner.fail(f"costs of {what}", f"{size:.0f} numbers", f"{count} words")
+    model.dense.append(_Dense(a, count, text, what, scanner.place))
+    model.tables.append(None)
+
+
+def _parse_dense(scanner: Scanner, model: _Model) -> None:
+    """Parse the numbers of all dense tables together, which is many times faster than one by one."""
+    numbers = parse_numbers(b" ".join([some.text for some in model.dense]))
+    if numbers is None:
+        for some in model.dense:
+            if parse_numbers(some.text) is None:
+                bad = next(word for word in some.text.split() if parse_numbers(word) is None)
+                scanner.fail(f"costs of {some.what}", "numbers", shown(bad), some.place)
+        raise FormatError(f"{scanner.path}: cannot read the numbers of this file")
+    at = 0
+    for some in model.dense:
+        model.tables[some.function] = numbers[at : at + some.size]
+        at += some.size
+    wrong = _wrong(model, numbers)
+    if len(wrong):
+        ends = np.cumsum([some.size for some in model.dense])
+        some = model.dense[int(np.searchsorted(ends, wrong[0], side="right"))]
+        scanner.fail(f"costs of {some.what}", _EXPECTED, str(numbers[wrong[0]]), some.place)
+    numbers *= model.sign
+    numbers[np.isinf(numbers)] = np.inf
+
+
+def _number(scanner: Scanner, model: _Model, token: bytes, what: str) -> float:
+    numbers = parse_numbers(token)
+    if numbers is None or len(numbers) != 1:
+        scanner.fail(f"default of {what}", "a number")
+    return float(_checked(scanner, model, numbers, what)[0])
+
+
+def _wrong(model: _Model, numbers: Floats) -> Ints:
+    """Places of numbers that are no costs; ``inf`` forbids, also where costs are maximised."""
+    return np.flatnonzero(np.isnan(numbers) | ((numbers == -np.inf) & (model.sign > 0)))
+
+
+def _checked(scanner: Scanner, model: _Model, numbers: Floats, what: str) -> Floats:
+    """Costs to be minimised, infinite where forbidden."""
+    if len(_wrong(model, numbers)):
+        scanner.fail(f"costs of {what}", _EXPECTED, "nan or -inf")
+    return np.where(np.isinf(numbers), np.inf, model.sign * numbers)
+
+
+def _tuples(scanner: Scanner, model: _Model, scope: list[int], default: float, listing: tuple[bytes, str]) -> Floats:
+    """Fill a table from tuples of values, by name or index, each with a cost; of repeated ones the last counts."""
+    text, what = listing
+    words = text.split()
+    k = len(scope)
+    if len(words) % (k + 1):
+        scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", f"{len(words)} words")
+    shape = [model.card[i] for i in scope]
+    table = np.full(int(np.prod(shape, dtype=np.int64)), default)
+    costs = parse_numbers(b" ".join(words[k :: k + 1]))
+    if costs is None:
+        scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", "a cost that is no number")
+    at = np.zeros(len(costs), dtype=np.int64)
+    for j, i in enumerate(scope):
+        at = at * shape[j] + _states(scanner, model, i, (words[j :: k + 1], what))
+    table[at] = _checked(scanner, model, costs, what)
+    return table
+
+
+def _states(scanner: Scanner, model: _Model, i: int, listing: tuple[list[bytes], str]) -> Ints:
+    """Values of a variable as states."""
+    words, what = listing
+    known = {value.encode(): k for k, value in enumerate(model.values[i] or ())}
+    states = [known[w] if w in known else int(w) if _WHOLE.fullmatch(w) else -1 for w in words]
+    for state, word in zip(states, words, strict=True):
+        if not 0 <= state < model.card[i]:
+            scanner.fail(f"costs of {what}", f"a value of variable {model.variables[i]!r}", shown(word))
+    return np.array(states, dtype=np.int64)
+
+
+def _shared(path: Path, model: _Model) -> tuple[Ints, list[Floats]]:
+    """The table of every function, those that are given by the name of another function included."""
+    tables = [table for table in model.tables if table is not None]
+    own = np.cumsum([table is not None for table in model.tables]) - 1
+    table_of = np.array(own, dtype=np.int64)
+    for a, name in model.refers.items():
+        b = model.functions.get(name, -1)
+        if b < 0 or model.tables[b] is None:
+            found = name.decode("utf-8", "replace")[:40]
+            raise FormatError(f"{path}: function {a}: found costs {found!r}, expected a function with costs of its own")
+        mine, other = ([model.card[i] for i in model.scopes[f]] for f in (a, b))
+        if mine != other:
+            raise FormatError(
+                f"{path}: function {a}: found {mine} values, expected {other} as for function "
+                f"{name.decode('utf-8', 'replace')!r}, whose costs it has"
+            )
+        table_of[a] = own[b]
+    return table_of, tables
+
+
+def _forbid(costs: Floats, table_ptr: Ints, table_of: Ints, bound: float) -> None:
+    """Forbid every cost with which the total must reach the bound, whatever the other functions are worth."""
+    if len(table_of):
+        least = np.minimum(np.minimum.reduceat(costs, table_ptr[:-1]), 0.0)
+        others = float(least[table_of].sum()) - least
+        costs[costs >= np.repeat(bound - others, np.diff(table_ptr))] = np.inf
+
+
+def _names(model: _Model) -> Names:
+    variables = tuple(model.variables)
+    if all(values is None for values in model.values):
+        return Names(variables)
+    pairs = zip(model.values, model.card, strict=True)
+    return Names(variables, tuple(tuple(map(str, range(r))) if v is None else tuple(v) for v, r in pairs))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def _decimals(graph: FactorGraph) -> tuple[int, bool, float]:
+    """Decimals to write, whether these are all, and the sum of the largest costs by magnitude."""
+    total = abs(graph.constant) if np.isfinite(graph.constant) else 0.0
+    for theta, ptr, of in (
+        (graph.theta_v, graph.var_ptr, np.arange(graph.n_vars)),
+        (graph.theta_t, graph.table_ptr, graph.table_of),
+    ):
+        if len(of):
+            size = np.abs(np.where(np.isinf(theta), 0.0, theta))
+            total += float(np.maximum.reduceat(size, ptr[:-1])[of].sum())
+    decimals, exact = choose_decimals([np.array([graph.constant]), graph.theta_v, graph.theta_t], total)
+    return decimals, exact, total
+
+
+def losses(graph: FactorGraph) -> list[str]:
+    """What a file of this format will not hold of a graph."""
+    decimals, exact, _ = _decimals(graph)
+    return [*names_replaced(graph, _NAMES), *rounding(decimals, exact)]
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write a CFN to be minimised, with as many decimals as it takes, up to 15 digits in all."""
+    if values not in (None, "cost"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
+    decimals, _, total = _decimals(graph)
+    if decimals < 0:
+        raise FormatError(f"{path}: the costs add up to {total:.4g}, expected at most 1e{DIGITS}, write .wcsp instead")
+    with replacing(path) as file:
+        for text in _text(graph, f" %.{decimals}f", f"{total + 1.0:.{decimals}f}"):
+            file.write(text.encode())
+
+
+def _text(graph: FactorGraph, number: str, bound: str) -> Iterator[str]:
+    """Yield the file from the bound to the last function."""
+    names = fitting_names(graph, _NAMES)
+    yield f'{{\n problem: {{name: mapmrf, mustbe: "<{bound}"}},\n variables: {{\n'
+    for i, name in enumerate(names.variables):
+        states = names.states[i] if names.states else ()
+        yield f"  {name}: [{' '.join(states)}]\n" if states else f"  {name}: {graph.card[i]}\n"
+    yield " },\n functions: {\n"
+    if graph.constant:
+        yield f"  constant: {{scope: [], costs: [{_cost_text(np.array([graph.constant]), number)}]}}\n"
+    for i in np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[graph.theta_v != 0]).tolist():
+        costs = _cost_text(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]], number)
+        yield f"  u{i}: {{scope: [{names.variables[i]}], costs: [{costs}]}}\n"
+    yield from _factor_text(graph, names.variables, number)
+    yield " }\n}\n"
+
+
+def _factor_text(graph: FactorGraph, variables: tuple[str, ...], number: str) -> Iterator[str]:
+    """Yield the factors; a table stands with the last that uses it, the others name that one."""
+    table_of, _ = shaped_tables(graph)
+    last = dict(zip(table_of.tolist(), range(graph.n_factors), strict=True))
+    for a, t in enumerate(table_of.tolist()):
+        scope = " ".join([variables[i] for i in graph.scope_of(a).tolist()])
+        costs = f"[{_cost_text(graph.table(a).ravel(), number)}]" if last[t] == a else f"f{last[t]}"
+        yield f"  f{a}: {{scope: [{scope}], costs: {costs}}}\n"
+
+
+def _cost_text(theta: Floats, number: str) -> str:
+    """Costs as decimals, ``inf`` where forbidden."""
+    costs = -theta + 0.0
+    return ((number * len(costs)) % tuple(costs.tolist())).strip()

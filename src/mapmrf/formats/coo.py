@@ -1,0 +1,82 @@
+"""The coordinate lists of dimod, ``.coo`` and ``.bqm``: lines ``i j bias`` of a quadratic model of bits or spins.
+
+A first line ``# vartype=SPIN`` says that variables are -1 or 1, ``# vartype=BINARY`` or nothing that they are 0 or 1.
+The energy is to be minimised. There is no place for a constant: it is written as a comment, ``# offset=x``, that this
+module reads again.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from mapmrf.errors import FormatError
+from mapmrf.formats._quadratic import (
+    MOST_VARIABLES,
+    NUMBER,
+    Terms,
+    check_quadratic,
+    columns,
+    graph_of,
+    is_spin,
+    numbers_of,
+    offset_of,
+    quadratic_losses,
+    sign_of,
+    term_text,
+    terms_of,
+)
+from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.tokens import read_text, shown
+from mapmrf.graph import FactorGraph
+
+SUFFIXES = (".coo", ".bqm")
+
+_OFFSET = re.compile(rb"(?m)^[ \t]*#[ \t]*offset[ \t]*=[ \t]*" + NUMBER + rb"[ \t\r]*$")
+_VARTYPE = re.compile(rb"(?m)^[ \t]*#[ \t]*vartype[ \t]*=[ \t]*(\S*)")
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name starts with the type of its variables."""
+    return _VARTYPE.match(data) is not None
+
+
+def read(path: Path, *, values: str | None = None) -> FactorGraph:
+    """Read a quadratic model; biases are costs unless `values` is ``"log"``. Equal pairs add up.
+
+    The state 1 of a spin is +1, its state 0 is -1.
+    """
+    sign = sign_of(path, values)
+    data = read_bytes(path)
+    if data.startswith(b"DIMOD"):
+        raise FormatError(f"{path}: found a binary file of dimod, expected text (dimod.serialization.coo writes it)")
+    kind = _VARTYPE.search(data)
+    name = kind[1].upper() if kind else b"BINARY"
+    if name not in (b"SPIN", b"BINARY"):
+        raise FormatError(f"{path}: vartype: found {shown(name)}, expected SPIN or BINARY")
+    i, j, weight = columns(numbers_of(path, read_text(path)), MOST_VARIABLES)
+    n_vars = 1 + int(max(i.max(initial=-1), j.max(initial=-1)))
+    return graph_of(path, Terms(n_vars, i, j, weight, offset_of(path, _OFFSET, data), name == b"SPIN"), sign)
+
+
+def losses(graph: FactorGraph) -> list[str]:
+    """What a file of this format will not hold of a graph."""
+    return quadratic_losses(graph, is_spin(graph))
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write a binary pairwise model without forbidden states, spins as spins; any other is refused.
+
+    Numbers have all their digits but no exponent, because dimod does not see lines with one.
+    """
+    sign = sign_of(path, values)
+    check_quadratic(path, graph)
+    terms = terms_of(graph, is_spin(graph))
+    with replacing(path) as file:
+        file.write(f"# vartype={'SPIN' if terms.spin else 'BINARY'}\n".encode())
+        if terms.offset:
+            file.write(f"# offset={-sign * terms.offset:.17g}\n".encode())
+        for text in term_text(terms, sign, lambda weight: np.format_float_positional(weight, trim="0")):
+            file.write(text.encode("ascii"))

@@ -1,0 +1,228 @@
+"""The HDF5 format of OpenGM 2, ``.h5`` and ``.hdf5``: energies of functions of several types. Needs h5py."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Ints, ranges
+from mapmrf.errors import FormatError
+from mapmrf.formats import _opengm_functions as functions
+from mapmrf.formats import scales
+from mapmrf.formats._opengm_explicit import explicit_model
+from mapmrf.formats._tables import Factors, build, check_states
+from mapmrf.formats.files import read_bytes, write_bytes
+from mapmrf.graph import FactorGraph
+
+SUFFIXES = (".h5", ".hdf5")
+
+_GROUP = "gm"
+_VERSION = (2, 0)
+_FLOAT64 = 1
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name is an HDF5 file."""
+    return data.startswith(b"\x89HDF\r\n\x1a\n")
+
+
+def _h5py(path: Path) -> Any:
+    try:
+        return importlib.import_module("h5py")
+    except ImportError:
+        raise FormatError(f"{path}: HDF5 files need h5py, which is not installed: pip install 'mapmrf[hdf5]'") from None
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Header:
+    """Numbers of variables and factors, and the ids of the types of functions with how many there are."""
+
+    n_vars: int
+    n_factors: int
+    types: Ints
+    counts: Ints
+
+
+def read(path: Path, *, values: str | None = None, hard_threshold: float | None = None) -> FactorGraph:
+    """Read an OpenGM model; functions that factors share are shared.
+
+    Parameters
+    ----------
+    path
+        The file. The model is the group ``gm``, or the only group there is.
+    values
+        What the numbers are: energies (``"cost"``, the default) as in all benchmarks, for the file does not say it.
+    hard_threshold
+        Energies from here on are forbidden. OpenGM has no infinite energies: its converter from UAI writes 1e7 instead.
+    """
+    h5py = _h5py(path)
+    try:
+        with h5py.File(io.BytesIO(read_bytes(path)), "r") as file:
+            return _read(_Group(path, file), values or "cost", hard_threshold)
+    except (OSError, RuntimeError, KeyError, UnicodeError) as error:
+        raise FormatError(f"{path}: damaged or cut off HDF5 file: {' '.join(str(error).split())[:200]}") from None
+
+
+class _Group:
+    """The group of a file that holds the model, and its arrays."""
+
+    def __init__(self, path: Path, file: Any) -> None:
+        self.path = path
+        groups = [file] if "header" in file else [file[name] for name in file if name == _GROUP]
+        if not groups:
+            groups = [item for item in file.values() if "header" in getattr(item, "keys", tuple)()]
+        if len(groups) != 1:
+            raise FormatError(f"{path}: found {len(groups)} models, expected the group {_GROUP!r} or just one group")
+        self._group = groups[0]
+
+    def array(self, name: str, *, kinds: str = "ui") -> Any:
+        """A whole dataset, flat; without `kinds` "f", whole numbers of at least 0."""
+        found = self._group.get(name)
+        if found is None or not hasattr(found, "dtype"):
+            raise FormatError(f"{self.path}: found no dataset {name!r}, expected one")
+        if found.dtype.kind not in kinds or len(found.shape) != 1:
+            what = f"{found.dtype} of shape {found.shape}"
+            raise FormatError(f"{self.path}: dataset {name!r}: found {what}, expected one row of numbers")
+        array = found[:]
+        if "f" in kinds:
+            return array.astype(np.float64)
+        wrong = np.flatnonzero((array < 0) | (array > 2**62))
+        if len(wrong):
+            self.fail(name, int(wrong[0]), array, "a whole number of at least 0, and not too large")
+        return array.astype(np.int64)
+
+    def fail(self, name: str, at: int, array: Ints, expected: str) -> NoReturn:
+        """Raise the error for an entry of a dataset, or for one that is too short."""
+        if at >= len(array):
+            raise FormatError(f"{self.path}: dataset {name!r}: it ends after {len(array)} numbers, expected {expected}")
+        raise FormatError(f"{self.path}: dataset {name!r}, entry {at}: found {array[at]}, expected {expected}")
+
+
+def _read(group: _Group, values: str, hard_threshold: float | None) -> FactorGraph:
+    header = _header(group)
+    card = group.array("numbers-of-states") if header.n_vars else np.zeros(0, dtype=np.int64)
+    if len(card) != header.n_vars or (len(card) and card.min() < 1):
+        at = min(len(card), header.n_vars) if len(card) != header.n_vars else int(card.argmin())
+        group.fail("numbers-of-states", at, card, f"{header.n_vars} numbers of at least 1")
+    check_states(group.path, card)
+    tables, first_of_type = _functions(group, header, values)
+    function, scope_ptr, scope = _factors(group, header, first_of_type)
+    _check_shapes(group, tables, function, (scope_ptr, card[scope]))
+    theta_t = tables.theta_t + 0.0  # no "-0"
+    if hard_threshold is not None:
+        theta_t[theta_t <= -hard_threshold] = -np.inf
+    return build(group.path, card, Factors(scope_ptr, scope, function, tables.table_ptr, theta_t))
+
+
+def _header(group: _Group) -> _Header:
+    header = group.array("header")
+    if len(header) < 5:
+        group.fail("header", len(header), header, "5 numbers or more")
+    if tuple(header[:2]) != _VERSION:
+        raise FormatError(f"{group.path}: found version {header[0]}.{header[1]}, expected 2.0")
+    n_types = int(header[4])
+    # The kind of numbers comes last, and not at all in old files; the dataset knows it as well.
+    if len(header) not in (5 + 2 * n_types, 6 + 2 * n_types):
+        group.fail("header", len(header), header, f"{6 + 2 * n_types} for {n_types} types of functions")
+    types = header[5 : 5 + 2 * n_types].reshape(-1, 2)
+    return _Header(int(header[2]), int(header[3]), types[:, 0], types[:, 1])
+
+
+def _functions(group: _Group, header: _Header, values: str) -> tuple[functions.Tables, Ints]:
+    """All functions as tables, type after type, and where every type starts."""
+    parts = []
+    for kind, count in zip(header.types.tolist(), header.counts.tolist(), strict=True):
+        if count == 0:
+            continue
+        if kind not in functions.READERS:
+            known = functions.REFUSED.get(kind, "unknown")
+            raise FormatError(f"{group.path}: found {count} functions of type {kind} ({known}), which cannot be read")
+        where = f"function-id-{kind}"
+        indices = group.array(f"{where}/indices")
+        numbers = group.array(f"{where}/values", kinds="uif")
+        bad = scales.first_bad(numbers, values if kind in functions.PLAIN else "cost")
+        if bad is not None:
+            group.fail(f"{where}/values", bad, numbers, scales.expected(values))
+        source = functions.Source(str(group.path), where, indices, numbers, count)
+        parts.append(functions.READERS[kind](source))
+    tables = functions.joined(group.path, parts)
+    if scales.first_bad(tables.theta_t, values) is not None:
+        raise FormatError(f"{group.path}: found a function with impossible values, expected {scales.expected(values)}")
+    scales.to_log(tables.theta_t, values)
+    return tables, np.append(0, np.cumsum(header.counts))
+
+
+def _factors(group: _Group, header: _Header, first_of_type: Ints) -> tuple[Ints, Ints, Ints]:
+    """The function and the scope of every factor."""
+    numbers = group.array("factors") if header.n_factors else np.zeros(0, dtype=np.int64)
+    if 3 * header.n_factors > len(numbers):
+        group.fail("factors", len(numbers), numbers, f"at least {3 * header.n_factors}")
+    at = functions.walk(numbers, header.n_factors, 2)
+    if len(at) < header.n_factors + 1 or at[-1] != len(numbers):
+        group.fail("factors", int(at[-1]), numbers, f"the end after {header.n_factors} factors")
+    start = at[:-1]
+    kind, order = numbers[start + 1], numbers[start + 2]
+    bad = np.flatnonzero(kind >= len(header.types))
+    if len(bad):
+        group.fail("factors", int(start[bad[0]]) + 1, numbers, f"a type of function from 0 to {len(header.types) - 1}")
+    bad = np.flatnonzero(numbers[start] >= header.counts[kind])
+    if len(bad):
+        most = header.counts[kind[bad[0]]] - 1
+        group.fail("factors", int(start[bad[0]]), numbers, f"a function from 0 to {most} for factor {bad[0]}")
+    scope = numbers[ranges(start + 3, order)]
+    bad = np.flatnonzero(scope >= header.n_vars)
+    if len(bad):
+        a = int(np.searchsorted(np.cumsum(order), bad[0], side="right"))
+        found = f"found variable {scope[bad[0]]}, expected 0 to {header.n_vars - 1}"
+        raise FormatError(f"{group.path}: dataset 'factors', factor {a}: {found}")
+    return first_of_type[kind] + numbers[start], np.append(0, np.cumsum(order)), scope
+
+
+def _check_shapes(group: _Group, tables: functions.Tables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
+    """Every function must have the cardinalities of the variables that a factor applies it to."""
+    scope_ptr, states = scopes
+    order = np.diff(tables.shape_ptr)[function]
+    wrong = np.flatnonzero(order != np.diff(scope_ptr))
+    if not len(wrong):
+        differs: Bools = tables.shape[ranges(tables.shape_ptr[function], order)] != states
+        wrong = np.searchsorted(scope_ptr, np.flatnonzero(differs)[:1], side="right") - 1
+    if len(wrong):
+        a = int(wrong[0])
+        mine = tables.shape[tables.shape_ptr[function[a]] : tables.shape_ptr[function[a] + 1]].tolist()
+        want = states[scope_ptr[a] : scope_ptr[a + 1]].tolist()
+        raise FormatError(f"{group.path}: factor {a}: found a function on {mine} states, expected one on {want}")
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write an OpenGM model with explicit functions, each of them once; variables of a factor in increasing order.
+
+    Forbidden entries are infinite energies.
+    """
+    h5py = _h5py(path)
+    if values == "potential":
+        raise FormatError(f"{path}: values='potential', but this format is written with costs or logs")
+    sign = 1.0 if values == "log" else -1.0
+    model = explicit_model(graph)
+    header = [*_VERSION, graph.n_vars, model.n_factors, 1, functions.EXPLICIT, model.n_functions, _FLOAT64]
+    memory = io.BytesIO()
+    with h5py.File(memory, "w") as file:
+        group = file.create_group(_GROUP)
+        group["header"] = np.array(header, dtype=np.uint64)
+        group["numbers-of-states"] = graph.card.astype(np.uint64)
+        if model.n_functions:
+            where = group.create_group(f"function-id-{functions.EXPLICIT}")
+            where["indices"] = model.indices.astype(np.uint64)
+            where["values"] = sign * model.theta + 0.0  # no "-0"
+            group["factors"] = model.factors.astype(np.uint64)
+    write_bytes(path, memory.getvalue())

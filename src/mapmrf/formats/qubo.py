@@ -1,0 +1,105 @@
+"""The binary quadratic models of qbsolv, ``.qubo``: a header ``p qubo 0 n nodes couplers`` and lines ``i j weight``.
+
+The energy, to be minimised, is the sum of all weights whose variables are both 1; i = j is a single variable. There is
+no place for a constant: it is written as a comment, ``c offset x``, that this module reads again.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NoReturn
+
+from mapmrf.errors import FormatError
+from mapmrf.formats import tokens
+from mapmrf.formats._quadratic import (
+    MOST_VARIABLES,
+    NUMBER,
+    Terms,
+    check_quadratic,
+    columns,
+    graph_of,
+    numbers_of,
+    offset_of,
+    quadratic_losses,
+    sign_of,
+    term_text,
+    terms_of,
+)
+from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.tokens import NumberFile, read_text
+from mapmrf.graph import FactorGraph
+
+SUFFIXES = (".qubo",)
+
+_OFFSET = re.compile(rb"(?m)^[ \t]*c[ \t]+offset[ \t]+" + NUMBER + rb"[ \t\r]*$")
+_HEADER = re.compile(rb"(?m)^[ \t]*p[ \t]+([^\n]*)$")
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name has the header of this format."""
+    return re.search(rb"(?m)^[ \t]*p[ \t]+qubo[ \t]", data[:4096]) is not None
+
+
+def read(path: Path, *, values: str | None = None) -> FactorGraph:
+    """Read a quadratic model; weights are costs unless `values` is ``"log"``. Equal pairs add up."""
+    sign = sign_of(path, values)
+    text = read_text(path)
+    n_vars, n_nodes, n_couplers = _counts(path, text)
+    file = numbers_of(path, _without_header(text))
+    i, j, weight = columns(_QuboFile(path, file.numbers), n_vars)
+    n_linear = int((i == j).sum())
+    if (n_linear, len(i) - n_linear) != (n_nodes, n_couplers):
+        found = f"{n_linear} nodes and {len(i) - n_linear} couplers"
+        raise FormatError(f"{path}: found {found}, expected {n_nodes} and {n_couplers} as in the header")
+    offset = offset_of(path, _OFFSET, read_bytes(path))
+    return graph_of(path, Terms(n_vars, i, j, weight, offset, spin=False), sign)
+
+
+def _counts(path: Path, text: bytes) -> tuple[int, int, int]:
+    """Variables, linear terms and couplers, from the header."""
+    header = _HEADER.search(text)
+    if header is None or text[: header.start()].strip():
+        raise FormatError(f"{path}: found no line 'p qubo ...', expected it before the first number")
+    words = header[1].split()
+    counts = [tokens.whole_number(word) for word in words[2:]]
+    if len(words) != 5 or words[0] != b"qubo" or None in counts:
+        found = tokens.shown(header[0].strip())
+        raise FormatError(f"{path}: header: found {found}, expected 'p qubo 0 maxNodes nNodes nCouplers'")
+    n_vars, n_nodes, n_couplers = (int(count or 0) for count in counts)
+    if n_vars > MOST_VARIABLES:
+        raise FormatError(f"{path}: header: found {n_vars} nodes, expected at most {MOST_VARIABLES}")
+    return n_vars, n_nodes, n_couplers
+
+
+def _without_header(text: bytes) -> bytes:
+    return _HEADER.sub(lambda match: b" " * len(match[0]), text, count=1)
+
+
+class _QuboFile(NumberFile):
+    """The numbers behind the header."""
+
+    def fail(self, at: int, what: str, expected: str) -> NoReturn:
+        """Raise the error for a number that is not what was expected at its place."""
+        if at < len(self.numbers):
+            tokens.fail_at(self.path, _without_header(read_text(self.path)), at, what, expected)
+        super().fail(at, what, expected)
+
+
+def losses(graph: FactorGraph) -> list[str]:
+    """What a file of this format will not hold of a graph."""
+    return quadratic_losses(graph, spin=False)
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write a binary pairwise model without forbidden states, with 17 digits; any other is refused."""
+    sign = sign_of(path, values)
+    check_quadratic(path, graph)
+    terms = terms_of(graph, spin=False)
+    n_linear = int((terms.i == terms.j).sum())
+    with replacing(path) as file:
+        if terms.offset:
+            file.write(f"c offset {-sign * terms.offset:.17g}\n".encode())
+        file.write(f"p qubo 0 {terms.n_vars} {n_linear} {len(terms.i) - n_linear}\n".encode())
+        for text in term_text(terms, sign, "{:.17g}".format):
+            file.write(text.encode("ascii"))

@@ -1,0 +1,174 @@
+"""XMLBIF 0.3, ``.xml``, ``.bifxml`` and ``.xmlbif``: Bayesian networks with the names of variables and states."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from mapmrf.errors import FormatError
+from mapmrf.formats import scales
+from mapmrf.formats._bayes import Table, network_graph, network_of, table_size
+from mapmrf.formats._names import Allowed, fitting_names, names_replaced
+from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.tokens import parse_numbers, shown
+from mapmrf.graph import FactorGraph, Names
+
+SUFFIXES = (".xml", ".bifxml", ".xmlbif")
+
+_NAMES = Allowed(re.compile(r"\S(?:.*\S)?"), states_required=True)
+_DTD = """<!DOCTYPE BIF [
+  <!ELEMENT BIF ( NETWORK )*>
+  <!ATTLIST BIF VERSION CDATA #REQUIRED>
+  <!ELEMENT NETWORK ( NAME, ( PROPERTY | VARIABLE | DEFINITION )* )>
+  <!ELEMENT NAME (#PCDATA)>
+  <!ELEMENT VARIABLE ( NAME, ( OUTCOME | PROPERTY )* )>
+  <!ATTLIST VARIABLE TYPE (nature|decision|utility) "nature">
+  <!ELEMENT OUTCOME (#PCDATA)>
+  <!ELEMENT DEFINITION ( FOR | GIVEN | TABLE | PROPERTY )*>
+  <!ELEMENT FOR (#PCDATA)>
+  <!ELEMENT GIVEN (#PCDATA)>
+  <!ELEMENT TABLE (#PCDATA)>
+  <!ELEMENT PROPERTY (#PCDATA)>
+]>
+"""
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name is XML with this format's root."""
+    return data.lstrip()[:1] == b"<" and re.search(rb"<BIF[\s>]", data[:4096]) is not None
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path, *, values: str | None = None) -> FactorGraph:
+    """Read a Bayesian network; probabilities of 0 are forbidden.
+
+    Properties are skipped. Rows that do not sum to 1 are taken as they are and reported to the log.
+    """
+    if values not in (None, "potential"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    network = _network(path)
+    states: dict[str, tuple[str, ...]] = {}
+    for element in _all(network, "VARIABLE"):
+        _variable(path, element, states)
+    places = {name: i for i, name in enumerate(states)}
+    card = [len(some) for some in states.values()]
+    tables = [_table(path, element, places, card) for element in _all(network, "DEFINITION")]
+    children = set()
+    for table in tables:
+        if table.child in children:
+            raise FormatError(f"{path}: found two definitions of variable {list(states)[table.child]!r}, expected one")
+        children.add(table.child)
+    return network_graph(path, tables, Names(tuple(states), tuple(states.values())))
+
+
+def _network(path: Path) -> ET.Element:
+    """The only network of the file; comments stay, because they separate what stands around them."""
+    parser = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
+    try:
+        root = ET.fromstring(read_bytes(path), parser)
+    except ET.ParseError as error:
+        raise FormatError(f"{path}: no XML: {error}, expected a whole XMLBIF file") from None
+    except (ValueError, LookupError) as error:
+        raise FormatError(f"{path}: cannot read this XML: {' '.join(str(error).split())}") from None
+    networks = _all(root, "NETWORK")
+    if _tag(root) != "BIF" or len(networks) != 1:
+        found = f"<{_tag(root)[:40]}> with {len(networks)} networks"
+        raise FormatError(f"{path}: found {found}, expected <BIF> with one <NETWORK>")
+    return networks[0]
+
+
+def _tag(element: ET.Element) -> str:
+    """Name of an element without its namespace; empty for a comment."""
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def _all(element: ET.Element, tag: str) -> list[ET.Element]:
+    return [child for child in element if _tag(child) == tag]
+
+
+def _text(element: ET.Element) -> str:
+    """All text of an element, without the comments in it."""
+    return " ".join([element.text or "", *(child.tail or "" for child in element)]).strip()
+
+
+def _variable(path: Path, element: ET.Element, states: dict[str, tuple[str, ...]]) -> None:
+    names = [_text(child) for child in _all(element, "NAME")]
+    if len(names) != 1 or not names[0] or names[0] in states:
+        found = shown(" ".join(names).encode())
+        raise FormatError(f"{path}: variable {len(states)}: found the name {found}, expected one that no other has")
+    kind = element.get("TYPE", "nature")
+    if kind != "nature":
+        raise FormatError(f"{path}: variable {names[0]!r}: found the type {shown(kind.encode())}, expected 'nature'")
+    some = tuple(_text(child) for child in _all(element, "OUTCOME"))
+    if not some or len(set(some)) < len(some):
+        raise FormatError(
+            f"{path}: variable {names[0]!r}: found {len(set(some))} different outcomes of {len(some)}, "
+            "expected at least one and every one once"
+        )
+    states[names[0]] = some
+
+
+def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[int]) -> Table:
+    """A definition: the table runs over the parents and then, fastest, over the child."""
+    children = [_text(child) for child in _all(element, "FOR")]
+    parents = [_text(child) for child in _all(element, "GIVEN")]
+    what = f"definition of {' '.join(children)[:40]!r}"
+    if len(children) != 1:
+        raise FormatError(f"{path}: {what}: found {len(children)} elements <FOR>, expected one")
+    scope = [*parents, *children]
+    for k, name in enumerate(scope):
+        if name not in places or name in scope[:k]:
+            raise FormatError(f"{path}: {what}: found {shown(name.encode())}, expected variables, each once")
+    tables = _all(element, "TABLE")
+    if len(tables) != 1:
+        raise FormatError(f"{path}: {what}: found {len(tables)} elements <TABLE>, expected one")
+    variables = [places[name] for name in scope]
+    shape = [card[i] for i in variables]
+    size = table_size(path, shape)
+    numbers = parse_numbers(_text(tables[0]).encode())
+    if numbers is None or len(numbers) != size:
+        found = "something else" if numbers is None else str(len(numbers))
+        raise FormatError(f"{path}: {what}: found {found} in its table, expected {size} numbers")
+    bad = scales.first_bad(numbers, "potential")
+    if bad is not None:
+        raise FormatError(f"{path}: {what}, entry {bad}: found {numbers[bad]}, expected a finite number of at least 0")
+    return Table(variables[-1], tuple(variables[:-1]), numbers.reshape(shape))
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def losses(graph: FactorGraph) -> list[str]:
+    """What a file of this format will not hold of a graph."""
+    return names_replaced(graph, _NAMES)
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write a Bayesian network with 17 digits; a graph that is none is refused."""
+    if values not in (None, "potential"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    tables = network_of(path, graph)
+    with replacing(path) as file:
+        for text in _lines(graph, tables):
+            file.write(text.encode())
+
+
+def _lines(graph: FactorGraph, tables: list[Table]) -> Iterator[str]:
+    """Yield the file."""
+    names = fitting_names(graph, _NAMES)
+    variables = [escape(name) for name in names.variables]
+    yield f'<?xml version="1.0" encoding="UTF-8"?>\n{_DTD}<BIF VERSION="0.3">\n<NETWORK>\n<NAME>mapmrf</NAME>\n'
+    for name, states in zip(variables, names.states or (), strict=True):
+        outcomes = "".join(f"<OUTCOME>{escape(state)}</OUTCOME>" for state in states)
+        yield f'<VARIABLE TYPE="nature"><NAME>{name}</NAME>{outcomes}</VARIABLE>\n'
+    for table in tables:
+        given = "".join(f"<GIVEN>{variables[i]}</GIVEN>" for i in table.parents)
+        yield f"<DEFINITION><FOR>{variables[table.child]}</FOR>{given}\n<TABLE>"
+        yield " ".join([f"{p:.17g}" for p in table.probability.ravel().tolist()])
+        yield "</TABLE></DEFINITION>\n"
+    yield "</NETWORK>\n</BIF>\n"

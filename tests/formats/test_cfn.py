@@ -1,0 +1,321 @@
+"""The CFN format: files by hand, round trips, toulbar2 on what is written, malformed files, a real model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_uai_round_trip import again, graphs
+from test_wcsp import toulbar2
+
+from mapmrf import formats
+from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.formats import cfn
+from mapmrf.graph import FactorGraph, Names
+from strategies import brute_force, random_recipe
+
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+T3 = """{problem: {name: t3, mustbe: "<1000.000"},
+ variables: {x0: 2, x1: [red green blue], x2: 2},
+ functions: {
+  f0: {scope: [x0], costs: [0.500 0.000]},
+  f1: {scope: [x0 x1], costs: [0.200 0.500 0.400 0.700 0.000 0.300]},
+  f2: {scope: [x2 x1], costs: [0.600 0.300 0.800 0.000 inf 0.500]}
+ }
+}
+"""
+HEAD = '{problem: {name: m, mustbe: "%s"}, variables: {a: 2, b: [u v w]}, functions: {%s}}'
+
+
+def read(tmp_path: Path, text: str, name: str = "m.cfn") -> FactorGraph:
+    path = tmp_path / name
+    path.write_text(text)
+    return formats.read(path)
+
+
+def labels(graph: FactorGraph) -> list[tuple[int, ...]]:
+    return list(itertools.product(*map(range, graph.card.tolist())))
+
+
+def test_reads_a_file_by_hand(tmp_path, t3) -> None:
+    graph = read(tmp_path, T3)
+    assert graph.names == Names(("x0", "x1", "x2"), (("0", "1"), ("red", "green", "blue"), ("0", "1")))
+    assert graph.scope.tolist() == [0, 1, 2, 1]
+    for x in labels(t3):
+        assert graph.value(x) == pytest.approx(t3.value(x) - 1.5, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.replace(",", " ").replace(":", " "),
+        lambda s: s.replace("[", "{").replace("]", "}"),
+        lambda s: s.replace("\n", "\r\n"),
+        lambda s: s.replace("f0", '"f0"').replace("scope", '"scope"').replace(" ", ", "),
+        lambda s: "# a comment {\n" + s.replace("\n ", "\n# another ]]\n "),
+        lambda s: s.replace("f1:", "").replace("f2:", ""),
+        lambda s: s.replace("[x0 x1]", "[0 1]").replace("x2 x1", "2, x1"),
+        lambda s: " ".join(s.split()),
+    ],
+)
+def test_the_relaxed_json(tmp_path, change) -> None:
+    plain, relaxed = read(tmp_path, T3), read(tmp_path, change(T3))
+    assert np.array_equal(relaxed.theta_t, plain.theta_t)
+    assert np.array_equal(relaxed.theta_v, plain.theta_v)
+    assert relaxed.names == plain.names
+
+
+def test_a_file_without_a_suffix_is_recognised(tmp_path) -> None:
+    assert read(tmp_path, T3, "model").n_factors == 2
+
+
+def test_tuples_with_a_default(tmp_path) -> None:
+    graph = read(tmp_path, HEAD % ("<10.0", "f: {scope: [a b], defaultcost: 2.5, costs: [0 u 1.5, 1 w 0.5, 1 2 0.25]}"))
+    assert graph.table(0).tolist() == [[-1.5, -2.5, -2.5], [-2.5, -2.5, -0.25]]
+    graph = read(
+        tmp_path, HEAD % ("<10.0", "{scope: [], defaultcost: 2.5, costs: []} {scope: [a] defaultcost 1 costs []}")
+    )
+    assert graph.constant == -2.5 and graph.theta_v[:2].tolist() == [-1, -1]
+
+
+def test_maximising(tmp_path) -> None:
+    graph = read(tmp_path, HEAD % (">-5.0", "{scope: [a], costs: [1.5 -2]} {scope: [b], costs: [inf 1 2]}"))
+    assert graph.theta_v.tolist() == [1.5, -2, -math.inf, 1, 2]
+
+
+def test_costs_with_which_no_total_stays_below_the_bound_are_forbidden(tmp_path) -> None:
+    graph = read(tmp_path, HEAD % ("<10.0", "{scope: [a], costs: [10 9.9]}"))
+    assert graph.theta_v[:2].tolist() == [-math.inf, -9.9]
+    # The other function may make up for 3 of it.
+    graph = read(tmp_path, HEAD % ("<10.0", "{scope: [a], costs: [12.9 13]} {scope: [b], costs: [-3 0 1]}"))
+    assert graph.theta_v.tolist() == [-12.9, -math.inf, 3, 0, -1]
+    graph = read(tmp_path, HEAD % (">4.0", "{scope: [a], costs: [2 1]} {scope: [b], costs: [1 2 3]}"))
+    assert graph.theta_v.tolist() == [2, -math.inf, -math.inf, -math.inf, 3]
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_shared_functions_are_shared(tmp_path, later) -> None:
+    table = "g: {scope: [a b], costs: [1 2 3 4 5 6]}"
+    user = "h: {scope: [a b], costs: g}"
+    graph = read(tmp_path, HEAD % ("<100.0", f"{user}, {table}" if later else f"{table} {user}"))
+    assert (graph.n_factors, graph.n_tables) == (2, 1)
+    assert graph.table(1).tolist() == [[-1, -2, -3], [-4, -5, -6]]
+
+
+def test_written_tables_are_shared(tmp_path) -> None:
+    table = np.array([[0.0, -1.0], [-1.0, 0.0]])
+    chain = FactorGraph.from_tables([2] * 5, [(i, i + 1) for i in range(4)], [table] * 4)
+    formats.write(chain, tmp_path / "m.cfn")
+    text = (tmp_path / "m.cfn").read_text()
+    assert text.count("costs: f3") == 3 and text.count("costs: [") == 1
+    assert formats.read(tmp_path / "m.cfn").n_tables == 1
+
+
+# -- round trips ------------------------------------------------------------------------------------------------------
+
+
+@given(graph=graphs(limit=1e6))
+def test_round_trip_is_exact_but_for_what_is_said_to_be_rounded(graph: FactorGraph) -> None:
+    read = again(graph, "m.cfn")
+    assert np.array_equal(read.card, graph.card)
+    assert np.array_equal(read.scope, graph.scope)
+    lost = cfn.losses(graph)
+    unit = float(lost[0].split()[-1]) if lost else 0.0
+    # What the file says is rounded once more, to a float.
+    assert np.allclose(read.theta_v, graph.theta_v, rtol=1e-15, atol=unit)
+    for a in range(graph.n_factors):
+        assert np.allclose(read.table(a), graph.table(a), rtol=1e-15, atol=unit)
+    assert np.allclose(read.constant, graph.constant, rtol=1e-15, atol=unit)
+
+
+@given(costs=st.lists(st.integers(-1000, 1000), min_size=12, max_size=12), digits=st.integers(0, 9))
+def test_decimal_costs_are_kept_to_the_last_digit(costs: list[int], digits: int) -> None:
+    graph = FactorGraph.from_tables([3, 4], [(1, 0)], [np.array(costs) / 10.0**digits])
+    assert np.array_equal(again(graph, "m.cfn").theta_t, graph.theta_t)
+
+
+NAMES = st.text(st.characters(codec="utf-8"), max_size=4) | st.sampled_from(["x1", "x0", "a b", "1a", "inf", "é", "a"])
+
+
+@given(data=st.data())
+def test_names_are_kept_or_said_to_be_replaced(data: st.DataObject) -> None:
+    card = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+    variables = tuple(data.draw(st.lists(NAMES, min_size=len(card), max_size=len(card))))
+    states = tuple(tuple(data.draw(st.lists(NAMES, min_size=r, max_size=r))) for r in card)
+    tables = [np.arange(float(r)) for r in card]
+    graph = FactorGraph.from_tables(card, [(i,) for i in range(len(card))], tables, names=Names(variables, states))
+    read = again(graph, "m.cfn")
+    assert np.array_equal(read.theta_v, graph.theta_v)
+    assert len(set(read.names.variables)) == len(card)
+    kept = read.names.variables == variables
+    assert kept == (not any("variables are replaced" in text and "states" not in text for text in cfn.losses(graph)))
+    if not cfn.losses(graph):
+        numbers = tuple(tuple(map(str, range(r))) for r in card)
+        assert (read.names.states or numbers) == states
+
+
+def test_costs_too_large_for_the_format(tmp_path, error_of) -> None:
+    graph = FactorGraph.from_tables([2], [(0,)], [[0.0, -1e17]])
+    path = tmp_path / "m.cfn"
+    assert "1e+17" in error_of(path, formats.write, graph, path)
+    assert not path.exists()
+
+
+def test_toulbar2_reads_what_is_written(tmp_path) -> None:
+    cases = []
+    for seed in range(24):
+        recipe = random_recipe(100 + seed, 2 + seed % 5, seed % 9, hard=0.0 if seed % 3 else 0.3, max_arity=3)
+        recipe.tables = [np.round(table, 3) if seed % 2 else table for table in recipe.tables]
+        graph = recipe.graph()
+        path = tmp_path / f"{seed}.cfn"
+        formats.write(graph, path)
+        cases.append((graph, path))
+    for (graph, _), found in zip(cases, toulbar2([path for _, path in cases]), strict=True):
+        best, _ = brute_force(graph)
+        if found is None:
+            assert best == -math.inf
+            continue
+        assert graph.value(found[0]) == pytest.approx(best, abs=1e-9)
+        assert found[1] == pytest.approx(-best, abs=1e-9)
+
+
+def test_toulbar2_reads_files_by_hand_as_we_do(tmp_path) -> None:
+    texts = [
+        T3,
+        HEAD % ("<10.00", "{scope: [a], costs: [12.9 13]} {scope: [b], costs: [-3 0 1]}"),
+        HEAD % (">5.00", "{scope: [a b], costs: [2.0 4 1 3 5 6]} {scope: [b], costs: [2 3 inf]}"),
+        HEAD % ("<10.00", "f: {scope: [b a], costs: g} g: {scope: [b a], costs: [1 2 3 0 4 5]}"),
+        HEAD % ("<10.00", "{scope: [b], defaultcost: 3, costs: [v 0.25]}"),
+        HEAD % ("<10.00", "{scope: [], costs: [-3.5]}"),
+    ]
+    paths = []
+    for k, text in enumerate(texts):
+        paths.append(tmp_path / f"{k}.cfn")
+        paths[-1].write_text(text)
+    for path, found in zip(paths, toulbar2(paths), strict=True):
+        graph = formats.read(path)
+        assert found is not None
+        sign = 1.0 if 'mustbe: ">' in path.read_text() else -1.0
+        assert sign * found[1] == pytest.approx(graph.value(found[0]))
+        assert graph.value(found[0]) == pytest.approx(brute_force(graph)[0])
+
+
+# -- what is wrong ----------------------------------------------------------------------------------------------------
+
+ZOO = {
+    "empty": ("", ["start of the file", "ends in line 1"]),
+    "no bracket": ("problem", ["start of the file", "'problem'"]),
+    "another part": ("{variables: {}}", ["part 'problem'", "'variables'"]),
+    "no bound": ("{problem: {name: m}, variables: {}, functions: {}}", ["'mustbe'"]),
+    "a bound without a direction": (HEAD % ("10", ""), ["mustbe (line 1)", "'10'", "'<' or '>'"]),
+    "interval": (T3.replace("x0: 2", "x0: -9"), ["domain of variable 'x0' (line 2)", "'-9'", "no interval"]),
+    "no value": (T3.replace("x0: 2", "x0: 0"), ["domain of variable 'x0'", "'0'"]),
+    "empty domain": (T3.replace("x0: 2", "x0: []"), ["domain of variable 'x0'", "0 values"]),
+    "value twice": (T3.replace("green", "red"), ["domain of variable 'x1'", "another name"]),
+    "too many values": (T3.replace("x0: 2", "x0: 99999999999"), ["states", "at most"]),
+    "variable twice": (T3.replace("x2: 2", "x0: 2"), ["name of a variable", "'x0'", "no other variable"]),
+    "unknown variable": (T3.replace("[x0 x1]", "[x0 y]"), ["scope of function 'f1' (line 5)", "'y'", "0 to 2"]),
+    "unknown index": (T3.replace("[x0 x1]", "[0 3]"), ["scope of function 'f1'", "'3'"]),
+    "variable twice in a scope": (T3.replace("[x2 x1]", "[x0 x0]").replace("inf 0.500", ""), ["factor 2", "twice"]),
+    "function twice": (T3.replace("f1", "f0"), ["name of a function", "'f0'"]),
+    "too few costs": (
+        T3.replace("0.500 0.000", "0.500"),
+        ["costs of function 'f0' (line 4)", "1 words", "2 numbers"],
+    ),
+    "a word as a cost": (T3.replace("0.700", "dear"), ["costs of function 'f1' (line 5)", "'dear'", "numbers"]),
+    "nan": (T3.replace("0.700", "nan"), ["costs of function 'f1'", "nan"]),
+    "infinite reward": (T3.replace("inf", "-inf"), ["costs of function 'f2'", "-inf"]),
+    "no costs": (T3.replace(", costs: [0.500 0.000]", ""), ["function 'f0'", "'scope' and 'costs'"]),
+    "costs before the scope": (HEAD % ("<9", "f: {costs: [1 2] scope: [a]}"), ["function 'f'", "'costs'"]),
+    "unknown key": (HEAD % ("<9", "f: {scope: [a] colour: red}"), ["function 'f'", "'colour'"]),
+    "global": (
+        HEAD % ("<9", "f: {scope: [a b] type: salldiff params: {metric: var cost: 3}}"),
+        ["function 'f'", "'salldiff'", "global"],
+    ),
+    "default that is none": (HEAD % ("<9", "f: {scope: [a] defaultcost: x costs: []}"), ["default of function 'f'"]),
+    "half a tuple": (
+        HEAD % ("<9", "f: {scope: [a] defaultcost: 1 costs: [0 1 1]}"),
+        ["costs of function 'f'", "3 words"],
+    ),
+    "tuple cost": (
+        HEAD % ("<9", "f: {scope: [a] defaultcost: 1 costs: [0 x]}"),
+        ["costs of function 'f'", "no number"],
+    ),
+    "tuple value": (HEAD % ("<9", "f: {scope: [b] defaultcost: 1 costs: [x 1]}"), ["'x'", "a value of variable 'b'"]),
+    "tuple index": (HEAD % ("<9", "f: {scope: [b] defaultcost: 1 costs: [3 1]}"), ["'3'", "a value of variable 'b'"]),
+    "brackets in costs": (
+        HEAD % ("<9", "f: {scope: [a] costs: [[1 2]]}"),
+        ["costs of function 'f'", "without brackets"],
+    ),
+    "costs of nobody": (HEAD % ("<9", "f: {scope: [a] costs: g}"), ["function 0", "'g'"]),
+    "costs of itself": (HEAD % ("<9", "f: {scope: [a] costs: f}"), ["function 0", "'f'"]),
+    "costs of another shape": (
+        HEAD % ("<9", "f: {scope: [a] costs: g} g: {scope: [b] costs: [1 2 3]}"),
+        ["function 0", "[2] values", "[3]", "'g'"],
+    ),
+    "an open quote": (T3.replace('.000"}', ".000}"), ["mustbe (line 1)"]),
+    "more": (T3 + " x", ["after the last bracket (line 9)", "'x'"]),
+    "no end": (T3.rstrip()[:-1], ["end of the file", "ends in line 8"]),
+    "huge table": (
+        '{problem: {name: m, mustbe: "<9"}, variables: {a: 9999999 b: 9999999}, functions: '
+        "{{scope: [a b] defaultcost: 0 costs: []}}}",
+        ["function 0", "1e+14 entries", "at most"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_malformed(tmp_path, error_of, kind) -> None:
+    text, parts = ZOO[kind]
+    path = tmp_path / "bad.cfn"
+    path.write_text(text)
+    message = error_of(path, formats.read, path)
+    for part in parts:
+        assert part in message, message
+
+
+def test_every_cut_is_an_error(tmp_path) -> None:
+    path = tmp_path / "cut.cfn"
+    for end in range(len(T3.rstrip())):
+        path.write_text(T3[:end])
+        with pytest.raises(FormatError):
+            formats.read(path)
+
+
+def test_other_values_are_refused(tmp_path, error_of, t3) -> None:
+    path = tmp_path / "m.cfn"
+    path.write_text(T3)
+    assert "costs" in error_of(path, formats.read, path, values="log")
+    assert "costs" in error_of(path, formats.write, t3, path, values="log")
+
+
+@given(words=st.lists(st.sampled_from([*"{}[]ab", "scope", "costs", "0", "1", '"', "defaultcost", "inf"]), max_size=25))
+def test_random_words_are_an_error_or_a_model(tmp_path_factory, words: list[str]) -> None:
+    path = tmp_path_factory.mktemp("words") / "m.cfn"
+    path.write_text(HEAD.replace("}}", "") % ("<9", " ".join(words)))
+    try:
+        formats.read(path)
+    except MapMRFError as error:
+        assert str(path) in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.data
+def test_a_real_model_survives_being_written(tmp_path) -> None:
+    path = FOLDER / "other" / "1aho.cfn.gz"
+    if not path.is_file():
+        pytest.skip(f"no {path}")
+    graph = formats.read(path)
+    assert (graph.n_vars, graph.n_factors) == (64, 544)
+    assert graph.names.states[1][:2] == ("K0", "K1")
+    assert cfn.losses(graph) == []
+    formats.write(graph, tmp_path / "m.cfn")
+    again = formats.read(tmp_path / "m.cfn")
+    assert again.names == graph.names
+    for name in ("card", "theta_v", "scope", "theta_t"):
+        assert np.array_equal(getattr(again, name), getattr(graph, name))

@@ -1,0 +1,160 @@
+"""XMLBIF: files by hand, round trips of random networks, malformed files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_bif import TOY as TOY_BIF
+from test_bif import check_round_trip, is_toy, networks
+from test_bif import read as read_bif
+
+from mapmrf import formats
+from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.graph import FactorGraph, Names
+
+TOY = """<?xml version="1.0"?>
+<BIF VERSION="0.3">
+<NETWORK>
+<NAME>toy</NAME>
+<VARIABLE TYPE="nature"><NAME>A</NAME><OUTCOME>a0</OUTCOME><OUTCOME>a1</OUTCOME></VARIABLE>
+<VARIABLE TYPE="nature"><NAME>B</NAME><OUTCOME>b0</OUTCOME><OUTCOME>b1</OUTCOME><OUTCOME>b2</OUTCOME></VARIABLE>
+<VARIABLE TYPE="nature"><NAME>C</NAME><OUTCOME>c0</OUTCOME><OUTCOME>c1</OUTCOME></VARIABLE>
+<DEFINITION><FOR>A</FOR><TABLE>0.25 0.75</TABLE></DEFINITION>
+<DEFINITION><FOR>B</FOR><TABLE>0.2 0.3 0.5</TABLE></DEFINITION>
+<DEFINITION><FOR>C</FOR><GIVEN>A</GIVEN><GIVEN>B</GIVEN>
+<TABLE>0.01 0.99 0.02 0.98 0.03 0.97 0.04 0.96 0.05 0.95 0.06 0.94</TABLE></DEFINITION>
+</NETWORK>
+</BIF>
+"""
+
+
+def read(tmp_path: Path, text: str, name: str = "m.xml") -> FactorGraph:
+    path = tmp_path / name
+    path.write_bytes(text.encode())
+    return formats.read(path)
+
+
+@pytest.mark.parametrize("name", ["m.xml", "m.bifxml", "m.xmlbif", "m"])
+def test_reads_a_file_by_hand(tmp_path, name) -> None:
+    graph = read(tmp_path, TOY, name)
+    assert is_toy(graph)
+    assert graph.names == read_bif(tmp_path, TOY_BIF).names
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.replace("0.25 0.75", "\n 0.25<!-- half --> 0.75\n"),
+        lambda s: s.replace("0.25 0.75", "2.5e-1<!-- no blank around -->7.5e-1"),
+        lambda s: s.replace(' TYPE="nature"', ""),
+        lambda s: s.replace("<FOR>A", "<PROPERTY>x = 1</PROPERTY><FOR> A "),
+        lambda s: s.replace("<BIF", '<BIF xmlns="http://www.cs.ubc.ca/labs/lci/fopi/ve/XMLBIFv0_3"'),
+        lambda s: s.replace("<BIF", "<!DOCTYPE BIF [ <!ELEMENT BIF ( NETWORK )*> ]>\n<BIF"),
+        lambda s: s.replace("\n", "\r\n"),
+        lambda s: "\ufeff" + s,
+        lambda s: s.replace("<GIVEN>A</GIVEN>", "<!-- first --><GIVEN>A</GIVEN>"),
+    ],
+)
+def test_all_that_the_format_allows(tmp_path, change) -> None:
+    assert is_toy(read(tmp_path, change(TOY)))
+
+
+@pytest.mark.parametrize("name", ["m.xml", "m.bifxml.xz"])
+@given(graph=networks())
+def test_round_trip(tmp_path_factory, name: str, graph: FactorGraph) -> None:
+    check_round_trip(graph, name, tmp_path_factory)
+
+
+def test_names_are_escaped(tmp_path) -> None:
+    names = Names(("a<b & c", 'with "quotes"'), (("<", ">"), ("]]>", "é")))
+    table = [-0.6931471805599453] * 2
+    graph = FactorGraph.from_tables([2, 2], [(0,), (1,)], [table, table], names=names)
+    formats.write(graph, tmp_path / "m.xml")
+    assert formats.read(tmp_path / "m.xml").names == names
+
+
+@given(words=st.lists(st.text(max_size=5), min_size=1, max_size=3))
+def test_any_name_can_be_written(tmp_path_factory, words: list[str]) -> None:
+    path = tmp_path_factory.mktemp("names") / "m.xml"
+    table = [-0.6931471805599453] * 2
+    names = Names(tuple(words), tuple((word, word + "'") for word in words))
+    n = len(words)
+    graph = FactorGraph.from_tables([2] * n, [(i,) for i in range(n)], [table] * n, names=names)
+    for name in (path, path.with_suffix(".bif"), path.with_suffix(".cfn")):
+        formats.write(graph, name)
+        read = formats.read(name)
+        assert len(set(read.names.variables)) == n
+        lost = formats._format_of(name).losses(graph)
+        if not any("replaced" in text for text in lost):
+            assert read.names.variables == names.variables
+
+
+ZOO = {
+    "empty": ("", ["no XML"]),
+    "no XML": ("network", ["no XML", "line 1"]),
+    "cut off": (TOY[:300], ["no XML", "line"]),
+    "another root": ("<HTML><NETWORK/></HTML>", ["<HTML>", "<BIF>"]),
+    "no network": ("<BIF/>", ["0 networks"]),
+    "two networks": ("<BIF><NETWORK/><NETWORK/></BIF>", ["2 networks"]),
+    "no name": (TOY.replace("<NAME>A</NAME>", ""), ["variable 0", "name"]),
+    "variable twice": (TOY.replace("<NAME>B</NAME>", "<NAME>A</NAME>"), ["variable 1", "'A'"]),
+    "decision": (TOY.replace("nature", "decision", 1), ["variable 'A'", "'decision'", "'nature'"]),
+    "no outcome": (
+        TOY.replace("<OUTCOME>a0</OUTCOME><OUTCOME>a1</OUTCOME>", ""),
+        ["variable 'A'", "0 different outcomes"],
+    ),
+    "outcome twice": (TOY.replace("a1", "a0"), ["variable 'A'", "1 different outcomes of 2"]),
+    "no child": (TOY.replace("<FOR>A</FOR>", ""), ["<FOR>", "0 elements"]),
+    "unknown child": (TOY.replace("<FOR>A</FOR>", "<FOR>D</FOR>"), ["definition of 'D'", "'D'"]),
+    "unknown parent": (TOY.replace("<GIVEN>A", "<GIVEN>D"), ["definition of 'C'", "'D'"]),
+    "parent twice": (TOY.replace("<GIVEN>A", "<GIVEN>B"), ["definition of 'C'", "'B'", "each once"]),
+    "definition twice": (TOY.replace("<FOR>B</FOR><TABLE>0.2 0.3 0.5", "<FOR>A</FOR><TABLE>0.5 0.5"), ["two", "'A'"]),
+    "no definition": (
+        TOY.replace("<DEFINITION><FOR>A</FOR><TABLE>0.25 0.75</TABLE></DEFINITION>", ""),
+        ["no probabilities of variable 'A'"],
+    ),
+    "no table": (TOY.replace("<TABLE>0.25 0.75</TABLE>", ""), ["definition of 'A'", "<TABLE>"]),
+    "too few numbers": (TOY.replace("0.25 0.75", "0.25"), ["definition of 'A'", "found 1", "2 numbers"]),
+    "a word": (TOY.replace("0.25 0.75", "0.25 rest"), ["definition of 'A'", "something else", "2 numbers"]),
+    "negative": (TOY.replace("0.25 0.75", "0.25 -1"), ["definition of 'A', entry 1", "-1.0"]),
+    "nan": (TOY.replace("0.25 0.75", "nan 1"), ["definition of 'A', entry 0", "nan"]),
+    "unknown encoding": ('<?xml version="1.0" encoding="nonsense"?>' + TOY[21:], ["XML"]),
+}
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_malformed(tmp_path, error_of, kind) -> None:
+    text, parts = ZOO[kind]
+    path = tmp_path / "bad.xml"
+    path.write_text(text)
+    message = error_of(path, formats.read, path)
+    for part in parts:
+        assert part in message, message
+
+
+def test_every_cut_is_an_error(tmp_path) -> None:
+    path = tmp_path / "cut.xml"
+    for end in range(0, len(TOY.rstrip()), 3):
+        path.write_text(TOY[:end])
+        with pytest.raises(FormatError):
+            formats.read(path)
+
+
+def test_other_values_are_refused(tmp_path, error_of) -> None:
+    graph = read(tmp_path, TOY)
+    path = tmp_path / "m.xml"
+    assert "probabilities" in error_of(path, formats.read, path, values="log")
+    assert "probabilities" in error_of(path, formats.write, graph, path, values="cost")
+
+
+@given(data=st.binary(max_size=40), start=st.sampled_from([b"", b"<BIF>", b"<?xml "]))
+def test_junk_is_an_error_of_the_family(tmp_path_factory, data: bytes, start: bytes) -> None:
+    path = tmp_path_factory.mktemp("junk") / "m.xml"
+    path.write_bytes(start + data)
+    try:
+        formats.read(path)
+    except MapMRFError as error:
+        assert str(path) in str(error) and "\n" not in str(error)

@@ -11,7 +11,7 @@ import mapmrf
 from admm_reference import DenseADMM, Knobs
 from mapmrf import LSLP, FactorGraph, Status
 from mapmrf.methods._admm import Engine
-from mapmrf.methods._kkt import _edge_states
+from mapmrf.methods._kkt import edge_states_of
 from mapmrf.polytope import Kind, dense, integral, residuals
 from mapmrf.problem import Problem
 from mapmrf.solver import Start
@@ -148,7 +148,7 @@ def lagrangian_along(recipe: Recipe, knobs: Knobs, n: int) -> np.ndarray:
         else:
             look.upsilon = look.c * look.mu - (look.lam_v - old) / knobs.rho
         parts = np.cumsum([len(m) for m in look.m])[:-1]
-        look.lam = np.split(_edge_states(engine, engine.multipliers()), parts)
+        look.lam = np.split(edge_states_of(engine, engine.multipliers()), parts)
         look.mu_f = np.split(dense(engine.problem, engine.factor_marginals), engine.problem.config_ptr[1:-1])
         look.s = [m @ mu_f for m, mu_f in zip(look.m, look.mu_f, strict=True)]
         values.append(look.lagrangian())

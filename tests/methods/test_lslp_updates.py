@@ -11,7 +11,7 @@ import pytest
 from admm_reference import DenseADMM, Knobs, seen_by
 from mapmrf import LSLP
 from mapmrf.methods._admm import Engine
-from mapmrf.methods._kkt import _edge_states
+from mapmrf.methods._kkt import edge_states_of
 from mapmrf.polytope import dense
 from mapmrf.problem import Problem
 from mapmrf.solver import Start
@@ -124,7 +124,7 @@ def assert_follows(recipe: Recipe, knobs: Knobs) -> None:
         where = f"iteration {k + 1}"
         assert engine.variables() == pytest.approx(reference.mu, abs=CLOSE), where
         lam = [part + more for part, more in zip(reference.lam, shift, strict=True)]
-        assert _edge_states(engine, engine.multipliers()) == pytest.approx(np.concatenate(lam), abs=CLOSE), where
+        assert edge_states_of(engine, engine.multipliers()) == pytest.approx(np.concatenate(lam), abs=CLOSE), where
         mine = np.split(dense(engine.problem, engine.factor_marginals), engine.problem.config_ptr[1:-1])
         for m, mu_f, seen in zip(reference.m, mine, seen_by(engine, reference), strict=True):
             assert m @ mu_f == pytest.approx(m @ seen, abs=CLOSE), where

@@ -1,6 +1,6 @@
 """Branch and cut on benchmark models: value, bound, status, seconds and nodes, by solver, as a Markdown table.
 
-    python benches/cuts_grids.py --sizes 20 40                 # the Grids by their side
+    python benches/cuts_grids.py --sizes 20 40 80              # the Grids by their side
     python benches/cuts_grids.py --solvers highs scip --models other/pedigree20.uai.gz
 
 Folders are looked for below MAPMRF_DATA, or ../shared/data beside the repository.

@@ -101,7 +101,9 @@ def test_without_data_look_alikes_take_their_place(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--sets", "grid"], "--sets: found 'grid', expected some of seg-2"),
+        (["--sets", "grid"], "sets: found 'grid', expected some of seg-2"),
+        (["--data", "nowhere"], "--data: nowhere is no folder"),
+        (["nowhere.uai"], "nowhere.uai: there is no such file"),
         (["--methods", "lslpp"], "no method is named 'lslpp'"),
         (["--seeds", "a"], "--seeds: found 'a', expected whole numbers"),
         (["--plan", "none.toml"], "none.toml"),
@@ -123,8 +125,7 @@ def test_reports_of_nothing_and_of_something_else_are_refused(tmp_path: Path) ->
         done = call("report", path)
         assert done.exit_code == 2 and message in done.stderr
     good = tmp_path / "g.jsonl"
-    good.write_text(
-        json.dumps({"key": "k", "model": "m", "run": "r", "outcome": "crash", "set": "own", "method": "icm"}) + "\n"
-    )
+    lost = {"key": "k", "set": "own", "model": "m", "run": "r", "method": "icm", "outcome": "crash", "message": ""}
+    good.write_text(json.dumps({**lost, "time_limit": 1.0}) + "\n")
     done = call("report", good, "-o", tmp_path / "page.pdf")
     assert done.exit_code == 2 and ".html" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +16,8 @@ from mapmrf.errors import GraphError, UnknownName
 
 VALUE_CHUNK = 1 << 17
 """Factors that are evaluated together: keeps the intermediate arrays in the cache."""
+ROUND_OFF = 4 * sys.float_info.epsilon
+"""Relative error that sums and differences of potentials are allowed."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,21 @@ class FactorGraph:
     def stride(self) -> Ints:
         """What one state more of an edge's variable adds to the place in the factor's table."""
         return frozen(_strides(self.card[self.scope], self.scope_ptr))
+
+    @cached_property
+    def unit(self) -> float:
+        """What gaps are measured in at least: 1, or how far the potentials are apart where that is less."""
+        spread = _spread(self.theta_v) + _spread(self.theta_t)
+        return min(1.0, spread) if spread > 0 else 1.0
+
+    @cached_property
+    def round_off(self) -> float:
+        """How far sums of the potentials may be off in floating point; 0 where that is far below the unit."""
+        largest = max(_largest(self.theta_v), _largest(self.theta_t))
+        if ROUND_OFF * largest * (self.n_vars + self.n_factors) < 1e-9 * self.unit:
+            return 0.0
+        used = np.bincount(self.table_of, minlength=self.n_tables)
+        return ROUND_OFF * float(_sizes(self.theta_v, self.var_ptr).sum() + _sizes(self.theta_t, self.table_ptr) @ used)
 
     # -- constructors -------------------------------------------------------------------------------------------
 
@@ -379,6 +397,24 @@ def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) 
         places += inside
     else:
         places += np.add.reduceat(labels[scope] * _strides(card[scope], ptr), ptr[:-1])
+
+
+def _spread(theta: Floats) -> float:
+    """Largest minus smallest finite entry, 0 if there is none."""
+    finite = theta > -np.inf
+    low, high = np.min(theta, where=finite, initial=np.inf), np.max(theta, where=finite, initial=-np.inf)
+    return float(min(high - low, sys.float_info.max)) if high >= low else 0.0
+
+
+def _largest(theta: Floats) -> float:
+    """Size of the largest finite entry."""
+    return float(np.max(np.abs(theta), where=theta > -np.inf, initial=0.0))
+
+
+def _sizes(theta: Floats, ptr: Ints) -> Floats:
+    """Size of the largest finite entry of every block."""
+    finite = np.where(theta > -np.inf, np.abs(theta), 0.0)
+    return np.asarray(np.maximum.reduceat(finite, ptr[:-1])) if len(ptr) > 1 else np.zeros(0)
 
 
 def _strides(edge_card: Ints, scope_ptr: Ints) -> Ints:

@@ -69,15 +69,18 @@ class TracePoint:
         return relative_gap(self.value, self.bound)
 
 
-def relative_gap(value: float, bound: float | None) -> float | None:
-    """(bound - value) / max(1, |value|), never negative; None without a bound, inf while no finite value is known."""
+def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:
+    """(bound - value) / max(unit, |value|), never negative; None without a bound, inf while no finite value is known.
+
+    `unit` is `FactorGraph.unit`: 1, or less in a model whose potentials are all small.
+    """
     if bound is None:
         return None
     if bound == value:
         return 0.0
     if not math.isfinite(value):
         return math.inf
-    return max(0.0, (bound - value) / max(1.0, abs(value)))
+    return max(0.0, (bound - value) / max(unit, abs(value)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,6 +111,8 @@ class Result:
         Extra figures of the method, such as the epsilon-KKT residuals of LS-LP.
     mu_v
         The relaxed solution on the variables where the method stopped, or None; a warm start can use it.
+    unit
+        What gaps are measured in at least: 1, or how far the model's potentials are apart where that is less.
     """
 
     labels: Ints
@@ -128,11 +133,12 @@ class Result:
     version: str = ""
     details: Mapping[str, float] = field(default_factory=dict)
     mu_v: Floats | None = None
+    unit: float = 1.0
 
     @property
     def gap(self) -> float | None:
-        """Relative gap (bound - value) / max(1, |value|), or None without a bound."""
-        return relative_gap(self.value, self.bound)
+        """Relative gap (bound - value) / max(unit, |value|), or None without a bound."""
+        return relative_gap(self.value, self.bound, self.unit)
 
     def __repr__(self) -> str:
         gap = "" if self.gap is None else f", gap={self.gap:.2g}"

@@ -39,7 +39,9 @@ GAP_TOLERANCE = 1e-6
 """A labelling counts as optimal when its relative gap to the upper bound is at most this."""
 
 REPAIR_SECONDS = 1.0
-"""How long a run that was stopped may still look for a labelling of finite value, if it has none."""
+"""How long a run whose time is over may still look for a labelling of finite value, if it has none."""
+
+_CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED)
 
 Initial = ArrayLike | Result | None
 Callback = Callable[[TracePoint, Ints], bool | None]
@@ -305,15 +307,16 @@ class _Run:
         candidate = None
         if progress.labels is not None:
             candidate = self.offer(progress.labels, progress.value)
-        if progress.bound is not None and (self.bound is None or progress.bound < self.bound):
-            self.bound = progress.bound
+        bound = None if progress.bound is None else progress.bound + self.graph.round_off
+        if bound is not None and (self.bound is None or bound < self.bound):
+            self.bound = bound
         point = TracePoint(
             time=time.perf_counter() - self.began,
             iterations=progress.iterations,
             value=self.value,
             bound=self.bound,
             candidate=candidate,
-            bound_now=progress.bound,
+            bound_now=bound,
             relaxed_value=progress.relaxed_value,
             primal=progress.primal,
             sphere=progress.sphere,
@@ -335,8 +338,26 @@ class _Run:
         return value
 
     def proven(self) -> bool:
-        gap = relative_gap(self.value, self.bound)
-        return gap is not None and gap <= self.gap_tolerance and self.value > -math.inf
+        return self.within(self.gap_tolerance)
+
+    def within(self, tolerance: float) -> bool:
+        """Whether the gap is at most this."""
+        gap = relative_gap(self.value, self.bound, self.graph.unit)
+        return gap is not None and gap <= tolerance and self.value > -math.inf
+
+    def repair(self, problem: Problem, status: Status) -> Status:
+        """Look for a labelling of finite value, within the time that is left."""
+        left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
+        try:
+            search = find_feasible(problem, self.labels, seconds=REPAIR_SECONDS if status in _CUT_SHORT else left)
+        except KeyboardInterrupt:
+            return Status.INTERRUPTED
+        if search.labels is not None:
+            self.offer(search.labels, None)
+        elif search.complete:
+            self.bound = -math.inf
+            return Status.INFEASIBLE
+        return status
 
     def report(self, problem: Problem | None, answer: Answer, status: Status, compile_time: float) -> Result:
         """Recompute every figure from the answer: no method reports its own value."""
@@ -344,19 +365,17 @@ class _Run:
         if answer.labels is not None and self.graph.value(answer.labels) >= self.value:
             # Of equals the method's own choice wins over one that the loop met earlier.
             self.labels, self.value = np.array(answer.labels, dtype=np.int64), self.graph.value(answer.labels)
-        if answer.bound is not None and (self.bound is None or answer.bound < self.bound):
-            self.bound = answer.bound
+        if answer.bound is not None:
+            bound = answer.bound + self.graph.round_off
+            self.bound = bound if self.bound is None else min(bound, self.bound)
         if self.value == -math.inf and problem is not None:
-            cut_short = status in (Status.TIME_LIMIT, Status.INTERRUPTED)
-            search = find_feasible(problem, self.labels, seconds=REPAIR_SECONDS if cut_short else math.inf)
-            if search.labels is not None:
-                self.offer(search.labels, None)
-            elif search.complete:
-                self.bound, status = -math.inf, Status.INFEASIBLE
+            status = self.repair(problem, status)
         if self.proven():
             status = Status.OPTIMAL
         elif self.bound == -math.inf:
             status = Status.INFEASIBLE
+        elif status is Status.OPTIMAL and not self.within(GAP_TOLERANCE):
+            status = Status.CONVERGED  # a method may believe in a proof that round-off does not bear out
         mu_v, mu_f = answer.mu_v, answer.mu_f
         if problem is not None and mu_v is None and self.proven():
             mu_v, mu_f = integral(problem, self.labels)  # with the gap closed, the labelling's vertex solves the LP too
@@ -383,6 +402,7 @@ class _Run:
             version=__version__,
             details=answer.details,
             mu_v=mu_v,
+            unit=self.graph.unit,
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mapmrf import OptionError
-from mapmrf.bench.models import ModelRef, from_file, lattice
+from mapmrf.bench.models import ModelRef, from_files, lattice
 from mapmrf.bench.plan import Plan, Run, read_plan
 from mapmrf.datasets import grid, random_graph
 
@@ -69,9 +69,46 @@ def test_a_bad_plan_is_refused_in_one_line(tmp_path: Path, text: str, message: s
     assert "\n" not in str(error.value)
 
 
-def test_own_files_have_the_name_of_the_file(tmp_path: Path) -> None:
-    model = from_file(tmp_path / "some.f10.uai.gz")
-    assert (model.set, model.name, Path(model.path).name) == ("own", "some.f10", "some.f10.uai.gz")
+def test_own_files_are_known_by_their_content_and_clashing_names_get_their_folder(tmp_path: Path) -> None:
+    paths = [tmp_path / "a" / "m.uai", tmp_path / "b" / "m.uai", tmp_path / "a" / "some.f10.uai.gz"]
+    for number, path in enumerate(paths):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(str(number))
+    models = from_files(paths)
+    assert [model.name for model in models] == ["a/m.uai", "b/m.uai", "some.f10"]
+    assert len({model.identity for model in models}) == 3
+    paths[2].write_text("changed")
+    assert from_files(paths)[2].identity != models[2].identity
+    with pytest.raises(OptionError, match=r"none\.uai: there is no such file"):
+        from_files([tmp_path / "none.uai"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": (-1,)}, "a seed is -1"),
+        ({"seeds": (True,)}, "a seed is True"),
+        ({"time_limit": float("nan")}, "time_limit is nan"),
+        ({"time_limit": -1.0}, "time_limit is -1"),
+        ({"runs": [Run("icm", {}, "x"), Run("lp", {}, "x")]}, "two different runs are named 'x'"),
+    ],
+)
+def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Plan(**{"runs": [Run("icm")], "models": MODELS, **change})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lslp", {"rho": "a"}), "lslp: an option is of the wrong type"),
+        (("peer:nobody",), "no peer is named 'nobody'"),
+        (("peer:cpsat", {"x": 1}), "takes no options"),
+    ],
+)
+def test_an_impossible_run_is_refused(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Run(*arguments)
 
 
 def test_grids_are_told_from_other_models() -> None:

@@ -15,7 +15,8 @@ from mapmrf.result import TracePoint
 
 
 def record(key: str, **more: object) -> dict[str, object]:
-    return {"key": key, "model": "m", "run": "icm", "outcome": "done", **more}
+    base = {"key": key, "set": "own", "model": "m", "run": "icm", "method": "icm", "time_limit": 1.0, "message": ""}
+    return {**base, "outcome": "done", "value": 0.0, "status": "converged", "runtime": 0.1, "trace": [], **more}
 
 
 def test_records_come_back_as_they_were(tmp_path: Path) -> None:
@@ -96,3 +97,28 @@ def test_a_long_trace_keeps_its_ends_and_its_order() -> None:
     assert (rows[0][1], rows[-1][1]) == (0, 4999)
     assert rows[-1][2] == 49.0
     assert len(thin(points[:50], 60)) == 50
+
+
+@pytest.mark.parametrize("content", ["my precious notes", "line one\nline two", "MARKOV\n1\n2\n0"])
+def test_a_file_of_something_else_is_never_touched(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    with pytest.raises(FormatError, match="expected"):
+        RecordFile(path)
+    assert path.read_text() == content
+
+
+def test_of_two_records_of_a_run_the_last_one_counts(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    lost = record("a", outcome="crash")
+    path.write_text(json.dumps(lost) + "\n")
+    with RecordFile(path, retry=True) as file:
+        file.append(record("a", value=3.0))
+    assert [r["value"] for r in read_records(path, path)] == [3.0]
+
+
+def test_a_model_may_be_called_inf(tmp_path: Path) -> None:
+    with RecordFile(tmp_path / "r.jsonl") as file:
+        file.append(record("a", model="inf", run="nan", value=-math.inf))
+    (only,) = read_records(tmp_path / "r.jsonl")
+    assert (only["model"], only["run"], only["value"]) == ("inf", "nan", -math.inf)

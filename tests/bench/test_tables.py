@@ -23,6 +23,7 @@ def record(model: str, run: str, value: float | None, *, which: str = "grids", *
         "method": run.split()[0],
         "outcome": "done" if value is not None else "crash",
         "best": None,
+        "time_limit": 60.0,
     }
     if value is not None:
         base |= {"value": value, "status": "converged", "iterations": 10, "runtime": 1.5, "compile_time": 0.5}
@@ -156,3 +157,14 @@ def test_csv_has_figures_in_full() -> None:
 def test_every_table_can_be_written(form: Any) -> None:
     for table in tables(RECORDS):
         assert form(table)
+
+
+def test_a_run_without_a_finite_value_is_left_out_of_means() -> None:
+    records = [record(model, "icm", value, which="seg-2") for model, value in (("a", -math.inf), ("b", -140.0))]
+    assert [cell.text for cell in named(records, "seg-2-logpot-mean").rows[0]][:3] == ["icm", "1", "-140.000"]
+
+
+def test_runs_of_different_time_limits_are_told_apart() -> None:
+    records = [record("a", "icm", value, which="own", time_limit=limit) for limit, value in ((1.0, 1.0), (2.0, 3.0))]
+    table = named(records, "own-logpot")
+    assert column(table, "icm 1 s")[0] == "1.00 (2)" and column(table, "icm 2 s")[0] == "3.00 (1)"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from mapmrf.errors import OptionError
 from mapmrf.graph import FactorGraph
 
 
@@ -79,10 +83,31 @@ def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[Mo
     ]
 
 
-def from_file(path: str | Path) -> ModelRef:
-    """A model file of one's own."""
-    path = Path(path)
-    return ModelRef(set="own", name=path.name.split(".uai")[0], path=str(path.resolve()))
+def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
+    """Model files of one's own, known by their content; equal names get their folder's in front.
+
+    Raises
+    ------
+    OptionError
+        If a file is not there.
+    """
+    files = [Path(path) for path in paths]
+    for path in files:
+        if not path.is_file():
+            raise OptionError(f"{path}: there is no such file")
+    count = Counter(_name(path) for path in files)
+    found = []
+    for path in files:
+        name = _name(path) if count[_name(path)] == 1 else f"{path.resolve().parent.name}/{path.name}"
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        found.append(ModelRef(set="own", name=name, path=str(path.resolve()), digest=digest))
+    return found
+
+
+def _name(path: Path) -> str:
+    """The name of a file without the suffixes of compression and format."""
+    stem = path.stem if path.suffix in (".gz", ".bz2", ".xz") else path.name
+    return Path(stem).stem
 
 
 def lattice(graph: FactorGraph) -> tuple[int, int] | None:

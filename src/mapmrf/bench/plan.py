@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -30,13 +32,27 @@ class Run:
         if not self.name:
             given = " ".join(f"{key}={value}" for key, value in self.options.items())
             object.__setattr__(self, "name", f"{self.method} {given}".strip())
-        if not self.is_peer:
-            make_method(self.method, dict(self.options))  # a bad option must not wait for its turn
+        if self.is_peer:
+            _check_peer(self.method.removeprefix("peer:"), self.options)
+            return
+        try:  # a bad option must not wait for its turn
+            make_method(self.method, dict(self.options))
+        except TypeError as error:
+            raise OptionError(f"{self.method}: an option is of the wrong type: {error}") from None
 
     @property
     def is_peer(self) -> bool:
         """Whether another package does the work."""
         return self.method.startswith("peer:")
+
+
+def _check_peer(name: str, options: Mapping[str, Any]) -> None:
+    from mapmrf.bench.peers import names
+
+    if name not in names():
+        raise OptionError(f"no peer is named {name!r}; known: {', '.join(names())}")
+    if options:
+        raise OptionError(f"peer:{name} takes no options, found {', '.join(options)}")
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,16 @@ class Plan:
     seeds: Sequence[int] = (0,)
     time_limit: float = TIME_LIMIT
 
+    def __post_init__(self) -> None:
+        repeated = [name for name, count in Counter(run.name for run in self.runs).items() if count > 1]
+        if len({(run.method, str(run.options)) for run in self.runs if run.name in repeated}) > len(repeated):
+            raise OptionError(f"two different runs are named {repeated[0]!r}")
+        if not (math.isfinite(self.time_limit) and self.time_limit >= 0):
+            raise OptionError(f"time_limit is {self.time_limit}, expected a number of seconds of at least 0")
+        for seed in self.seeds:
+            if isinstance(seed, bool) or seed < 0:
+                raise OptionError(f"a seed is {seed}, expected a whole number of at least 0")
+
     def tasks(self) -> list[Task]:
         """The tasks, each once, in the order in which they are run."""
         found = (
@@ -117,6 +143,6 @@ def read_plan(path: str | Path) -> dict[str, Any]:
 def _runs(path: str | Path, tables: Iterable[dict[str, Any]]) -> Iterable[Run]:
     for table in tables:
         unknown = set(table) - {"method", "options", "name"}
-        if unknown or not isinstance(table.get("method"), str):
+        if unknown or not isinstance(table.get("method"), str) or not isinstance(table.get("options", {}), dict):
             raise OptionError(f"{path}: a run is {table!r}, expected method and perhaps options and name")
         yield Run(table["method"], table.get("options", {}), str(table.get("name", "")))

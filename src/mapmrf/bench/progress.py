@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
@@ -24,7 +23,6 @@ class BenchBar:
         self.troubles: Counter[str] = Counter()
         self._left = {task.key: (task.run.name, task.model.set) for task in tasks}
         self._seconds: dict[tuple[str, str], list[float]] = {}
-        self._began = time.monotonic()
         if self.shown:
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -54,7 +52,8 @@ class BenchBar:
     def update(self, record: Record) -> None:
         """Count a record."""
         self._left.pop(record["key"], None)
-        self._seconds.setdefault((record["run"], record["set"]), []).append(record.get("runtime", 0.0))
+        spent = float(record.get("runtime") or record["time_limit"])  # what was killed took at least its limit
+        self._seconds.setdefault((record["run"], record["set"]), []).append(spent)
         if record["outcome"] not in ("done", "unsupported"):
             self.troubles[record["outcome"]] += 1
         if self.shown:

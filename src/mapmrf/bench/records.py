@@ -22,6 +22,24 @@ from mapmrf.result import TracePoint, numbers, plain
 Record = dict[str, Any]
 """A finished run; `docs/benchmark.md` lists the fields."""
 
+FAILURES = ("error", "memory", "killed", "crash")
+"""Outcomes of a run that did not come to its end."""
+BEGINNING = b'{"key"'
+_TEXTS = {
+    "key",
+    "set",
+    "index",
+    "model",
+    "run",
+    "method",
+    "outcome",
+    "message",
+    "status",
+    "kind",
+    "kind_text",
+    "labels",
+}
+
 TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho")
 TRACE_POINTS = 120
 MAX_LABELS = 100_000
@@ -32,19 +50,20 @@ class RecordFile:
     """A file of records that is open for appending; only one process at a time may hold it.
 
     A process may be killed at any moment: what it was writing is a torn last line, which the next one to open the file
-    cuts off. Every complete line is a finished record.
+    cuts off. Every complete line is a finished record. With `retry`, runs that failed count as not done.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, retry: bool = False) -> None:
         self.path = Path(path)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._lock()
+            found = read_records(self.path)  # before anything is cut off: it may be some other file
             self._mend()
-            self.keys = {record["key"] for record in read_records(self.path)}
         except BaseException:
             os.close(self._file)
             raise
+        self.keys = {record["key"] for record in found if not (retry and record["outcome"] in FAILURES)}
 
     def _lock(self) -> None:
         try:
@@ -60,7 +79,10 @@ class RecordFile:
         """Cut off a torn last line."""
         data = self.path.read_bytes()
         whole = data.rfind(b"\n") + 1
-        if whole < len(data):
+        torn = data[whole:]
+        if torn and not (torn.startswith(BEGINNING) or BEGINNING.startswith(torn)):
+            raise FormatError(f"{self.path}: found {torn[:40]!r} at the end, expected records of `mapmrf bench`")
+        if torn:
             os.ftruncate(self._file, whole)
             os.fsync(self._file)
 
@@ -88,14 +110,15 @@ class RecordFile:
 
 
 def read_records(*paths: str | Path) -> list[Record]:
-    """All records of some files; a torn last line is passed over.
+    """All records of some files, of each run the last one; a torn last line is passed over.
 
     Raises
     ------
     FormatError
         If a complete line is no record.
     """
-    return [record for path in paths for record in _lines(Path(path))]
+    found = {record["key"]: record for path in paths for record in _lines(Path(path))}
+    return list(found.values())
 
 
 def _lines(path: Path) -> Iterator[Record]:
@@ -105,9 +128,17 @@ def _lines(path: Path) -> Iterator[Record]:
             record = json.loads(line)
         except ValueError:
             record = None
-        if not isinstance(record, dict) or not {"key", "model", "run", "outcome"} <= set(record):
+        if not isinstance(record, dict) or not _is_record(record):
             raise FormatError(f"{path}: line {number}: found {line[:40]!r}, expected a record of `mapmrf bench`")
-        yield numbers(record)
+        # A model may be called inf: only what is a figure becomes one again.
+        yield {key: value if key in _TEXTS else numbers(value) for key, value in record.items()}
+
+
+def _is_record(record: Record) -> bool:
+    needed = {"key", "set", "model", "run", "method", "time_limit", "outcome", "message"}
+    if record.get("outcome") == "done":
+        needed |= {"value", "status", "runtime", "trace"}
+    return needed <= set(record)
 
 
 def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[float | None]]:

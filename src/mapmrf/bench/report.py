@@ -16,7 +16,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.bench.records import TRACE_COLUMNS, Record, unpack_labels
-from mapmrf.bench.tables import TIE, Group, Table, figure, group, overview, seconds, tables, title
+from mapmrf.bench.tables import TIE, Group, Table, figure, group, loss, overview, seconds, tables, title
 from mapmrf.datasets.figures import COLUMNS
 from mapmrf.png import colours, encode
 
@@ -43,8 +43,8 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         "machine": _machine(records),
         "style": _asset("report.css"),
         "script": _asset("report.js"),
-        # "</" would end the script element in the middle of the data
-        "data": json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+        # a "<" in a name could end the script element, or begin a comment, in the middle of the data
+        "data": json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
     page = _asset("report.html")
     for key, text in parts.items():
@@ -90,7 +90,7 @@ def _model(mine: Group, index: str, name: str, curves: bool) -> dict[str, Any]:
         first = mine.cells[name, run][0]
         runs[run] = {
             "value": value,
-            "loss": _loss(value, best),
+            "loss": _shown(loss(mine, name, run)),
             "bound": mine.mean(name, run, figure("bound")),
             "seconds": mine.mean(name, run, seconds),
             "status": first["status"],
@@ -99,11 +99,9 @@ def _model(mine: Group, index: str, name: str, curves: bool) -> dict[str, Any]:
     return {"name": f"{index} {name}".strip(), "best": best, "runs": runs}
 
 
-def _loss(value: float, best: float | None) -> float | None:
-    if best is None or not math.isfinite(value):
-        return None
-    loss = max(0.0, best - value) / max(1.0, abs(best))
-    return 0.0 if loss <= TIE else loss
+def _shown(distance: float) -> float | None:
+    """A distance for a chart: 0 for what counts as equal, None for what is infinite."""
+    return None if math.isinf(distance) else 0.0 if distance <= TIE else distance
 
 
 # -- parts of the page ------------------------------------------------------------------------------------------------
@@ -139,11 +137,14 @@ def _details(table: Table) -> str:
 def _table(table: Table, *, heading: bool = True) -> str:
     """A table whose columns can be sorted by; the number behind a cell is what counts."""
     head = "".join(f"<th scope=col><button>{html.escape(name) or 'no.'}</button></th>" for name in table.columns)
-    body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows)
+    lines = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows]
+    last = len(lines) - 1 if table.rows and table.rows[-1][1].text == "mean rank" else len(lines)
+    body, foot = "\n".join(lines[:last]), "\n".join(lines[last:])
     note = f"<p class=note>{html.escape(table.note)}</p>" if table.note else ""
     caption = f"<h3>{html.escape(table.title)}</h3>" if heading else ""
     frame = f"<div class=scroll tabindex=0><table id='{html.escape(table.name)}'>"
-    return f"{caption}{frame}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{note}"
+    foot = f"<tfoot>{foot}</tfoot>" if foot else ""
+    return f"{caption}{frame}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table></div>{note}"
 
 
 def _cell(cell: Any) -> str:

@@ -39,6 +39,7 @@ def run_all(
     jobs: int = 1,
     memory: int = 0,
     grace: float = GRACE,
+    retry: bool = False,
     listener: Listener | None = None,
 ) -> Summary:
     """Make all runs that the file has no record of, `jobs` at a time.
@@ -57,10 +58,12 @@ def run_all(
         Bytes that a run may take, 0 for no limit.
     grace
         Seconds beyond its time limit after which a run is killed and recorded as such.
+    retry
+        Make runs that failed once more; their new record takes the place of the old one.
     listener
         Called with every record once it is on the disk.
     """
-    with RecordFile(path) as file:
+    with RecordFile(path, retry=retry) as file:
         missing = [task for task in tasks if task.key not in file.keys]
         bench = _Bench(file, missing, memory, grace, listener)
         interrupted = bench.run(min(jobs, max(1, len(missing))))

@@ -63,15 +63,18 @@ class Group:
 def group(records: Iterable[Record]) -> list[Group]:
     """The records by set, the paper's sets first and in its order, models by their number, methods as in the paper."""
     groups: dict[str, Group] = {}
+    records = list(records)
+    limits = {record["time_limit"] for record in records}
     for record in records:
         mine = groups.setdefault(record["set"], Group(record["set"]))
-        model, run = (record.get("index") or "", record["model"]), (record["method"], record["run"])
+        name = record["run"] if len(limits) == 1 else f"{record['run']} {record['time_limit']:g} s"
+        model, run = (record.get("index") or "", record["model"]), (record["method"], name)
         if model not in mine.models:
             mine.models.append(model)
         if run not in mine.runs:
             mine.runs.append(run)
         if record["outcome"] == "done":
-            mine.cells.setdefault((record["model"], record["run"]), []).append(record)
+            mine.cells.setdefault((record["model"], name), []).append(record)
         _note_best(mine, record)
     for mine in groups.values():
         mine.models.sort(key=lambda model: (_number_in(model[0]), model))
@@ -101,7 +104,8 @@ def _place(which: str) -> int:
 
 def log_potential(record: Record) -> float | None:
     """What the paper prints as logPot of this method: the labelling's value, or before rounding where it does so."""
-    if record["method"] in RELAXED and record.get("relaxed_value") is not None:
+    stopped = record["method"] == "lp" and record.get("kind") == "approximate"  # a simplex that did not come to its end
+    if record["method"] in RELAXED and record.get("relaxed_value") is not None and not stopped:
         return float(record["relaxed_value"])
     return record.get("value")
 
@@ -150,12 +154,12 @@ def overview(mine: Group) -> Table:
         hit = sum(_at_best(mine, model, run) for model in done)
         proven = sum(all(r["status"] == "optimal" for r in mine.cells[model, run]) for model in done)
         rank = statistics.fmean(ranked[model][run] for model in done if run in ranked[model])
-        loss = [_loss(mine, model, run) for model in done]
+        losses = [loss(mine, model, run) for model in done]
         times = mine.column(run, seconds)
         rows.append(
             [
                 Cell(run), Cell(COLUMNS.get(method, "")), count(len(done)), count(hit), count(proven), number(rank, 2),
-                number(100 * statistics.fmean(loss), 3), number(statistics.median(times), 4),
+                number(100 * statistics.fmean(losses), 3), number(statistics.median(times), 4),
             ]
         )  # fmt: skip
     columns = ["run", "paper's name", "models", "at best known", "proven", "mean rank", "mean loss %", "median s"]
@@ -164,10 +168,11 @@ def overview(mine: Group) -> Table:
 
 
 def _at_best(mine: Group, model: str, run: str) -> bool:
-    return _loss(mine, model, run) <= TIE
+    return loss(mine, model, run) <= TIE
 
 
-def _loss(mine: Group, model: str, run: str) -> float:
+def loss(mine: Group, model: str, run: str) -> float:
+    """Distance to the best known value, relative to it; infinite without a finite value."""
     value = mine.mean(model, run, figure("value"))
     best = mine.best.get(model)
     if value is None or best is None or not math.isfinite(value):
@@ -248,11 +253,12 @@ def by_set(mine: Group, measure: str) -> Table:
     name, what = MEASURES[measure]
     rows = []
     for method, run in mine.runs:
-        found = mine.column(run, what)
+        found = [x for x in mine.column(run, what) if math.isfinite(x)]
         if not found:
             continue
         row = [Cell(run), count(len(found))]
-        for stat, ours in (("mean", statistics.fmean(found)), ("std", statistics.pstdev(found))):
+        deviation = statistics.stdev(found) if len(found) > 1 else None
+        for stat, ours in (("mean", statistics.fmean(found)), ("std", deviation)):
             paper = set_figure(mine.name, method, measure, stat)
             row += [number(ours, _digits(measure) + 1), *_beside(ours, paper, measure)]
         rows.append(row)
@@ -293,7 +299,7 @@ def bounds(mine: Group) -> Table:
 
 def _bound(bound: float | None, least: float) -> Cell:
     cell = number(bound, 2)
-    tight = bound is not None and bound <= least + TIE * max(1.0, abs(least))
+    tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
     return Cell(cell.text, cell.value, best=tight)
 
 

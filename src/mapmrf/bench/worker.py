@@ -50,6 +50,8 @@ class Runner:
 
     def __init__(self, memory: int = 0) -> None:
         self.memory = memory
+        if memory:
+            import numba  # noqa: F401  # the limit is for the run, not for what the interpreter loads
         self._model: tuple[ModelRef, FactorGraph] | None = None
         self._warm: set[tuple[str, str]] = set()
 
@@ -57,9 +59,9 @@ class Runner:
         """Make a run and say how it went; never raises."""
         record: Record = {**task.facts(), "outcome": "done", "message": "", **machine()}
         try:
-            graph = self._graph(task.model)
-            record |= {"n_vars": graph.n_vars, "n_factors": graph.n_factors, "shape": lattice(graph)}
             with _memory_limit(self.memory):
+                graph = self._graph(task.model)
+                record |= {"n_vars": graph.n_vars, "n_factors": graph.n_factors, "shape": lattice(graph)}
                 self._warm_up(task, graph)
                 reset_peak()
                 record |= _figures(_solve(task, graph, task.time_limit))

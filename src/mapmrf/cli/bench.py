@@ -39,6 +39,7 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Seconds of a run.")
 @click.option("--memory", type=click.IntRange(min=0), default=0, metavar="MB", help="Memory of a run; 0 for no limit.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Runs at a time; all cores if not given.")
+@click.option("--retry", is_flag=True, help="Also make those runs again that failed.")
 def bench(
     models: Sequence[str],
     output: str,
@@ -52,6 +53,7 @@ def bench(
     time_limit: float | None,
     memory: int,
     jobs: int | None,
+    retry: bool,
 ) -> int:
     """Run methods on models and record every run.
 
@@ -65,7 +67,7 @@ def bench(
     override = {"models": list(models), "sets": sets, "methods": methods, "seeds": _whole(seeds)}
     given |= {key: value for key, value in override.items() if value}
     given |= {} if time_limit is None else {"time_limit": time_limit}
-    return _bench(_plan(given, quick, data, peers), output, memory, jobs or os.cpu_count() or 1)
+    return _bench(_plan(given, quick, data, peers), output, memory, jobs or os.cpu_count() or 1, retry)
 
 
 def _whole(texts: list[str] | None) -> list[int] | None:
@@ -97,14 +99,16 @@ def _runs(given: dict[str, Any], peers: bool) -> list[Run]:
 
 def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelRef]:
     """Own files if any are named, look-alikes if asked for or if there is nothing else, else the paper's models."""
-    from mapmrf.bench.models import from_file, like_set, of_set
+    from mapmrf.bench.models import from_files, like_set, of_set
     from mapmrf.datasets.figures import SETS
 
     sets = given.get("sets", [] if given.get("models") else list(SETS))
     for name in sets:
         if name not in SETS:
-            raise OptionError(f"--sets: found {name!r}, expected some of {', '.join(SETS)}")
-    own = [from_file(path) for path in given.get("models", [])]
+            raise OptionError(f"sets: found {name!r}, expected some of {', '.join(SETS)}")
+    if data is not None and not os.path.isdir(data):
+        raise OptionError(f"--data: {data} is no folder")
+    own = from_files(given.get("models", []))
     if quick:
         return own + [model for which in sets for model in like_set(which, *QUICK_MODELS[which])]
     found = [model for which in sets for model in of_set(which, data)]
@@ -114,14 +118,17 @@ def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelR
     return own + found
 
 
-def _bench(plan: Plan, output: str, memory: int, jobs: int) -> int:
+def _bench(plan: Plan, output: str, memory: int, jobs: int, retry: bool) -> int:
     """Run a plan with a progress bar, and say what came of it."""
     from mapmrf.bench.progress import BenchBar
+    from mapmrf.bench.records import FAILURES, read_records
     from mapmrf.bench.runner import run_all
 
     tasks = plan.tasks()
-    with BenchBar(tasks, jobs) as bar:
-        summary = run_all(tasks, output, jobs=jobs, memory=memory * 2**20, listener=bar.update)
+    known = read_records(output) if os.path.exists(output) else []
+    done = {record["key"] for record in known if not (retry and record["outcome"] in FAILURES)}
+    with BenchBar([task for task in tasks if task.key not in done], jobs) as bar:
+        summary = run_all(tasks, output, jobs=jobs, memory=memory * 2**20, retry=retry, listener=bar.update)
     left = summary.planned - summary.before - summary.done
     click.echo(f"{output}: {summary.done} runs recorded, {summary.before} were there, {left} left of {summary.planned}")
     if bar.troubles:

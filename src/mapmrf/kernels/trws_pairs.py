@@ -142,7 +142,7 @@ def at_rest(par, bound):
     """Take a bound over; return CLOSED, AT_REST, or LIMIT when there is more to do."""
     gain = par[BOUND] - bound
     par[BOUND] = min(par[BOUND], bound)
-    if bound - par[VALUE] <= par[GAP_TOL] * abs(par[VALUE]):
+    if par[VALUE] > -np.inf and bound - par[VALUE] <= par[GAP_TOL] * abs(par[VALUE]):
         return CLOSED
     par[CALM] = par[CALM] + 1.0 if gain <= par[TOL] * abs(bound) else 0.0
     return AT_REST if par[CALM] >= PATIENCE else LIMIT

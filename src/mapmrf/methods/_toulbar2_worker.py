@@ -21,8 +21,8 @@ FOREVER = 2**31 - 1
 
 def main() -> None:
     """Solve one network and say how it ended."""
+    _live_no_longer_than_the_parent(int(sys.argv[1]))
     network = pickle.load(sys.stdin.buffer)
-    _live_no_longer_than_the_parent()
     _allow_deep_recursion()
     sys.path[:] = network["path"]
     sys.modules["mpi4py"] = None  # type: ignore[assignment]  # pytoulbar2 would start MPI where that is installed
@@ -53,17 +53,17 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _live_no_longer_than_the_parent() -> None:
-    """Die when the other end of stdin closes: the kernel sees to it, even while toulbar2 holds the interpreter."""
+def _live_no_longer_than_the_parent(lifeline: int) -> None:
+    """Die when the other end of a pipe closes: the kernel sees to it, even while toulbar2 holds the interpreter."""
     if not hasattr(signal, "SIGIO"):
         return
     import fcntl
     import select
 
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(0, fcntl.F_SETOWN, os.getpid())
-    fcntl.fcntl(0, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([0], [], [], 0)[0]:  # closed before
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # closed before
         sys.exit(1)
 
 

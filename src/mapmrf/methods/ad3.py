@@ -260,7 +260,7 @@ class _State:
     @property
     def certified(self) -> bool:
         """Whether the best bound proves the best labelling."""
-        gap = relative_gap(self.best.value, self.best_bound)
+        gap = relative_gap(self.best.value, self.best_bound, self.best.problem.graph.unit)
         return gap is not None and gap <= GAP_TOLERANCE and self.best.value > -math.inf
 
     def note(self, look: Look) -> None:

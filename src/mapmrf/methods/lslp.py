@@ -389,7 +389,7 @@ class _State:
     @property
     def certified(self) -> bool:
         """Whether the best bound proves the best labelling."""
-        gap = relative_gap(self.best_value, self.best_bound)
+        gap = relative_gap(self.best_value, self.best_bound, self.problem.graph.unit)
         return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
 
     def note(self, look: Look) -> None:

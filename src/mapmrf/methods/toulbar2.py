@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import logging
 import math
+import os
 import pickle
 import queue
 import re
@@ -199,7 +200,7 @@ class _Costs:
         used = uses > 0
         offset = graph.constant + float(best_v.sum() + best_t[used] @ uses[used])
         total = float(range_v.sum() + range_t @ uses)
-        scale = 2.0 ** (COST_BITS - math.frexp(total)[1]) if total else 1.0
+        scale = math.ldexp(1.0, min(1000, COST_BITS - math.frexp(total)[1])) if total else 1.0
         n_rounded = np.count_nonzero(range_v) + uses[range_t > 0].sum()
         size = float(np.abs(best_v).sum() + np.abs(best_t[used]) @ uses[used] + total)
         # Half a unit per block that is not constant, and the round-off of sums over all of them.
@@ -277,14 +278,20 @@ class _Worker:
     """toulbar2 in a process of its own: in its own session, so that Ctrl-C does not reach it, and gone when dropped."""
 
     def __init__(self, network: bytes) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(WORKER)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        self.end = weakref.finalize(self, _kill, self.process)
+        # The worker lives as long as this pipe is open. Nothing is ever written to it: that would count as a sign, too.
+        theirs, ours = os.pipe()
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(WORKER), str(theirs)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(theirs,) if os.name == "posix" else (),
+            )
+        finally:
+            os.close(theirs)
+        self.end = weakref.finalize(self, _kill, self.process, ours)
         self.messages: queue.SimpleQueue[_Message] = queue.SimpleQueue()
         arguments = (self.process, [network], self.messages)
         threading.Thread(target=_converse, args=arguments, name="mapmrf-toulbar2", daemon=True).start()
@@ -311,19 +318,18 @@ class _Worker:
         return messages
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill(process: subprocess.Popen[bytes], lifeline: int) -> None:
     process.kill()
     process.wait()
+    os.close(lifeline)
 
 
 def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: queue.SimpleQueue[_Message]) -> None:
-    """Hand over what is given and pass on all that comes back; stdin stays open as long as the worker is to live."""
+    """Hand over what is given and pass on all that comes back."""
     assert process.stdin is not None and process.stdout is not None
-    try:
+    with contextlib.suppress(BrokenPipeError):  # it has ended: its last line says why
         process.stdin.write(given.pop())
-        process.stdin.flush()
-    except BrokenPipeError:
-        pass  # it has ended: its last line says why
+        process.stdin.close()
     last = ""
     with process.stdout as lines:
         for line in lines:
@@ -332,8 +338,6 @@ def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: qu
             if message is not None:
                 messages.put(message)
             last = text.strip() or last
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
     failure = f"exit status {process.wait()}, last line {last!r}"
     messages.put(_Message(finished=Status.ITERATION_LIMIT, failure=failure))
 

@@ -6,7 +6,7 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
 
   // Hues far apart, in an order in which neighbours differ most; line patterns tell apart what is left.
-  const HUES = [205, 24, 140, 330, 45, 265, 172, 0, 95, 300, 225, 60, 188];
+  const HUES = [212, 20, 145, 330, 42, 268, 180, 0, 100, 300, 235, 62, 195];
   const PATTERNS = ["", "7 3", "2 3"];
   const colour = (run) => {
     const place = data.runs.indexOf(run);
@@ -27,13 +27,14 @@
     if (x === null || x === undefined) return "";
     const size = Math.abs(x);
     if (size !== 0 && (size < 0.001 || size >= 1e6)) return x.toExponential(1).replace("e+", "e");
-    return String(+x.toPrecision(size >= 1000 ? 6 : 4));
+    return String(+x.toPrecision(size >= 1000 ? 7 : 5));
   };
   const linear = (low, high, from, to) => {
     const span = high - low || 1;
     const scale = (x) => from + ((x - low) / span) * (to - from);
     const step = 10 ** Math.floor(Math.log10(span / 4));
-    const width = [1, 2, 5, 10].map((k) => k * step).find((s) => span / s <= 6);
+    const most = Math.max(2, Math.min(6, Math.abs(to - from) / 70));
+    const width = [1, 2, 5, 10, 20, 50].map((k) => k * step).find((s) => span / s <= most) ?? span;
     scale.ticks = [];
     for (let x = Math.ceil(low / width) * width; x <= high + 1e-9 * span; x += width) scale.ticks.push(x);
     return scale;
@@ -42,7 +43,7 @@
     const a = Math.log10(low), b = Math.max(Math.log10(high), a + 1e-3);
     const scale = (x) => from + ((Math.log10(Math.max(x, low)) - a) / (b - a)) * (to - from);
     scale.ticks = [];
-    const every = Math.max(1, Math.ceil((b - a) / 8));
+    const every = Math.max(1, Math.ceil((b - a) / Math.max(2, Math.min(8, Math.abs(to - from) / 90))));
     for (let k = Math.ceil(a - 1e-9); k <= b + 1e-9; k += every) scale.ticks.push(10 ** k);
     if (scale.ticks.length < 2) scale.ticks = [low, high];
     return scale;
@@ -57,11 +58,12 @@
     });
     node.addEventListener("pointerleave", () => { tip.hidden = true; });
   };
-  const WIDTH = 900;
+  // Drawn at the width of the page, so that letters have the same size on a phone and on a screen.
   const frame = (place, height, left = 76) => {
     place.replaceChildren();
-    const root = svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, role: "img" }, place);
-    return { root, left, right: WIDTH - 16, top: 20, bottom: height - 40 };
+    const width = Math.max(320, Math.min(1150, place.clientWidth || 900));
+    const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" }, place);
+    return { root, left, right: width - 16, top: 20, bottom: height - 40 };
   };
   const axes = (box, x, y, names, format = short) => {
     const group = svg("g", { class: "axis" }, box.root);
@@ -162,7 +164,7 @@
         if (!mine || mine.loss === null) return;
         losses.push(mine.loss);
         const shift = ((m * 7) % 11 - 5) * 0.9;
-        const at = mine.loss <= FLOOR ? box.left + 8 + shift : x(Math.min(1, mine.loss));
+        const at = mine.loss <= FLOOR ? box.left + 8 + ((m * 5) % 9 - 4) : x(Math.min(1, mine.loss));
         const dot = svg("circle", { cx: at, cy: y(k) + shift, r: 3.5, fill: colour(run), "fill-opacity": 0.55 }, box.root);
         hover(dot, `${run} on ${model.name}\nvalue ${short(mine.value)}, best known ${short(model.best)}\ndistance ${short(100 * mine.loss)} %, ${mine.status}`);
       });
@@ -202,7 +204,9 @@
     const finals = lines.map((line) => line.points.at(-1)[1]).concat(model.best ?? []);
     // Runs far below the rest must not press the others into one line.
     const sorted = [...finals].sort((a, b) => a - b), middle = sorted[Math.floor(sorted.length / 2)];
-    const low = Math.max(sorted[0], middle - 2 * (sorted.at(-1) - middle || 1)), high = Math.max(...finals), margin = 0.35 * (high - low || Math.abs(high) || 1);
+    const high = sorted.at(-1), least = 1e-3 * Math.max(1, Math.abs(high));
+    const low = Math.max(sorted[0], middle - 2 * Math.max(high - middle, least));
+    const margin = 0.35 * Math.max(high - low, least);
     const x = logarithmic(Math.min(...times), Math.max(...times), box.left, box.right);
     const y = linear(low - margin, high + margin, box.bottom, box.top);
     axes(box, x, y, ["seconds", "log potential"]);
@@ -275,14 +279,17 @@
   choices($("loss-set"), pools.map((pool) => pool.name));
   choices($("anytime-model"), traced.map((model) => model.label));
   choices($("convergence-model"), spherical.map((model) => model.label));
-  // Begin with a model that not every run solves at once.
-  const hard = (model) => Object.values(model.runs).some((run) => run.loss > 1e-3);
-  $("anytime-model").value = String(Math.max(0, traced.findIndex(hard)));
-  $("convergence-model").value = String(Math.max(0, spherical.findIndex(hard)));
+  // Begin with the model on which most runs stay below the best.
+  const spread = (model) => Object.values(model.runs).filter((run) => run.loss > 1e-3).length;
+  const hardest = (models) => models.reduce((best, model, k) => (spread(model) > spread(models[best]) ? k : best), 0);
+  if (traced.length) $("anytime-model").value = String(hardest(traced));
+  if (spherical.length) $("convergence-model").value = String(hardest(spherical));
   const charts = { "profile-set": drawProfile, "loss-set": drawLoss, "anytime-model": drawAnytime, "anytime-bounds": drawAnytime, "convergence-model": drawConvergence };
   for (const [id, draw] of Object.entries(charts)) $(id).addEventListener("change", draw);
   const drawAll = () => { drawProfile(); drawLoss(); drawAnytime(); drawConvergence(); };
   dark.addEventListener("change", drawAll);
+  let waiting = 0;
+  addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 150); });
   $("maps-differences").addEventListener("change", (event) => {
     $("maps").classList.toggle("show-differences", event.target.checked);
   });

@@ -103,7 +103,7 @@ class _Course:
     @property
     def proven(self) -> bool:
         """Whether the bound proves the labelling."""
-        gap = relative_gap(self.value, self.bound)
+        gap = relative_gap(self.value, self.bound, self.graph.unit)
         return gap is not None and gap <= GAP_TOLERANCE
 
     def result(self, name: str, seed: int, finished: bool) -> Result:
@@ -119,4 +119,5 @@ class _Course:
             runtime=time.perf_counter() - self.began,
             trace=tuple(self.trace),
             seed=seed,
+            unit=self.graph.unit,
         )

@@ -65,7 +65,7 @@ def main() -> None:
     args = options.parse_args()
     models = {
         "grid 80x80": (grid(80, 80, 3.0, seed=0), 20, 120),
-        "grid 300x300": (grid(300, 300, 3.0, seed=0), 4, 16),
+        "grid 300x300": (grid(300, 300, 3.0, seed=0), 20, 80),
         "21 labels, 15x15": (labels21(15), 10, 60),
     }
     print("| method | " + " | ".join(f"{name}, ns" for name in models) + " |")

@@ -323,3 +323,62 @@ def test_no_models_give_no_results_and_no_jobs_are_refused() -> None:
     assert mapmrf.solve_many([], "icm") == []
     with pytest.raises(OptionError, match="jobs is 0"):
         mapmrf.solve_many([], "icm", jobs=0)
+
+
+def test_ctrl_c_while_a_labelling_is_repaired_still_gives_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mapmrf.solver.find_feasible", interrupted)
+    forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
+    result = mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)))
+    assert result.status is Status.INTERRUPTED and result.value == -np.inf
+
+
+def test_the_repair_of_a_labelling_keeps_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    found = mapmrf.solver.find_feasible
+    monkeypatch.setattr(
+        "mapmrf.solver.find_feasible", lambda *a, seconds: seen.append(seconds) or found(*a, seconds=1.0)
+    )
+    forbidden = FactorGraph.from_pairwise([[1, 0], [1, 0]], [[0, 1]], [[-np.inf, 0], [0, -np.inf]])
+    assert mapmrf.solve(forbidden, Fixed(np.zeros(2, dtype=np.int64)), time_limit=5.0).value > -np.inf
+    assert 1.0 <= seen[0] <= 5.0
+
+
+def test_a_proof_that_the_bound_does_not_bear_out_is_no_proof() -> None:
+    graph = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    assert mapmrf.solve(graph, Fixed(np.zeros(2, dtype=np.int64), bound=2.0)).status is Status.CONVERGED
+    assert mapmrf.solve(graph, Fixed(np.ones(2, dtype=np.int64), bound=2.0)).status is Status.OPTIMAL
+
+
+def test_bounds_allow_for_round_off_where_potentials_are_huge() -> None:
+    small = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    huge = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1e13, 0], [0, 1]])
+    assert small.round_off == 0.0 and small.unit == 1.0
+    assert 1e-3 < huge.round_off < 1.0
+    bound = mapmrf.solve(huge, Fixed(np.zeros(2, dtype=np.int64), bound=1e13 + 1)).bound
+    assert bound == 1e13 + 1 + huge.round_off
+    tiny = FactorGraph.from_pairwise([[0, 1e-9], [0, 0]], [[0, 1]], [[0, 0], [0, 0]])
+    assert tiny.unit == 1e-9
+
+
+@dataclass(frozen=True)
+class Fixed(Method):
+    """Says that a labelling is optimal."""
+
+    name: ClassVar[str] = "fixed"
+    title: ClassVar[str] = "one labelling"
+
+    labels: Any = None
+    bound: float | None = None
+    max_iterations: int = 1
+
+    def start(self, problem: Any, seed: int, initial: Any) -> None:
+        return None
+
+    def step(self, problem: Any, state: None) -> Progress:
+        return Progress(1, labels=self.labels, bound=self.bound, finished=Status.OPTIMAL)
+
+    def answer(self, problem: Any, state: None) -> Answer:
+        return Answer()

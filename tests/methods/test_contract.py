@@ -197,6 +197,22 @@ def test_exact_methods_do_not_depend_on_the_unit(name: str, recipe: Recipe, fact
 
 
 @every_method
+@pytest.mark.parametrize("factor", [1e-9, 1e9])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_proof_is_a_proof_in_any_unit(name: str, factor: float, seed: int) -> None:
+    """A frustrated model: all pairs of eight binary variables."""
+    random = np.random.default_rng(seed)
+    pairs = [(i, j) for i in range(8) for j in range(i)]
+    tables = [factor * random.normal(size=(2, 2)) for _ in pairs]
+    graph = Recipe([2] * 8, pairs, tables).graph()
+    optimum = brute_force(graph)[0]
+    result = run(graph, name)
+    assert result.bound is None or result.bound >= optimum - 1e-9 * factor
+    if result.status is Status.OPTIMAL or method_class(name).exact:
+        assert result.value >= optimum - 1e-5 * factor
+
+
+@every_method
 @given(recipe=recipes(), data=st.data())
 @settings(max_examples=10)
 def test_a_warm_start_is_never_made_worse(name: str, recipe: Recipe, data: st.DataObject) -> None:

@@ -1,7 +1,7 @@
 """Every method once on the benchmark models, beside the paper's columns, as Markdown tables.
 
-Methods run with their defaults, which are the paper's iteration limits (ICM from the paper's start); those without such a
-limit, and MPLP-C, get `--time-limit`.
+Methods run with their defaults, which are the paper's iteration limits (ICM from the paper's start); those without such
+a limit, and MPLP-C, get `--time-limit`.
 """
 
 from __future__ import annotations

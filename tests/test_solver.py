@@ -355,10 +355,10 @@ def test_a_proof_that_the_bound_does_not_bear_out_is_no_proof() -> None:
 def test_bounds_allow_for_round_off_where_potentials_are_huge() -> None:
     small = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     huge = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1e13, 0], [0, 1]])
-    assert small.round_off == 0.0 and small.unit == 1.0
-    assert 1e-3 < huge.round_off < 1.0
-    bound = mapmrf.solve(huge, Fixed(np.zeros(2, dtype=np.int64), bound=1e13 + 1)).bound
-    assert bound == 1e13 + 1 + huge.round_off
+    assert small.round_off(1e-9) == 0.0 and small.unit == 1.0
+    assert 1e-3 < huge.round_off(1e-9) < 1.0
+    assert mapmrf.solve(huge, Fixed(np.ones(2, dtype=np.int64), bound=3.0)).bound == 3.0 + huge.round_off(1e-9)
+    assert mapmrf.solve(huge, Fixed(np.zeros(2, dtype=np.int64), bound=1e13 + 1)).bound == 1e13 + 1
     tiny = FactorGraph.from_pairwise([[0, 1e-9], [0, 0]], [[0, 1]], [[0, 0], [0, 0]])
     assert tiny.unit == 1e-9
 

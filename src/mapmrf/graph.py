@@ -121,13 +121,20 @@ class FactorGraph:
         return min(1.0, spread) if spread > 0 else 1.0
 
     @cached_property
-    def round_off(self) -> float:
-        """How far sums of the potentials may be off in floating point; 0 where that is far below the unit."""
-        largest = max(_largest(self.theta_v), _largest(self.theta_t))
-        if ROUND_OFF * largest * (self.n_vars + self.n_factors) < 1e-9 * self.unit:
-            return 0.0
+    def _crude_round_off(self) -> float:
+        """An upper limit of `_round_off`, quickly."""
+        return ROUND_OFF * max(_largest(self.theta_v), _largest(self.theta_t)) * (self.n_vars + self.n_factors)
+
+    @cached_property
+    def _round_off(self) -> float:
         used = np.bincount(self.table_of, minlength=self.n_tables)
         return ROUND_OFF * float(_sizes(self.theta_v, self.var_ptr).sum() + _sizes(self.theta_t, self.table_ptr) @ used)
+
+    def round_off(self, least: float) -> float:
+        """How far sums of the potentials may be off in floating point; 0 if that is no more than `least`."""
+        if self._crude_round_off <= least or self._round_off <= least:
+            return 0.0
+        return self._round_off
 
     # -- constructors -------------------------------------------------------------------------------------------
 

@@ -38,6 +38,9 @@ TRUST_FROM = 200_000
 GAP_TOLERANCE = 1e-6
 """A labelling counts as optimal when its relative gap to the upper bound is at most this."""
 
+NEGLIGIBLE = 1e-9
+"""Round-off in a bound that is not worth a word, relative to the value."""
+
 REPAIR_SECONDS = 1.0
 """How long a run whose time is over may still look for a labelling of finite value, if it has none."""
 
@@ -307,7 +310,7 @@ class _Run:
         candidate = None
         if progress.labels is not None:
             candidate = self.offer(progress.labels, progress.value)
-        bound = None if progress.bound is None else progress.bound + self.graph.round_off
+        bound = None if progress.bound is None else progress.bound + self.round_off()
         if bound is not None and (self.bound is None or bound < self.bound):
             self.bound = bound
         point = TracePoint(
@@ -336,6 +339,11 @@ class _Run:
         if value > self.value:
             self.labels, self.value = np.array(labels, dtype=np.int64), value
         return value
+
+    def round_off(self) -> float:
+        """What a bound may be off by in floating point, where that is not small against the value."""
+        size = abs(self.value) if math.isfinite(self.value) else 0.0
+        return self.graph.round_off(NEGLIGIBLE * max(self.graph.unit, size))
 
     def proven(self) -> bool:
         return self.within(self.gap_tolerance)
@@ -366,7 +374,7 @@ class _Run:
             # Of equals the method's own choice wins over one that the loop met earlier.
             self.labels, self.value = np.array(answer.labels, dtype=np.int64), self.graph.value(answer.labels)
         if answer.bound is not None:
-            bound = answer.bound + self.graph.round_off
+            bound = answer.bound + self.round_off()
             self.bound = bound if self.bound is None else min(bound, self.bound)
         if self.value == -math.inf and problem is not None:
             status = self.repair(problem, status)

@@ -348,7 +348,7 @@ def test_the_node_limit_leaves_labelling_and_bound(solver: str) -> None:
 def test_a_wide_gap_ends_the_search_early(solver: str) -> None:
     graph = complete(20, seed=2)
     result = mapmrf.solve(graph, "cuts", solver=solver, gap=0.2)
-    assert result.status is Status.OPTIMAL
+    assert result.status is Status.CONVERGED
     assert result.gap is not None and result.gap <= 0.2 + 1e-6
     assert result.value >= 0.8 * mapmrf.solve(graph, "branch").value
 

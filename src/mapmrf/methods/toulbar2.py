@@ -329,6 +329,7 @@ def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: qu
     assert process.stdin is not None and process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended: its last line says why
         process.stdin.write(given.pop())
+    with contextlib.suppress(BrokenPipeError):  # what is left in the buffer
         process.stdin.close()
     last = ""
     with process.stdout as lines:

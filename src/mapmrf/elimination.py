@@ -256,7 +256,7 @@ class Functions:
     @classmethod
     def of(cls, problem: Problem, tree: BucketTree, theta_v: Floats, tables: Floats, table_at: Ints) -> Functions:
         """Unary potentials and tables of a problem: its own, or others; factor `a` has its table at ``table_at[a]``."""
-        stride = problem.graph.stride[ranges(problem.graph.scope_ptr[problem.order], np.diff(problem.scope_ptr))]
+        stride = problem.edge_stride
         return cls.arranged(
             tree,
             np.concatenate([theta_v, tables]),

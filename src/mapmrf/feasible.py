@@ -52,7 +52,7 @@ class _Search:
         for batch in problem.batches:
             hard[batch.factors] = batch.hard
         self.hard = hard
-        owner = np.repeat(np.arange(problem.n_factors), np.diff(problem.scope_ptr))
+        owner = problem.edge_factor
         edges = problem.nbr
         of_edge = owner[edges]
         self.factors_of = [
@@ -100,7 +100,7 @@ class _Search:
             a = queue.pop()
             scope = self.problem.scope[self.problem.scope_ptr[a] : self.problem.scope_ptr[a + 1]]
             blocks = [domain[self.ptr[i] : self.ptr[i + 1]] for i in scope]
-            table = self.table(a, len(scope))
+            table = self.table(a)
             support = table[np.ix_(*[np.flatnonzero(block) for block in blocks])]
             for k, i in enumerate(scope):
                 others = tuple(j for j in range(len(scope)) if j != k)
@@ -115,7 +115,7 @@ class _Search:
                 queue.extend(b for b in self.factors_of[i] if b != a)
         return True
 
-    def table(self, a: int, arity: int) -> Bools:
+    def table(self, a: int) -> Bools:
         if a not in self.allowed:
             self.allowed[a] = self.problem.graph.table(int(self.problem.order[a])) > -np.inf
         return self.allowed[a]

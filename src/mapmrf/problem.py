@@ -172,6 +172,18 @@ class Problem:
         return frozen(offsets(self.graph.card[self.scope]))
 
     @cached_property
+    def edge_factor(self) -> Ints:
+        """The factor of every edge, (n_edges,)."""
+        return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_ptr)))
+
+    @cached_property
+    def edge_stride(self) -> Ints:
+        """What one state more of an edge's variable adds to the place in its factor's table, (n_edges,)."""
+        if self.sorted_by is None:
+            return self.graph.stride
+        return frozen(self.graph.stride[ranges(self.graph.scope_ptr[self.order], np.diff(self.scope_ptr))])
+
+    @cached_property
     def edge_state_at(self) -> Ints:
         """Where in `mu_v` the state of every edge state is, (n_edge_states,)."""
         graph = self.graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
 from mapmrf.formats._tables import Factors, build, check_states, table_offsets
+from mapmrf.formats.files import replacing
 from mapmrf.graph import FactorGraph, Names
 
 #: Rows that sum to something else are reported when they are read.
@@ -30,6 +31,10 @@ class Table:
     child: int
     parents: tuple[int, ...]
     probability: Floats
+
+
+Text = Callable[[FactorGraph, list[Table]], Iterator[str]]
+"""The text of a network, part by part."""
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -164,3 +169,13 @@ def rows_of(table: Table, card: Ints) -> tuple[list[tuple[int, ...]], Floats]:
     """The parents' states of every row of a table, and the rows."""
     shape = tuple(card[list(table.parents)].tolist())
     return [tuple(map(int, at)) for at in np.ndindex(*shape)], table.probability.reshape(-1, int(card[table.child]))
+
+
+def write_network(path: Path, graph: FactorGraph, values: str | None, text: Text) -> None:
+    """Write a Bayesian network as the text that a format makes of it; a graph that is none is refused."""
+    if values not in (None, "potential"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    tables = network_of(path, graph)
+    with replacing(path) as file:
+        for part in text(graph, tables):
+            file.write(part.encode())

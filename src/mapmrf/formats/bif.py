@@ -12,9 +12,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import FormatError
-from mapmrf.formats._bayes import Table, network_graph, network_of, rows_of, table_size
+from mapmrf.formats._bayes import Table, network_graph, rows_of, table_size, write_network
 from mapmrf.formats._names import Allowed, fitting_names, names_replaced
-from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.files import read_bytes
 from mapmrf.formats.tokens import shown
 from mapmrf.graph import FactorGraph, Names
 
@@ -273,12 +273,7 @@ def losses(graph: FactorGraph) -> list[str]:
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a Bayesian network with 17 digits; a graph that is none is refused."""
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
-    tables = network_of(path, graph)
-    with replacing(path) as file:
-        for text in _text(graph, tables):
-            file.write(text.encode())
+    write_network(path, graph, values, _text)
 
 
 def _text(graph: FactorGraph, tables: list[Table]) -> Iterator[str]:

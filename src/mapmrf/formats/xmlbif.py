@@ -10,9 +10,9 @@ from xml.sax.saxutils import escape
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
-from mapmrf.formats._bayes import Table, network_graph, network_of, table_size
+from mapmrf.formats._bayes import Table, network_graph, table_size, write_network
 from mapmrf.formats._names import Allowed, fitting_names, names_replaced
-from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.files import read_bytes
 from mapmrf.formats.tokens import parse_numbers, shown
 from mapmrf.graph import FactorGraph, Names
 
@@ -150,12 +150,7 @@ def losses(graph: FactorGraph) -> list[str]:
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a Bayesian network with 17 digits; a graph that is none is refused."""
-    if values not in (None, "potential"):
-        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
-    tables = network_of(path, graph)
-    with replacing(path) as file:
-        for text in _lines(graph, tables):
-            file.write(text.encode())
+    write_network(path, graph, values, _lines)
 
 
 def _lines(graph: FactorGraph, tables: list[Table]) -> Iterator[str]:

@@ -32,11 +32,10 @@ class BlockMoves:
         self.problem, self.graph = problem, graph
         self.effort = 0
         whole = problem.graph
-        arity = np.diff(problem.scope_ptr)
         self._theta = np.concatenate([whole.theta_v, whole.theta_t])
         self._table_at = len(whole.theta_v) + problem.table_at.astype(np.int64)
-        self._stride = whole.stride[ranges(whole.scope_ptr[problem.order], arity)]
-        self._factor_of = np.repeat(np.arange(problem.n_factors), arity)[problem.nbr]
+        self._stride = problem.edge_stride
+        self._factor_of = problem.edge_factor[problem.nbr]
         self._local = np.full(problem.n_vars, -1, dtype=np.int64)
         self._random = np.random.default_rng(seed)
         self._size = 32.0

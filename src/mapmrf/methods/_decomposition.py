@@ -52,7 +52,7 @@ class Decomposition:
     @classmethod
     def into_factors(cls, problem: Problem) -> Decomposition:
         """A subproblem for each factor, with a copy of a variable on each of its edges."""
-        factor_of = np.repeat(np.arange(problem.n_factors), np.diff(problem.scope_ptr))
+        factor_of = problem.edge_factor
         copy_of = _zeros(problem.n_edges)
         copy_of[problem.nbr] = np.arange(problem.n_edges)
         copies = _copies(problem, problem.nbr_ptr, factor_of[problem.nbr])
@@ -93,9 +93,8 @@ def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
 
 
 def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
-    graph = problem.graph
     arity = np.diff(problem.scope_ptr)
-    stride = graph.stride[ranges(graph.scope_ptr[problem.order], arity)]
+    stride = problem.edge_stride
     copy = copy_of[leg_edge]
     return Legs(
         ptr=offsets(arity[visit]).astype(np.int64),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints, ranges
+from mapmrf.arrays import Ints
 from mapmrf.kernels.local_search import perturb_and_descend
 from mapmrf.problem import Problem
 
@@ -26,11 +26,10 @@ class LocalSearch:
     def __init__(self, problem: Problem, labels: Ints, seed: int) -> None:
         graph = problem.graph
         n = problem.n_vars
-        arity = np.diff(problem.scope_ptr)
-        owner = np.repeat(np.arange(problem.n_factors), arity)
+        owner = problem.edge_factor
         self.problem, self.trials = problem, 0
         self._factor_of = owner[problem.nbr]
-        self._stride_of = graph.stride[ranges(graph.scope_ptr[problem.order], arity)][problem.nbr]
+        self._stride_of = problem.edge_stride[problem.nbr]
         self._place = np.zeros(problem.n_factors, dtype=np.int64)
         self._random = np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64)
         self._queue, self._queued = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax, short
+from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, short
 from mapmrf.graph import FactorGraph
 from mapmrf.kernels.messages import bound_of_tables, decode_in_order, pass_messages, value_of_tables, walk
 from mapmrf.kernels.pair_messages import bound_of_pairs, decode_pairs, flood_pairs, sweep_pairs, value_of_pairs
@@ -59,7 +59,7 @@ class Wiring:
     @classmethod
     def of(cls, problem: Problem) -> Wiring:
         """The wiring of a problem."""
-        return cls(problem, short(np.repeat(np.arange(problem.n_factors), np.diff(problem.scope_ptr))))
+        return cls(problem, short(problem.edge_factor))
 
     def tour(self, taken: Bools) -> Tour:
         """Walk through the taken factors."""
@@ -212,7 +212,7 @@ class TableMessages:
         self.theta_v, self.b, self.u = graph.theta_v.copy(), graph.theta_v.copy(), np.zeros(problem.n_edge_states)
         arity = np.diff(problem.scope_ptr)
         self.card_e = short(graph.card[problem.scope])
-        self.stride_e = short(graph.stride[ranges(graph.scope_ptr[problem.order], arity)])
+        self.stride_e = short(problem.edge_stride)
         widest = int(graph.card.max(initial=1)) * int(arity.max(initial=1))
         self.scratch = np.empty_like(self.b)
         self.told, self.out = np.empty((2, widest))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, offsets, ranges
+from mapmrf.arrays import Bools, Ints, offsets
 from mapmrf.elimination import BucketTree, Functions, row_major
 from mapmrf.kernels.elimination import BLOCK
 from mapmrf.kernels.mini_buckets import build, decode, plan, shift_costs
@@ -175,10 +175,9 @@ class Shifting:
         self.theta_v = graph.theta_v.copy()
         self.theta_f = problem.theta_f.copy()
         self.table_ptr = problem.config_ptr.astype(np.int64)
-        arity = np.diff(problem.scope_ptr)
-        owner = np.repeat(np.arange(problem.n_factors), arity)
+        owner = problem.edge_factor
         self._factor_of = owner[problem.nbr]
-        self._stride_of = graph.stride[ranges(graph.scope_ptr[problem.order], arity)][problem.nbr]
+        self._stride_of = problem.edge_stride[problem.nbr]
         self.labels = np.zeros(problem.n_vars, dtype=np.int64)
         self._gathered = np.zeros(int(graph.card.max(initial=1)))
         self._order = order

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints, ranges
+from mapmrf.arrays import Ints
 from mapmrf.elimination import PrimalGraph
 from mapmrf.kernels.blocks import PER_BIT, plan_pass, solve_pass
 from mapmrf.kernels.elimination_orders import ball
@@ -29,9 +29,8 @@ class Moves:
         self.random = np.random.default_rng(seed)
         self.graph = PrimalGraph.of(problem) if graph is None else graph
         model = problem.graph
-        arity = np.diff(problem.scope_ptr)
-        stride = model.stride[ranges(model.scope_ptr[problem.order], arity)].astype(np.int64)
-        factor_of = np.repeat(np.arange(problem.n_factors, dtype=np.int32), arity)[problem.nbr]
+        stride = problem.edge_stride.astype(np.int64)
+        factor_of = problem.edge_factor[problem.nbr].astype(np.int32)
         self._tables = (model.var_ptr, model.theta_v, model.theta_t, problem.nbr_ptr, factor_of)
         self._factors = (problem.scope_ptr, problem.scope, stride, problem.table_at)
         self._bits = np.floor(PER_BIT * np.log2(model.card)).astype(np.int64)

@@ -89,7 +89,7 @@ class Dual:
             edge_ptr=short(problem.edge_ptr).copy(),
             nbr_ptr=short(problem.nbr_ptr).copy(),
             nbr=short(problem.nbr).copy(),
-            factor_of=short(np.repeat(np.arange(problem.n_factors), arity)),
+            factor_of=short(problem.edge_factor),
             lam=np.zeros(problem.n_edge_states),
             belief=graph.theta_v.copy(),
             visit=short(_visit(problem, core, order, seed)),
@@ -225,7 +225,7 @@ class Primal:
         self.value = problem.graph.value(self.labels) if start.labels is not None else -math.inf
         self.fresh = start.labels is None
         self.card_e = short(problem.graph.card[problem.scope])
-        self.factor_of = short(np.repeat(np.arange(problem.n_factors), np.diff(problem.scope_ptr)))
+        self.factor_of = short(problem.edge_factor)
 
     def offer(self, labels: Ints) -> None:
         """Climb from a labelling and let the best one take over whatever is better in it."""

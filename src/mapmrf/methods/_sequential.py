@@ -69,7 +69,7 @@ def _order(problem: Problem, order: Order) -> tuple[Ints, Bools, Bools]:
     hanging = np.zeros(problem.n_factors, dtype=bool)
     if order == "given" or (order == "trees_last" and not np.any(problem.degree == 1)):
         return seq, peeled, hanging
-    owner = np.repeat(np.arange(problem.n_factors), np.diff(problem.scope_ptr))
+    owner = problem.edge_factor
     arrays = problem.scope_ptr, problem.scope, problem.nbr_ptr, owner[problem.nbr]
     removed = np.empty(problem.n_vars, dtype=np.int64)
     n_removed = peel(*arrays, removed, peeled, hanging)

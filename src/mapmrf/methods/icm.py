@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 from numba import njit
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax
+from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -114,13 +114,11 @@ class _State:
     def build(cls, problem: Problem, random: np.random.Generator) -> _State:
         """Allocate everything that the kernel works on."""
         graph = problem.graph
-        arity = np.diff(problem.scope_ptr)
-        owner = np.repeat(np.arange(problem.n_factors), arity)
         widest = int(graph.card.max(initial=1))
         block = 1 + math.isqrt(problem.n_vars)
         return cls(
-            factor_of=owner[problem.nbr],
-            stride_of=graph.stride[ranges(graph.scope_ptr[problem.order], arity)][problem.nbr],
+            factor_of=problem.edge_factor[problem.nbr],
+            stride_of=problem.edge_stride[problem.nbr],
             place=np.zeros(problem.n_factors, dtype=np.int64),
             labels=np.zeros(problem.n_vars, dtype=np.int64),
             marked=np.zeros(problem.n_vars, dtype=bool),

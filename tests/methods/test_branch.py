@@ -24,7 +24,6 @@ from mapmrf.methods._block_moves import BlockMoves
 from mapmrf.methods._join_graph import JoinGraph
 from mapmrf.methods._local_search import LocalSearch
 from mapmrf.methods._mini_buckets import MiniBuckets, Plan, Shifting
-from mapmrf.methods._simplify import simplify
 from mapmrf.methods.branch import Branch
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, random_recipe, recipes, soft_recipes
@@ -64,12 +63,15 @@ def test_search_alone_is_exact(recipe: Recipe, i_bound: int, caching: bool) -> N
 
 
 def frustrated(rows: int, columns: int, states: int = 2, seed: int = 0, wrap: bool = False) -> FactorGraph:
+    """A grid of pairs that prefer no state of either variable by itself: simplifying finds little in it."""
     random = np.random.default_rng(seed)
     place = np.arange(rows * columns).reshape(rows, columns)
     across = np.stack([place, np.roll(place, -1, axis=1)], axis=-1)[:, : columns if wrap else columns - 1]
     down = np.stack([place, np.roll(place, -1, axis=0)], axis=-1)[: rows if wrap else rows - 1]
     edges = np.concatenate([across.reshape(-1, 2), down.reshape(-1, 2)])
     tables = random.normal(size=(len(edges), states, states))
+    tables -= tables.mean(axis=1, keepdims=True)
+    tables -= tables.mean(axis=2, keepdims=True)
     return FactorGraph.from_pairwise(0.1 * random.normal(size=(rows * columns, states)), edges, tables)
 
 
@@ -140,7 +142,7 @@ def test_the_bound_never_rises_and_always_holds_while_the_search_goes_on() -> No
 
 
 def test_cutting_the_search_into_short_steps_changes_only_when_labellings_are_offered() -> None:
-    graph = frustrated(6, 6, seed=4)
+    graph = frustrated(5, 5, seed=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(branch, "STEP_LOOK_UPS", 1)
         patch.setattr(branch, "STEP_ADDITIONS", 1)
@@ -210,41 +212,6 @@ def test_impossible_options_are_refused(option: str, value: float) -> None:
 
 
 # -- the parts --------------------------------------------------------------------------------------------------------
-
-
-@given(recipe=any_recipes() | hard_recipes())
-def test_simplifying_keeps_the_optimum(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    optimum, labels = brute_force(graph)
-    small = simplify(Problem.compile(graph))
-    if not small.feasible:
-        assert optimum == -math.inf
-        return
-    value, best = brute_force(small.problem.graph)
-    assert value == pytest.approx(optimum, abs=1e-9)
-    assert np.all(small.problem.graph.card > 1)
-    if optimum > -math.inf:
-        assert graph.value(small.whole(np.array(best, dtype=np.int64))) == pytest.approx(optimum, abs=1e-9)
-        there = np.array(labels, dtype=np.int64)
-        back = small.whole(small.part(there))
-        assert graph.value(back) == pytest.approx(optimum, abs=1e-9)
-
-
-def test_simplifying_follows_implications_through_the_model() -> None:
-    """Equal neighbours along a chain, one end decided: nothing is left."""
-    equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
-    graph = FactorGraph.from_tables(
-        [3] * 6, [(0,), *((i, i + 1) for i in range(5))], [np.array([-np.inf, 1.5, -np.inf]), *[equal] * 5]
-    )
-    small = simplify(Problem.compile(graph))
-    assert small.problem.n_vars == 0
-    assert small.labels.tolist() == [1] * 6
-    assert small.problem.graph.constant == 1.5
-
-
-def test_a_soft_model_is_left_as_it_is() -> None:
-    problem = Problem.compile(frustrated(4, 4))
-    assert simplify(problem).problem is problem
 
 
 def buckets_of(graph: FactorGraph, max_vars: int, sweeps: int = 0) -> MiniBuckets:
@@ -351,7 +318,7 @@ def test_join_graph_shifting_keeps_every_value_and_never_raises_the_bound(recipe
 
 
 def test_join_graph_shifting_tightens_mini_buckets() -> None:
-    graph = frustrated(7, 7, seed=3)
+    graph = frustrated(5, 5, states=3, seed=1)
     plain, shifted = (
         mapmrf.solve(graph, "branch", **(ONLY_SEARCH | {"i_bound": 2, "join_sweeps": sweeps})) for sweeps in (0, 20)
     )

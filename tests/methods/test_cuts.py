@@ -497,7 +497,8 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
         ("segmentation2/10_14_s.binary.uai.gz", "cuts"),
         ("segmentation21/2_2_s.21.uai.gz", "start"),
         ("scene/0000047.uai.gz", "start"),
-        ("other/or_chain_10.fg.uai.gz", "branch"),
+        ("other/or_chain_10.fg.uai.gz", "start"),
+        ("other/29.wcsp.uai.gz", "branch"),
     ],
 )
 def test_benchmark_models_are_proven(name: str, phase: str) -> None:

@@ -72,6 +72,14 @@ class Branch(Method):
     local_search
         Effort of local search before the search, per variable: so many perturbations, and so many times in a block
         that is set to its optimum given its surroundings.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
+    >>> round(result.value, 6), result.status.value
+    (55.647253, 'optimal')
     """
 
     name: ClassVar[str] = "branch"
@@ -95,7 +103,7 @@ class Branch(Method):
         check_above(self, 0, "memory")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
-        """Take out what hard constraints decide and begin with local search."""
+        """Simplify the model and begin with local search."""
         small = simplify(problem)
         return _State(self, small, seed, initial.labels)
 
@@ -126,6 +134,10 @@ class _State:
     def best(self) -> Ints:
         """The best labelling so far, of the whole model."""
         return self.small.whole(self.local.labels)
+
+    def know(self, labels: Ints) -> None:
+        """Take over a labelling of the whole model that somebody else has found, if it is better."""
+        self.local.offer(self.small.part(labels))
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
         """What the loop is told: the best labelling and the best bound."""

@@ -77,6 +77,14 @@ class Cuts(Method):
         Relative gap at which the search ends; in a model of small potentials relative to how far these are apart.
     memory
         Megabytes that SCIP may use; HiGHS knows no such limit.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Cuts(solver="highs"))
+    >>> round(result.value, 6), result.status.value
+    (55.647253, 'optimal')
     """
 
     name: ClassVar[str] = "cuts"
@@ -115,7 +123,7 @@ class Cuts(Method):
         return None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
-        """Take out what hard constraints decide and begin with local search."""
+        """Simplify the model and begin with local search."""
         return _State(self, simplify(problem), seed, initial.labels)
 
     def step(self, problem: Problem, state: _State) -> Progress:
@@ -138,6 +146,7 @@ class _State:
         self.problem = small.problem
         self.nodes = 0
         self.told = -math.inf
+        self.n_counted = 0
         self.bound = math.inf if small.feasible else -math.inf
         self.details: dict[str, float] = {}
         self.rounds: Rounds | None = None
@@ -167,6 +176,10 @@ class _State:
     def lower_bound_to(self, bound: float) -> None:
         """Keep a bound if it is the best; what a search leaves out is worth no more than the best labelling."""
         self.bound = min(self.bound, max(bound, self.local.value))
+
+    def know(self, labels: Ints) -> None:
+        """Take over a labelling of the whole model that somebody else has found, if it is better."""
+        self.local.offer(self.small.part(labels))
 
     @property
     def tolerance(self) -> float:
@@ -202,6 +215,7 @@ class _State:
             yield from self.cut(self.formulation)
             assert self.rounds is not None
             program = self.rounds.strengthened()
+        yield self.progress("branch")
         yield from self.branch(program, n_needed)
 
     def descend(self) -> Iterator[Progress]:
@@ -254,6 +268,12 @@ class _State:
                 yield self.progress("cuts")
             if rounds.n_cuts == n_before or rounds.tails_off(self.local.value):
                 return
+
+    def count_rounds(self) -> int:
+        """Rounds of cuts since this was last asked."""
+        n_rounds = 0 if self.rounds is None else self.rounds.n_rounds
+        before, self.n_counted = self.n_counted, n_rounds
+        return n_rounds - before
 
     def read_round(self, compact: Compact, rounds: Rounds) -> None:
         """Take bound and labellings from a relaxation that is solved, and fix what they decide."""

@@ -1,0 +1,39 @@
+"""Connected components of a factor graph."""
+
+from __future__ import annotations
+
+from mapmrf.arrays import Ints
+from mapmrf.kernels.jit import compiled, inlined
+
+
+@inlined
+def root_of(parent, i):
+    """The root of `i`; the way there becomes shorter."""
+    while parent[i] != i:
+        parent[i] = parent[parent[i]]
+        i = parent[i]
+    return i
+
+
+@compiled
+def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> int:
+    """Number the components by their first variables; return how many there are."""
+    parent = component
+    for i in range(len(parent)):
+        parent[i] = i
+    for a in range(len(scope_ptr) - 1):
+        one = root_of(parent, scope[scope_ptr[a]])
+        for e in range(scope_ptr[a] + 1, scope_ptr[a + 1]):
+            two = root_of(parent, scope[e])
+            one, two = min(one, two), max(one, two)  # the root of a component is its first variable
+            parent[two] = one
+    n = 0
+    for i in range(len(parent)):  # what stands before i is numbered already, as -1 - number
+        if parent[i] == i:
+            parent[i] = -1 - n
+            n += 1
+        else:
+            parent[i] = parent[parent[i]]
+    for i in range(len(parent)):
+        component[i] = -1 - parent[i]
+    return n

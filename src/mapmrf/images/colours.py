@@ -1,0 +1,247 @@
+"""Colour models fitted to samples: k-means and Gaussian mixtures, and the unaries of scribbles on a picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.checks import as_ints
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.images.lattice import as_channels, numbers
+
+CHUNK = 1 << 16
+"""Samples that are looked at together: bounds the memory on the way."""
+REGULAR = 1e-3
+"""What is added to the diagonal of a covariance, as a share of the samples' mean variance."""
+
+
+def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 100) -> Floats:
+    """Centres of `k` groups of samples, by Lloyd's algorithm from a spread-out random start (k-means++).
+
+    Parameters
+    ----------
+    samples : (n, C)
+        Colours or other features, such as ``image.reshape(-1, 3)``.
+    k
+        Number of groups.
+    seed
+        Seed of the start; same seed, same centres.
+    max_iterations
+        Limit; the algorithm usually comes to rest before.
+
+    Returns
+    -------
+    (k, C)
+        The centres, in ascending order of their first channel.
+
+    Examples
+    --------
+    >>> kmeans([[0.0], [1.0], [10.0], [11.0]], 2).tolist()
+    [[0.5], [10.5]]
+    """
+    points = _samples(samples, k)
+    centres = _spread_out(points, k, np.random.default_rng(seed))
+    for _ in range(max_iterations):
+        of = _nearest(points, centres)
+        size = np.bincount(of, minlength=k)
+        sums = np.stack([np.bincount(of, weights=column, minlength=k) for column in points.T], axis=1)
+        moved = np.where(size[:, None] > 0, sums / np.maximum(size, 1)[:, None], centres)
+        if np.array_equal(moved, centres):
+            break
+        centres = moved
+    return np.asarray(centres[np.lexsort(centres.T[::-1])])
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianMixture:
+    """A mixture of Gaussians in colour space.
+
+    Attributes
+    ----------
+    weights : (K,)
+        Shares of the components, which add up to 1.
+    means : (K, C)
+        Their centres.
+    covariances : (K, C, C)
+        Their covariances.
+
+    Examples
+    --------
+    >>> mixture = GaussianMixture.fit([[0.0], [2.0], [100.0], [102.0]], components=2)
+    >>> mixture.means.round(2).tolist()
+    [[1.0], [101.0]]
+    >>> density = mixture.log_density([[1.0], [50.0]])
+    >>> bool(density[0] > density[1])
+    True
+    """
+
+    weights: Floats
+    means: Floats
+    covariances: Floats
+
+    @classmethod
+    def fit(
+        cls, samples: ArrayLike, components: int = 5, *, seed: int = 0, max_iterations: int = 50, tol: float = 1e-4
+    ) -> GaussianMixture:
+        """Fit by expectation maximisation, from the groups of k-means.
+
+        Parameters
+        ----------
+        samples : (n, C)
+            Colours or other features.
+        components
+            Number of Gaussians; at most as many as there are different samples are used.
+        seed
+            Seed of k-means.
+        max_iterations, tol
+            Limit, and the gain of the mean log density at which the fit has come to rest.
+
+        Examples
+        --------
+        >>> mixture = GaussianMixture.fit([[0.0, 1.0], [0.2, 1.0], [9.0, 0.0], [9.2, 0.0]], components=2)
+        >>> mixture.weights.tolist(), mixture.means.shape
+        ([0.5, 0.5], (2, 2))
+        """
+        points = _samples(samples, components)
+        k = min(components, len(np.unique(points[:CHUNK], axis=0)))
+        extra = REGULAR * max(float(points.var(axis=0).mean()), 1e-12) * np.eye(points.shape[1])
+        of = _nearest(points, kmeans(points, k, seed=seed))
+        mixture = cls._from_shares(points, np.eye(k)[of], extra)
+        before = -math.inf
+        for _ in range(max_iterations):
+            joint = mixture._log_joint(points)
+            density = _log_sum(joint)
+            if density.mean() - before < tol:
+                break
+            before = float(density.mean())
+            mixture = cls._from_shares(points, np.exp(joint - density[:, None]), extra)
+        return mixture
+
+    def log_density(self, samples: ArrayLike) -> Floats:
+        """Natural logarithm of the density at every sample: (..., C) -> (...).
+
+        Examples
+        --------
+        >>> mixture = GaussianMixture.fit([[-1.0], [1.0]], components=1)
+        >>> mixture.log_density([[[0.0], [1.0]]]).round(1).tolist()
+        [[-0.9, -1.4]]
+        """
+        points = numbers(samples, "samples")
+        if points.shape[-1:] != self.means.shape[1:]:
+            raise GraphError(f"samples have shape {points.shape}, expected (..., {self.means.shape[1]})")
+        flat = points.reshape(-1, points.shape[-1])
+        parts = [_log_sum(self._log_joint(flat[at : at + CHUNK])) for at in range(0, len(flat), CHUNK)]
+        return np.concatenate([np.zeros(0), *parts]).reshape(points.shape[:-1])
+
+    @classmethod
+    def _from_shares(cls, points: Floats, shares: Floats, extra: Floats) -> GaussianMixture:
+        """The mixture that fits best when every point belongs to the components by these shares, (n, K)."""
+        size = np.maximum(shares.sum(axis=0), 1e-12)
+        means = shares.T @ points / size[:, None]
+        covariances = np.empty((len(size), *extra.shape))
+        for j, mean in enumerate(means):
+            off = points - mean
+            covariances[j] = (off * shares[:, j, None]).T @ off / size[j] + extra
+        return cls(size / size.sum(), means, covariances)
+
+    def _log_joint(self, points: Floats) -> Floats:
+        """Log of weight times density of every component at every point, (n, K)."""
+        result = np.empty((len(points), len(self.weights)))
+        for j, (mean, covariance) in enumerate(zip(self.means, self.covariances, strict=True)):
+            root = np.linalg.cholesky(covariance)
+            white = np.linalg.solve(root, (points - mean).T)
+            log_det = 2 * np.log(np.diag(root)).sum() + len(mean) * math.log(2 * math.pi)
+            result[:, j] = math.log(self.weights[j]) - 0.5 * (log_det + (white**2).sum(axis=0))
+        return result
+
+
+def unary_from_seeds(
+    image: ArrayLike, seeds: ArrayLike, *, components: int = 5, keep_seeds: bool = True, seed: int = 0
+) -> Floats:
+    """Log likelihood of every pixel's colour under each label, learned from scribbles.
+
+    A Gaussian mixture is fitted to the pixels that are marked with each label.
+
+    Parameters
+    ----------
+    image : (H, W) or (H, W, C)
+        The picture, or any other features of the pixels.
+    seeds : (H, W)
+        The scribbles: a label from 0 on where the pixel is marked, -1 everywhere else. Every label up to the largest
+        one needs some.
+    components
+        Gaussians per label.
+    keep_seeds
+        Forbid (`-inf`) all other labels at marked pixels.
+    seed
+        Seed of the fits.
+
+    Returns
+    -------
+    (H, W, L)
+        Log potentials.
+
+    Examples
+    --------
+    >>> unary = unary_from_seeds([[0.0, 0.2, 0.9, 1.0]], [[0, -1, -1, 1]], components=1)
+    >>> unary.argmax(axis=-1).tolist(), unary[0, 0].tolist()[1]
+    ([[0, 0, 1, 1]], -inf)
+    """
+    pixels = as_channels(image)
+    marks = as_ints(seeds, "seeds")
+    if marks.shape != pixels.shape[:-1]:
+        raise GraphError(f"seeds have shape {marks.shape}, expected {pixels.shape[:-1]} as the picture")
+    n_labels = int(marks.max()) + 1
+    if marks.min() < -1 or n_labels < 1:
+        raise GraphError(f"seeds go from {marks.min()} to {marks.max()}, expected -1 for no mark and labels from 0 on")
+    unary = np.empty((*marks.shape, n_labels))
+    for label in range(n_labels):
+        mine = pixels[marks == label]
+        if len(mine) == 0:
+            raise GraphError(f"no pixel is marked with label {label}, expected some for each of 0 to {n_labels - 1}")
+        mixture = GaussianMixture.fit(mine, min(components, len(mine)), seed=seed)
+        unary[..., label] = mixture.log_density(pixels)
+    if keep_seeds:
+        others = (marks >= 0)[..., None] & (marks[..., None] != np.arange(n_labels))
+        unary[others] = -np.inf
+    return unary
+
+
+def _samples(samples: ArrayLike, k: int) -> Floats:
+    points = numbers(samples, "samples")
+    if points.ndim != 2 or points.size == 0 or not np.isfinite(points).all():
+        raise GraphError(f"samples have shape {points.shape}, expected finite numbers (n, C)")
+    if not 1 <= k <= len(points):
+        raise OptionError(f"{k} groups of {len(points)} samples, expected 1 to {len(points)}")
+    return points
+
+
+def _spread_out(points: Floats, k: int, random: np.random.Generator) -> Floats:
+    """Samples far from one another: each is drawn by its squared distance to those before it."""
+    centres = [points[random.integers(len(points))]]
+    nearest2 = np.full(len(points), np.inf)
+    for _ in range(k - 1):
+        nearest2 = np.minimum(nearest2, ((points - centres[-1]) ** 2).sum(axis=1))
+        total = nearest2.sum()
+        share = nearest2 / total if total > 0 else None
+        centres.append(points[random.choice(len(points), p=share)])
+    return np.array(centres)
+
+
+def _nearest(points: Floats, centres: Floats) -> Ints:
+    """Number of the nearest centre of every point."""
+    parts = []
+    for at in range(0, len(points), CHUNK):
+        off = points[at : at + CHUNK, None] - centres
+        parts.append((off * off).sum(axis=-1).argmin(axis=1))
+    return np.concatenate(parts)
+
+
+def _log_sum(joint: Floats) -> Floats:
+    """log(sum(exp)) over the last axis, without overflow."""
+    top = joint.max(axis=1, keepdims=True)
+    return np.asarray(top[:, 0] + np.log(np.exp(joint - top).sum(axis=1)))

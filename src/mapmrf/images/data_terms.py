@@ -1,0 +1,147 @@
+"""Unaries of pictures: from probabilities, from differences to what labels look like, and none where data is absent."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.images.lattice import numbers
+
+Difference = Literal["squared", "absolute"]
+
+
+def unary_from_probabilities(probabilities: ArrayLike, *, floor: float | None = None) -> Floats:
+    """Natural logarithm of class probabilities, such as those of a classifier.
+
+    Parameters
+    ----------
+    probabilities : (H, W, L), or (..., L)
+        Probability of each of the `L` classes, at least 0; they need not add up to 1. The axis of the classes is the
+        last one.
+    floor
+        Smaller probabilities are raised to this. Without it, zeros stay zeros: their log potential is `-inf`, and no
+        labelling may use them.
+
+    Returns
+    -------
+    (H, W, L)
+        Log potentials.
+
+    Examples
+    --------
+    >>> unary_from_probabilities([[[1.0, 0.0]]]).tolist()
+    [[[0.0, -inf]]]
+    >>> unary_from_probabilities([[[1.0, 0.0]]], floor=0.01).round(3).tolist()
+    [[[0.0, -4.605]]]
+    """
+    array = numbers(probabilities, "probabilities")
+    if floor is not None and not 0 < floor < math.inf:
+        raise OptionError(f"floor is {floor}, expected a number above 0")
+    wrong = ~((array >= 0) & (array < np.inf))
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        hint = "; are these log potentials already?" if array[at] < 0 else ""
+        raise GraphError(f"probability at {at} is {array[at]}, expected a finite number of at least 0{hint}")
+    if floor is not None:
+        return np.log(np.maximum(array, floor))
+    if array.ndim and not (array.max(axis=-1, initial=0.0) > 0).all():
+        at = tuple(int(i) for i in np.argwhere(array.max(axis=-1) == 0)[0])
+        raise GraphError(f"all classes have probability 0 at pixel {at}: give a floor, or mend it")
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(array))
+
+
+def unary_from_differences(
+    image: ArrayLike,
+    values: ArrayLike,
+    *,
+    difference: Difference = "squared",
+    truncation: float | None = None,
+    weight: float = 1.0,
+) -> Floats:
+    """Log potentials that fall with the difference between a pixel and what a label looks like.
+
+    They are ``-weight * min(|I_p - v_k|^2, truncation)``, or with the absolute difference instead of its square; for
+    several channels squares and absolute differences are summed over them. Under Gaussian noise of standard deviation s
+    the weight that makes log probabilities of them is ``1 / (2 s^2)``.
+
+    Parameters
+    ----------
+    image : (H, W) or (H, W, C)
+        The picture.
+    values : (L,) or (L, C)
+        Grey level or colour that each label stands for, in the unit of the picture.
+    difference
+        ``squared`` or ``absolute``.
+    truncation
+        The most that a difference (or its square) counts, for data with outliers; no limit if not given.
+    weight
+        Factor on the differences, at least 0.
+
+    Returns
+    -------
+    (H, W, L)
+        Log potentials.
+
+    Examples
+    --------
+    >>> unary_from_differences([[0.0, 3.0]], [0, 1, 2], truncation=4.0).tolist()
+    [[[0.0, -1.0, -4.0], [-4.0, -4.0, -1.0]]]
+    """
+    pixels, looks = _with_channels(numbers(image, "image"), numbers(values, "values"))
+    if difference not in get_args(Difference):
+        raise OptionError(f"difference is {difference!r}, expected one of {', '.join(get_args(Difference))}")
+    if truncation is not None and not truncation >= 0:
+        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
+    if not 0 <= weight < math.inf:
+        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+    unary = np.empty((*pixels.shape[:-1], len(looks)))
+    for k, look in enumerate(looks):
+        apart = np.abs(pixels - look)
+        unary[..., k] = (apart if difference == "absolute" else apart * apart).sum(axis=-1)
+    if truncation is not None:
+        np.minimum(unary, truncation, out=unary)
+    unary *= -weight
+    unary += 0.0  # no -0.0
+    return unary
+
+
+def without_data(unary: ArrayLike, missing: ArrayLike) -> Floats:
+    """Unaries with no preference where data is missing, so that the neighbours decide: for inpainting.
+
+    Parameters
+    ----------
+    unary : (H, W, L)
+        Log potentials (or costs).
+    missing : (H, W)
+        True where the pixel is not known; its unaries become 0.
+
+    Examples
+    --------
+    >>> without_data([[[-1.0, -2.0], [-3.0, -4.0]]], [[False, True]]).tolist()
+    [[[-1.0, -2.0], [0.0, 0.0]]]
+    """
+    result = np.array(numbers(unary, "unary"))
+    mask = np.asarray(missing)
+    if mask.dtype != np.bool_ or mask.shape != result.shape[:-1]:
+        raise GraphError(f"missing is {mask.dtype} of shape {mask.shape}, expected bool of shape {result.shape[:-1]}")
+    result[mask] = 0.0
+    return result
+
+
+def _with_channels(image: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Both with an axis of channels at the end."""
+    if values.ndim == 1 and image.ndim >= 2:
+        image, values = image[..., None], values[:, None]
+    elif values.ndim != 2 or image.ndim < 3 or image.shape[-1] != values.shape[1]:
+        found = f"an image of shape {image.shape} with values of shape {values.shape}"
+        raise GraphError(f"{found}, expected (H, W) with (L,), or (H, W, C) with (L, C)")
+    for what, array in (("image", image), ("values", values)):
+        if not np.isfinite(array).all():
+            raise GraphError(f"{what} holds {array[~np.isfinite(array)][0]}, expected finite numbers")
+    return image, values

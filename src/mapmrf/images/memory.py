@@ -1,0 +1,203 @@
+"""How much memory a picture's model takes, and a solve on it, said beforehand."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from mapmrf.errors import GraphError, MapMRFError, OptionError, UnknownName
+from mapmrf.images.lattice import neighbour_offsets, pairs_at
+
+PROGRAM = 170_000_000
+"""Python with NumPy, numba and the kernels of a method."""
+BUILD_PER_PAIR = 45
+"""Bytes that building takes for a while, per pair of neighbours."""
+CONTRAST_PER_PAIR = 40
+"""The same for weights that differ from pair to pair."""
+SPARE = 8_000_000
+"""Bytes that building any model takes."""
+
+
+class Rate(NamedTuple):
+    """Bytes per pixel, pair, pixel's label, pair's label and table entry that a method takes, and those of any run.
+
+    Counted from the arrays that it allocates, where these grow with the labels; the rest is measured.
+    """
+
+    pixel: float
+    pair: float
+    pixel_label: float
+    pair_label: float
+    entry: float
+    fixed: float
+
+
+RATES = {
+    "trws": Rate(76, 102, 17, 16, 9, 30e6),
+    "lslp": Rate(60, 28, 48, 56, 9, 20e6),
+    "icm": Rate(48, 114, 1, 0, 1, 8e6),
+    "blocks": Rate(340, 220, 1, 0, 17, 8e6),
+}
+BINARY_RATES = {"trws": Rate(140, 36, 0, 0, 9, 30e6), "lslp": Rate(88, 60, 0, 0, 9, 20e6)}
+"""Of methods that store two labels as one number."""
+WIDE_RATES = {"blocks": Rate(40, 170, 1, 0, 17, 8e6)}
+"""From `WIDE` labels on, where a block of the default width is a tree."""
+WIDE = 16
+KKT_STATES, KKT_RATE = 4_000_000, 28
+"""Up to so many labels of pairs' pixels lslp ends with a report on its optimality; bytes of that per pair's label."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes, as `estimate_memory` gives them.
+
+    Attributes
+    ----------
+    program
+        Python, its libraries and the compiled kernels.
+    unary
+        The array of unaries that the model is made from, as 64-bit floats; it is the caller's, who may delete it before
+        solving.
+    model
+        The model that `grid_model` returns.
+    build, solve
+        Most that building the model, and solving it, take at any time; both with the model, without the two above.
+
+    Examples
+    --------
+    >>> estimate = estimate_memory((700, 720), 16, "trws")
+    >>> estimate.unary == 700 * 720 * 16 * 8, estimate.total > estimate.solve > estimate.model
+    (True, True)
+    """
+
+    program: int
+    unary: int
+    model: int
+    build: int
+    solve: int
+
+    @property
+    def total(self) -> int:
+        """Most that the process takes at any time."""
+        return self.program + self.unary + max(self.build, self.solve)
+
+    def summary(self) -> str:
+        """Return a line for people.
+
+        Examples
+        --------
+        >>> estimate_memory((700, 720), 16, "icm").summary().startswith("474 MB in all")
+        True
+        """
+        parts = f"program {_bytes(self.program)}, unaries {_bytes(self.unary)}, model {_bytes(self.model)}"
+        return f"{_bytes(self.total)} in all: {parts}, solving it {_bytes(self.solve)}"
+
+
+def estimate_memory(
+    shape: tuple[int, ...],
+    n_labels: int,
+    method: str = "trws",
+    *,
+    neighbours: int = 4,
+    n_weights: int | None = 1,
+    memory_limit: float | None = None,
+) -> MemoryEstimate:
+    """Estimate the memory that a `grid_model` and a solve on it will take, without building anything.
+
+    Parameters
+    ----------
+    shape
+        Of the picture, (H, W), or (D, H, W).
+    n_labels
+        Number of labels `L`.
+    method
+        ``trws``, ``lslp``, ``icm`` or ``blocks``, with its default options.
+    neighbours
+        As for `grid_model`.
+    n_weights
+        Different weights of pairs: 1 for a single weight, `levels` for contrast weights (256 unless told otherwise),
+        None if every pair has its own (``levels=None``).
+    memory_limit
+        Bytes; the memory of the machine if not given, ``math.inf`` for no limit.
+
+    Raises
+    ------
+    MapMRFError
+        If the total is above the limit.
+
+    Examples
+    --------
+    >>> estimate = estimate_memory((700, 720), 16, "trws")
+    >>> estimate.summary()
+    '885 MB in all: program 170 MB, unaries 64.5 MB, model 84.7 MB, solving it 650 MB'
+    >>> estimate_memory((700, 720), 16, "lslp", memory_limit=1e9)
+    Traceback (most recent call last):
+    mapmrf.errors.MapMRFError: 700 x 720 pixels with 16 labels by lslp take 1.69 GB, the limit is 1 GB
+    """
+    if len(shape) not in (2, 3) or min(shape) < 1 or n_labels < 1:
+        raise GraphError(
+            f"shape {tuple(shape)} with {n_labels} labels, expected (H, W) or (D, H, W) and at least 1 label"
+        )
+    n = math.prod(shape)
+    offsets = neighbour_offsets(len(shape), neighbours)
+    pairs = sum(math.prod(pairs_at(shape, offset)) for offset in offsets)
+    lengths = len({sum(map(abs, offset)) for offset in offsets}) if n_weights == 1 else 1
+    n_tables = pairs if n_weights is None else min(n_weights * lengths, pairs)
+    model = model_bytes(n, pairs, n_labels, n_tables)
+    contrast = CONTRAST_PER_PAIR * pairs if n_weights != 1 else 0
+    estimate = MemoryEstimate(
+        program=PROGRAM,
+        unary=8 * n * n_labels,
+        model=model,
+        build=model + BUILD_PER_PAIR * pairs + contrast + SPARE,
+        solve=model + _solve_bytes(n, pairs, n_labels, n_tables, method),
+    )
+    size = " x ".join(map(str, shape))
+    check_limit(estimate.total, memory_limit, f"{size} pixels with {n_labels} labels by {method}")
+    return estimate
+
+
+def model_bytes(n: int, pairs: int, n_labels: int, n_tables: int) -> int:
+    """Bytes of the arrays of a model of pairs, with indices of 32 bits."""
+    return 8 * n + 8 * n * n_labels + 16 * pairs + 8 * n_tables * n_labels**2
+
+
+def check_limit(needed: int, limit: float | None, what: str) -> None:
+    """Raise MapMRFError if more is needed than the limit, or than the machine has where none is given."""
+    if limit is not None and not limit > 0:
+        raise OptionError(f"memory_limit is {limit}, expected a number of bytes above 0")
+    allowed = machine_bytes() if limit is None else limit
+    if needed > allowed:
+        have = "this machine has" if limit is None else "the limit is"
+        verb = "takes" if what.startswith("this") else "take"
+        raise MapMRFError(f"{what} {verb} {_bytes(needed)}, {have} {_bytes(allowed)}")
+
+
+def machine_bytes() -> float:
+    """Memory of the machine in bytes, infinite where the system does not say."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, ValueError, OSError):
+        return math.inf
+
+
+def _solve_bytes(n: int, pairs: int, n_labels: int, n_tables: int, method: str) -> int:
+    """Bytes that a method takes at most, without the model."""
+    if method not in RATES:
+        raise UnknownName(f"no estimate for the method {method!r}, expected one of {', '.join(RATES)}")
+    rate = RATES[method]
+    if n_labels == 2:
+        rate = BINARY_RATES.get(method, rate)
+    elif n_labels >= WIDE:
+        rate = WIDE_RATES.get(method, rate)
+    own = n * (rate.pixel + n_labels * rate.pixel_label) + pairs * (rate.pair + n_labels * rate.pair_label)
+    if method == "lslp" and 2 * pairs * n_labels <= KKT_STATES:
+        own += KKT_RATE * pairs * n_labels
+    return int(own + rate.entry * n_tables * n_labels**2 + rate.fixed)
+
+
+def _bytes(count: float) -> str:
+    unit, name = (1e9, "GB") if count >= 1e9 else (1e6, "MB")
+    return f"{count / unit:.3g} {name}"

@@ -1,0 +1,129 @@
+"""What two neighbours lose when their labels differ: the tables of pairs, and how pairs of many weights share them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints, short
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.images.lattice import numbers
+
+KINDS = ("potts", "linear", "quadratic")
+LEVELS = 256
+"""Tables that pairs of many weights share, unless told otherwise."""
+
+
+def smoothness_table(
+    smoothness: str, n_labels: int, *, truncation: float | None = None, values: ArrayLike | None = None
+) -> Floats:
+    """Log potentials of a pair of weight 1: 0 for equal labels, below 0 for labels that differ.
+
+    With `v` the values of the labels, the entry for labels `k` and `l` is -1 unless ``k == l`` (``potts``),
+    ``-min(|v_k - v_l|, truncation)`` (``linear``) or ``-min(|v_k - v_l|^2, truncation)`` (``quadratic``).
+
+    Parameters
+    ----------
+    smoothness
+        ``potts``, ``linear`` or ``quadratic``.
+    n_labels
+        Number of labels `L`.
+    truncation
+        The most that a pair of weight 1 loses, for ``linear`` and ``quadratic``; no limit if not given. For
+        ``quadratic`` it is the limit of the squared distance.
+    values : (L,) or (L, C)
+        Grey level, disparity or colour that a label stands for, for ``linear`` and ``quadratic``; 0, 1, 2, ... if not
+        given.
+
+    Returns
+    -------
+    (L, L)
+        The table, to be maximised.
+
+    Examples
+    --------
+    >>> smoothness_table("quadratic", 3, truncation=2).tolist()
+    [[0.0, -1.0, -2.0], [-1.0, 0.0, -1.0], [-2.0, -1.0, 0.0]]
+    """
+    if smoothness not in KINDS:
+        raise OptionError(f"smoothness is {smoothness!r}, expected one of {', '.join(KINDS)} or an (L, L) table")
+    if smoothness == "potts":
+        if truncation is not None or values is not None:
+            what = "truncation" if truncation is not None else "values"
+            raise OptionError(f"{what} has no meaning for potts, where all labels are equally far apart")
+        return np.eye(n_labels) - 1.0
+    if truncation is not None and not truncation >= 0:
+        raise OptionError(f"truncation is {truncation}, expected a number of at least 0")
+    place = _label_values(values, n_labels)
+    apart = ((place[:, None] - place) ** 2).sum(axis=-1)
+    if smoothness == "linear":
+        apart = np.sqrt(apart)
+    apart = np.minimum(apart, math.inf if truncation is None else truncation)
+    return np.asarray(0.0 - apart)
+
+
+def base_table(
+    smoothness: str | ArrayLike, n_labels: int, truncation: float | None, values: ArrayLike | None, costs: bool
+) -> Floats:
+    """The table of weight 1 from a name or from the table itself, as log potentials."""
+    if isinstance(smoothness, str):
+        return smoothness_table(smoothness, n_labels, truncation=truncation, values=values)
+    if truncation is not None or values is not None:
+        raise OptionError("truncation and values go with linear and quadratic, not with a table of one's own")
+    table = numbers(smoothness, "smoothness")
+    if table.shape != (n_labels, n_labels):
+        raise GraphError(f"smoothness has shape {table.shape}, expected {(n_labels, n_labels)} = (L, L)")
+    return checked_potentials(table.copy(), costs, "smoothness", "labels")
+
+
+def checked_potentials(array: Floats, costs: bool, what: str, place: str) -> Floats:
+    """Log potentials from log potentials or costs, in place; an entry that cannot be one is an error that names it."""
+    wrong = np.isnan(array)
+    wrong |= array == (-np.inf if costs else np.inf)
+    if wrong.any():
+        at = tuple(int(i) for i in np.argwhere(wrong)[0])
+        meant = (
+            "costs, of which inf forbids" if costs else "log potentials, of which -inf forbids; for costs costs=True"
+        )
+        raise GraphError(
+            f"{what} at {place} {at} is {array[at]}, expected a finite number or {_forbids(costs)} ({meant})"
+        )
+    if costs:
+        np.negative(array, out=array)
+        array += 0.0  # no -0.0
+    return array
+
+
+def shared(weights: Floats, levels: int | None) -> tuple[Ints, Floats]:
+    """Number of the table of every pair, and the weights of the tables.
+
+    Equal weights share a table. If more than `levels` weights are left, they are rounded to so many that are evenly
+    spaced from the smallest to the largest, so that no weight is off by more than half a step.
+    """
+    if levels is not None and levels < 1:
+        raise OptionError(f"levels is {levels}, expected at least 1, or None for no rounding")
+    distinct, of = np.unique(weights, return_inverse=True)
+    if levels is None or len(distinct) <= levels:
+        return short(of), distinct
+    low, high = distinct[0], distinct[-1]
+    steps = np.linspace(low, high, levels) if levels > 1 else np.array([(low + high) / 2])
+    width = (high - low) / max(1, levels - 1)
+    nearest = np.rint((distinct - low) / width).astype(np.int64) if levels > 1 else np.zeros(len(distinct), np.int64)
+    used, level = np.unique(nearest, return_inverse=True)
+    return short(level[of]), steps[used]
+
+
+def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:
+    """Values of the labels, (L, C)."""
+    if values is None:
+        return np.arange(float(n_labels))[:, None]
+    array = numbers(values, "values")
+    if array.ndim not in (1, 2) or len(array) != n_labels or not np.isfinite(array).all():
+        raise GraphError(f"values have shape {array.shape}, expected finite numbers for each of the {n_labels} labels")
+    return array.reshape(n_labels, -1)
+
+
+def _forbids(costs: bool) -> str:
+    return "inf" if costs else "-inf"

@@ -1,0 +1,70 @@
+"""The worked examples run, small, say what they found, beat each pixel on its own, and draw a picture."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    """What an example prints; a warning or a failure of it is one of the test."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def figures(text: str, pattern: str) -> dict[str, float]:
+    """Name -> number of all lines that look like this."""
+    return {name: float(number) for name, number in re.findall(pattern, text, re.MULTILINE)}
+
+
+def drawn(tmp_path: Path, name: str, shrink: int) -> str:
+    """Run an example that draws; the picture is there, in the size of its four panels."""
+    pytest.importorskip("skimage", reason="the examples use pictures of scikit-image")
+    image = pytest.importorskip("PIL.Image")
+    path = tmp_path / f"{name}.png"
+    text = run(name, "--output", str(path), "--shrink", str(shrink), "--seconds", "600", "--iterations", "10")
+    with image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 100
+    assert "energy" in text
+    assert "gap" in text
+    return text
+
+
+def test_segmentation_follows_the_outline_drawn_by_hand(tmp_path: Path) -> None:
+    text = drawn(tmp_path, "segmentation", 4)
+    wrong = figures(text, r"^(.*): ([\d.]+) % of the pixels differ")
+    assert wrong["every pixel"] < 0.6 * wrong["each pixel alone"]
+    assert wrong["superpixels"] < 0.6 * wrong["each pixel alone"]
+
+
+def test_denoising_gains_several_decibels(tmp_path: Path) -> None:
+    gain = figures(drawn(tmp_path, "denoising", 8), r"^(\w+): PSNR ([\d.]+) dB")
+    assert gain["trws"] > gain["icm"] > gain["noisy"]
+    assert gain["trws"] > gain["noisy"] + 3
+
+
+def test_inpainting_beats_the_nearest_known_pixel(tmp_path: Path) -> None:
+    gain = figures(drawn(tmp_path, "inpainting", 4), r"^([\w ]+): PSNR ([\d.]+) dB")
+    assert gain["trws"] > gain["nearest known pixel"] + 1
+
+
+def test_stereo_comes_near_the_measured_disparities(tmp_path: Path) -> None:
+    wrong = figures(drawn(tmp_path, "stereo", 6), r"^(.*): wrong disparities: ([\d.]+) % by more than 1")
+    assert wrong["trws"] < 0.7 * wrong["each pixel alone"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="asks the system for peak memory as Unix counts it")
+def test_the_large_model_says_what_it_takes() -> None:
+    text = run("half_a_million", "--height", "100", "--width", "120", "--labels", "4", "--method", "icm")
+    assert "estimate:" in text
+    assert re.search(r"memory: \d+ MB taken, \d+ MB estimated", text)

@@ -138,7 +138,7 @@ def test_flat_arrays_that_do_not_fit_together_are_refused(change: dict[str, list
         ([[0, 0]], [[0, 0, 0]], PAIR, r"edges has shape \(1, 3\)"),
         ([[0, 0]], [], np.zeros((2, 3)), r"pairwise has shape \(2, 3\), expected \(2, 2\) or \(0, 2, 2\)"),
         ([[[0, 0]]], [], PAIR, r"unary has shape \(1, 1, 2\)"),
-        ([[0, 0], [0]], [], PAIR, "must be arrays of numbers"),
+        ([[0, 0], [0]], [], PAIR, "unary is not an array of numbers"),
     ],
 )
 def test_bad_pairwise_arrays_are_refused(unary: Any, edges: Any, pairwise: Any, message: str) -> None:

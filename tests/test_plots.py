@@ -1,52 +1,502 @@
+"""Figures: what is drawn is what the result, the trace or the model holds."""
+
+import io
+import itertools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import mapmrf
 from mapmrf import plots
-from mapmrf.errors import GraphError
+from mapmrf.datasets import grid, potts_image, random_graph
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.graph import FactorGraph, Names
+from mapmrf.plots import _course, _layout, _places
+from mapmrf.plots._kinds import NAMES, kinds_of
+from mapmrf.plots._lattice import neighbours
+from mapmrf.polytope import Kind, KindFractions, Residuals
 from mapmrf.result import Result, Status, TracePoint
 
 
-def result_with(*trace: TracePoint) -> Result:
-    return Result(np.zeros(1, dtype=np.int64), 0.0, Status.CONVERGED, "lslp", trace=trace)
+def result_with(*trace, **fields):
+    given = {"value": 0.0, "status": Status.CONVERGED, "method": "lslp", **fields}
+    return Result(np.zeros(1, dtype=np.int64), trace=trace, **given)
 
 
-def test_label_map_draws_every_label(tmp_path):
-    figure = plots.label_map([[0, 1, 2], [2, 2, 4]], n_labels=6, title="labels")
-    figure.savefig(tmp_path / "labels.png")
-    (axes,) = figure.axes
-    assert axes.get_title() == "labels"
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["0", "1", "2", "4"]
-    assert (tmp_path / "labels.png").stat().st_size > 0
+def drawn(figure):
+    """The bytes of the picture: drawing must work, and equal figures are equal."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png")
+    return data.getvalue()
 
 
-def test_label_map_of_many_labels_has_no_legend():
-    assert plots.label_map(np.arange(30).reshape(5, 6)).axes[0].get_legend() is None
+def curves(axes):
+    return {line.get_label(): line for line in axes.lines}
 
 
-@pytest.mark.parametrize("labels", [[0, 1], [[]]])
-def test_label_map_wants_a_picture(labels):
-    with pytest.raises(GraphError, match=r"expected \(height, width\)"):
-        plots.label_map(labels)
+def legend(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
 
 
-def test_convergence_draws_what_the_trace_has(tmp_path):
+# -- convergence -----------------------------------------------------------------------------------------------------
+
+
+def descent(n=4, **fields):
+    return [TracePoint(i / 10, 10 * i, -5.0 + i, bound=9.0 - i, **fields) for i in range(n)]
+
+
+def test_convergence_draws_what_the_trace_has():
     trace = [TracePoint(i / 10, i, -5.0 + i, bound=9.0 - i, primal=0.5**i, rho=1.1**i) for i in range(4)]
-    figure = plots.convergence(result_with(*trace))
-    figure.savefig(tmp_path / "run.png")
-    upper, lower = figure.axes
-    assert {line.get_label() for line in upper.lines} == {"value", "bound"}
-    assert {line.get_label() for line in lower.lines} == {"primal", "rho"}
+    figure = plots.convergence(result_with(*trace, value=-2.0, bound=6.0, iterations=3, runtime=0.4))
+    drawn(figure)
+    upper, residuals, rho = figure.axes
+    assert set(curves(upper)) == {"value", "bound"}
+    assert list(curves(upper)["value"].get_ydata()) == [-5.0, -4.0, -3.0, -2.0, -2.0]
+    assert list(curves(residuals)["primal"].get_ydata()) == [1.0, 0.5, 0.25, 0.125]
+    assert set(curves(rho)) == {"rho"}
+    assert (rho.get_xlabel(), rho.get_ylabel(), residuals.get_ylabel()) == ("iterations", "rho", "residual")
+
+
+def test_a_method_without_residuals_has_no_empty_panel():
+    (axes,) = plots.convergence(result_with(*descent())).axes
+    assert set(curves(axes)) == {"value", "bound"}
+    _, rho = plots.convergence(result_with(*descent(rho=0.5))).axes
+    assert (rho.get_ylabel(), rho.get_yscale()) == ("rho", "linear")
+
+
+def test_the_axis_is_chosen_or_follows_from_the_trace():
+    assert plots.convergence(descent()).axes[-1].get_xlabel() == "iterations"
+    (axes,) = plots.convergence(descent(), over="seconds").axes
+    assert axes.get_xlabel() == "seconds"
+    assert list(curves(axes)["bound"].get_xdata()) == [0.0, 0.1, 0.2, 0.3]
+    still = [TracePoint(i / 10, 0, float(i)) for i in range(3)]
+    assert plots.convergence(still).axes[-1].get_xlabel() == "seconds"
+    with pytest.raises(OptionError, match="expected 'iterations' or 'seconds'"):
+        plots.convergence(descent(), over="hours")
+
+
+def test_the_end_of_a_run_is_what_the_result_says():
+    figure = plots.convergence(result_with(*descent(), value=3.5, bound=4.0, relaxed_value=3.75, iterations=40))
+    lines = curves(figure.axes[0])
+    assert (lines["value"].get_ydata()[-1], lines["value"].get_xdata()[-1]) == (3.5, 40)
+    assert list(lines["relaxed value"].get_ydata()) == [3.75]
+
+
+def test_phases_are_spans_with_their_names():
+    names = ["lp"] * 5 + ["sphere 0"] * 5 + ["sphere 1"] * 10
+    trace = [TracePoint(i / 10, i, float(i), phase=name) for i, name in enumerate(names)]
+    assert _course.phases(trace, "iterations") == [("lp", 0.0, 4), ("sphere 0", 4, 9), ("sphere 1", 9, 19)]
+    (axes,) = plots.convergence(trace).axes
+    assert [text.get_text() for text in axes.texts] == ["lp", "sphere 0", "sphere 1"]
+    assert len(axes.patches) == 3
+    assert len({patch.get_facecolor() for patch in axes.patches}) == 3
+    (plain,) = plots.convergence(descent(phase="lp")).axes
+    assert not plain.patches
+    assert not plain.texts
+
+
+def test_many_short_phases_do_not_pile_up_their_names():
+    trace = [TracePoint(i / 10, i, 0.0, phase="abc"[i % 2 :]) for i in range(300)]
+    (axes,) = plots.convergence(trace).axes
+    assert len(axes.texts) < 40
+    drawn(axes.figure)
+
+
+def test_a_bad_start_does_not_flatten_the_rest():
+    trace = [TracePoint(i, i, -1e9 if i == 0 else float(i)) for i in range(101)]
+    low, high = plots.convergence(trace).axes[0].get_ylim()
+    assert -20 < low < 5
+    assert 100 < high < 120
+
+
+@given(st.lists(st.lists(st.floats(-1e6, 1e6), min_size=1), min_size=1))
+def test_the_view_holds_where_every_curve_ends(columns):
+    low, high = _course.view(columns)
+    assert low < high
+    assert all(low < numbers[-1] < high for numbers in columns)
 
 
 @pytest.mark.parametrize(
     "trace",
-    [(), (TracePoint(0.1, 1, -np.inf, bound=np.inf),), (TracePoint(0.1, 1, 1.0, primal=0.0),)],
+    [
+        (),
+        (TracePoint(0.1, 1, -np.inf, bound=np.inf),),
+        (TracePoint(0.1, 1, 1.0, primal=0.0),),
+        (TracePoint(0.0, 0, 1.0, primal=2.0, phase="a"), TracePoint(0.0, 0, 1.0, phase="b")),
+    ],
 )
-def test_convergence_of_short_runs(trace, tmp_path):
-    plots.convergence(result_with(*trace)).savefig(tmp_path / "run.png")
+def test_convergence_of_short_runs(trace):
+    drawn(plots.convergence(result_with(*trace)))
+    drawn(plots.convergence(trace))
+
+
+def test_a_run_without_a_finite_value_says_so():
+    (axes,) = plots.convergence(result_with(TracePoint(0.1, 1, -np.inf), value=-np.inf)).axes
+    assert axes.texts[0].get_text() == "no finite value"
+
+
+@pytest.mark.parametrize("method", ["icm", "trws", "lslp", "branch"])
+def test_traces_of_methods_are_drawn(method):
+    result = mapmrf.solve(grid(4, 4, coupling=2.0), method)
+    drawn(plots.convergence(result))
+    assert plots.convergence(result).axes[0].get_title(loc="left").startswith(f"{method}: {result.status.value[:4]}")
+
+
+# -- compare ---------------------------------------------------------------------------------------------------------
+
+
+def test_compare_draws_value_and_bound_of_every_run():
+    proven = result_with(*descent(), value=5.0, bound=5.0, status=Status.OPTIMAL, method="a", runtime=0.5)
+    (axes,) = plots.compare([proven, result_with(*descent(), method="b"), result_with(method="b", value=1.0)]).axes
+    assert legend(axes) == ["a", "b", "b (2)", "value", "bound"]
+    value, bound, other = axes.lines[:3]
+    assert list(value.get_ydata()) == [-5.0, -4.0, -3.0, -2.0, 5.0]
+    assert list(bound.get_ydata()) == [9.0, 8.0, 7.0, 6.0, 5.0]
+    assert value.get_markerfacecolor() == value.get_color()
+    assert other.get_markerfacecolor() == "white"
+    drawn(axes.figure)
+
+
+def test_compare_takes_names_and_traces_and_more_runs_than_colours():
+    (axes,) = plots.compare({f"run {i}": descent() for i in range(9)}, title="nine").axes
+    assert legend(axes)[:9] == [f"run {i}" for i in range(9)]
+    looks = {(line.get_color(), line.get_marker()) for line in axes.lines[::2]}
+    assert len(looks) == 9
+    drawn(axes.figure)
+
+
+def test_the_axis_of_time_is_logarithmic_if_runs_differ_much():
+    short, long = result_with(runtime=0.01), result_with(runtime=10.0)
+    assert plots.compare([short, short]).axes[0].get_xscale() == "linear"
+    assert plots.compare([short, long]).axes[0].get_xscale() == "log"
+
+
+def test_nothing_to_compare_is_an_error():
+    with pytest.raises(OptionError, match="no runs"):
+        plots.compare([])
+
+
+# -- label maps ------------------------------------------------------------------------------------------------------
+
+
+def pixels(figure):
+    return figure.axes[0].images[0].get_array()
+
+
+def test_label_map_draws_every_label():
+    figure = plots.label_map([[0, 1, 2], [2, 2, 4]], n_labels=6, title="labels")
+    drawn(figure)
+    (axes,) = figure.axes
+    assert axes.get_title(loc="left") == "labels"
+    assert legend(axes) == ["0", "1", "2", "4"]
+    paint = pixels(figure)
+    assert len({tuple(colour) for row in paint for colour in row}) == 4
+
+
+def test_label_map_of_a_result_is_row_by_row():
+    image = potts_image(6, 8, 3, seed=1)
+    result = mapmrf.solve(image.graph, "icm")
+    same = plots.label_map(result.labels.reshape(6, 8))
+    assert drawn(plots.label_map(result, shape=(6, 8))) == drawn(same)
+
+
+def test_label_map_of_many_labels_has_a_colour_bar():
+    figure = plots.label_map(np.arange(30).reshape(5, 6))
+    drawn(figure)
+    axes, bar = figure.axes
+    assert axes.get_legend() is None
+    assert bar.get_ylabel() == "label"
+    assert bar.get_ylim() == (-0.5, 29.5)
+
+
+def test_names_take_the_place_of_numbers():
+    (axes,) = plots.label_map([[0, 2]], names=["sky", "tree", "road"]).axes
+    assert legend(axes) == ["sky", "road"]
+
+
+@pytest.mark.parametrize(
+    "grey", [np.array([[0, 255]], dtype=np.uint8), np.array([[0.0, 1.0]]), np.array([[-3.0, 7.0]])]
+)
+def test_labels_lie_over_an_image(grey):
+    bare = plots.label_map([[0, 1]])
+    none = plots.label_map([[0, 1]], image=grey, opacity=0.0)
+    assert pixels(none).tolist() == [[[0.0] * 3, [1.0] * 3]]
+    half = plots.label_map([[0, 1]], image=np.stack([grey] * 3, axis=-1), opacity=0.5)
+    np.testing.assert_allclose(pixels(half), (pixels(bare) + pixels(none)) / 2)
+
+
+@pytest.mark.parametrize("labels", [[0, 1], [[]], [[0.5]], [[-1]]])
+def test_label_map_wants_a_picture(labels):
+    with pytest.raises(GraphError, match=r"expected \(height, width\)|whole numbers"):
+        plots.label_map(labels)
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(GraphError, match="3 labels do not fill 2 x 2"):
+        plots.label_map([0, 1, 2], shape=(2, 2))
+    with pytest.raises(OptionError, match="1 names, but there is a label 1"):
+        plots.label_map([[0, 1]], names=["a"])
+    with pytest.raises(GraphError, match=r"the image has shape \(2, 2\)"):
+        plots.label_map([[0, 1]], image=[[0, 1], [1, 1]])
+    with pytest.raises(OptionError, match="from 0 to 1"):
+        plots.label_map([[0, 1]], image=[[0, 1]], opacity=2)
+
+
+# -- lattices --------------------------------------------------------------------------------------------------------
+
+
+def pairwise(n, edges):
+    return FactorGraph.from_pairwise(np.zeros((n, 2)), np.array(edges).reshape(-1, 2), np.zeros((2, 2)))
+
+
+def lattice_edges(height, width, diagonal=False, wrap=False):
+    """Pairs of neighbours, by looking at all pairs."""
+    steps = {(0, 1), (1, 0)} | ({(1, 1)} if diagonal else set())
+    found = []
+    for (i, a), (j, b) in itertools.combinations(enumerate(itertools.product(range(height), range(width))), 2):
+        down, right = abs(a[0] - b[0]), abs(a[1] - b[1])
+        if wrap:
+            down, right = min(down, height - down), min(right, width - right)
+        if (down, right) in steps:
+            found.append((i, j))
+    return found
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2), (4, 7), (7, 4), (5, 5)])
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_lattices_are_recognised(shape, diagonal):
+    found = plots.lattice_shape(pairwise(shape[0] * shape[1], lattice_edges(*shape, diagonal)))
+    assert found == (shape if min(shape) >= 3 or not diagonal else None)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5)])
+def test_tori_are_recognised(shape):
+    edges = lattice_edges(*shape, wrap=True)
+    assert plots.lattice_shape(pairwise(shape[0] * shape[1], edges)) == shape
+    assert plots.lattice_shape(grid(*shape, wrap=True)) == shape
+
+
+def test_a_lattice_may_lack_some_pairs_or_have_larger_factors():
+    edges = lattice_edges(6, 7)
+    assert plots.lattice_shape(pairwise(42, np.delete(edges, slice(0, None, 7), axis=0))) == (6, 7)
+    assert plots.lattice_shape(pairwise(42, edges[::2])) is None
+    at = np.arange(42).reshape(6, 7)
+    blocks = [(at[r, c], at[r, c + 1], at[r + 1, c], at[r + 1, c + 1]) for r in range(5) for c in range(6)]
+    assert plots.lattice_shape(FactorGraph.from_tables([2] * 42, blocks, [np.zeros(16)] * len(blocks))) == (6, 7)
+
+
+@pytest.mark.parametrize(
+    ("n", "edges"),
+    [
+        (0, []),
+        (5, []),
+        (6, [(i, i + 1) for i in range(5)]),
+        (9, list(itertools.combinations(range(9), 2))),
+        (16, list(itertools.combinations(range(16), 2))),
+        (12, [*((i, i + 1) for i in range(11)), *((i, i + 2) for i in range(10))]),
+        (25, [*lattice_edges(5, 5), (0, 13)]),
+    ],
+)
+def test_others_are_no_lattices(n, edges):
+    assert plots.lattice_shape(pairwise(n, edges)) is None
+
+
+def test_neighbours_are_all_pairs_that_share_a_factor():
+    graph = random_graph(12, 15, seed=3)
+    expected = {pair for a in range(graph.n_factors) for pair in itertools.combinations(sorted(graph.scope_of(a)), 2)}
+    assert {tuple(pair) for pair in neighbours(graph).tolist()} == expected
+    assert len(neighbours(graph)) == len(expected)
+
+
+# -- factor graphs ---------------------------------------------------------------------------------------------------
+
+
+def marks(axes):
+    """Places of the circles and of the squares, in the order in which they are drawn."""
+    *squares, circles = [collection for collection in axes.collections if hasattr(collection, "get_sizes")]
+    return circles.get_offsets(), np.concatenate([mark.get_offsets() for mark in squares])
+
+
+def test_the_factor_graph_has_a_mark_for_everything():
+    graph = random_graph(12, 15, seed=3)
+    figure = plots.factor_graph(graph, title="random")
+    drawn(figure)
+    (axes,) = figure.axes
+    circles, squares = marks(axes)
+    assert (len(circles), len(squares)) == (graph.n_vars, graph.n_factors)
+    assert len(axes.collections[0].get_segments()) == graph.n_edges
+    assert [text.get_text() for text in axes.texts] == [str(i) for i in range(12)]
+    assert axes.get_title(loc="left") == "random"
+
+
+def test_the_same_model_is_drawn_alike_every_time():
+    graph = random_graph(20, 25, seed=1)
+    assert drawn(plots.factor_graph(graph)) == drawn(plots.factor_graph(graph))
+
+
+def test_no_two_circles_lie_upon_each_other():
+    graph = random_graph(40, 60, seed=2)
+    plan = _places.full_plan(graph, None, 1.0)
+    apart = np.hypot(*(plan.variables[:, None] - plan.variables[None]).transpose(2, 0, 1))
+    np.fill_diagonal(apart, np.inf)
+    assert apart.min() > 1.05
+
+
+def test_a_lattice_is_drawn_as_one():
+    (axes,) = plots.factor_graph(grid(3, 4)).axes
+    circles, squares = marks(axes)
+    assert circles.tolist() == [[2.0 * c, -2.0 * r] for r in range(3) for c in range(4)]
+    assert len(squares) == 17
+    assert {round(float(x + y)) % 2 for x, y in squares} == {1}
+
+
+def test_a_torus_leaves_the_picture_on_both_sides():
+    plan = _places.full_plan(grid(4, 5, wrap=True), (4, 5), 1.0)
+    outside = plan.factors[(plan.factors[:, 0] > 8) | (plan.factors[:, 1] < -6)]
+    assert len(outside) == 9
+    assert len(plan.stubs) == 9
+    assert np.all((plan.stubs[:, 1, 0] < 0) | (plan.stubs[:, 1, 1] > 0))
+    assert len(plan.lines) == 2 * 40 - 9
+
+
+def test_factors_on_one_scope_stand_apart():
+    graph = FactorGraph.from_tables([2] * 4, [(0, 1), (1, 0), (1, 3), (2, 3), (0, 2)], [np.zeros(4)] * 5)
+    assert plots.lattice_shape(graph) == (2, 2)
+    plan = _places.full_plan(graph, (2, 2), 1.0)
+    assert len(np.unique(plan.factors.round(6), axis=0)) == 5
+
+
+def test_names_and_states_are_written():
+    names = Names(("Rain $5$", "Grass"), (("no", "yes"), ("dry", "wet")))
+    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, -np.inf, 0.0, 0.0]], names=names)
+    figure = plots.factor_graph(graph, labels=[0, 1])
+    drawn(figure)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["Rain \\$5\\$\nno", "Grass\nwet"]
+    shown = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert shown == ["variable", "factor that forbids", "label 0", "label 1"]
+    assert [text.get_text() for text in plots.factor_graph(graph).axes[0].texts] == ["Rain \\$5\\$", "Grass"]
+
+
+def test_circles_take_the_colours_of_a_result():
+    graph = grid(3, 3, seed=2)
+    result = mapmrf.solve(graph, "exhaustive")
+    circles = plots.factor_graph(graph, labels=result).axes[0].collections[-1].get_facecolors()
+    assert len({tuple(face) for face in circles[result.labels == 0]}) == 1
+    assert len({tuple(face) for face in circles}) == len(set(result.labels.tolist()))
+
+
+def test_large_models_are_drawn_as_primal_graphs():
+    graph = random_graph(200, 250, seed=1)
+    (axes,) = plots.factor_graph(graph).axes
+    assert not axes.texts
+    assert len(axes.collections[0].get_segments()) == len(neighbours(graph))
+    assert axes.get_title(loc="left").startswith("200 variables; lines join")
+    torus = grid(30, 30, wrap=True)
+    (axes,) = plots.factor_graph(torus, labels=np.zeros(900, dtype=np.int64)).axes
+    assert len(axes.collections[0].get_segments()) == 2 * 30 * 29
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (FactorGraph.from_tables([], [], []), "no variables"),
+        (random_graph(1200, 1300, seed=1), "1200 variables, too many to be seen: expected at most 1000"),
+        (grid(110, 100), "expected at most 10000 variables of a lattice"),
+        (pairwise(250, list(itertools.combinations(range(250), 2))), "31125 pairs"),
+    ],
+)
+def test_what_cannot_be_seen_is_refused(graph, message):
+    with pytest.raises(GraphError, match=message):
+        plots.factor_graph(graph)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_tiny_models_are_drawn(n):
+    drawn(plots.factor_graph(pairwise(n, [(i, i + 1) for i in range(n - 1)]), labels=[0] * n))
+    drawn(plots.factor_graph(pairwise(n, [])))
+
+
+def test_a_path_is_laid_out_straight():
+    places = _layout.stress_layout(np.array([(i, i + 1) for i in range(9)]), np.full(10, 0.4), 1.0)
+    steps = np.diff(places, axis=0)
+    np.testing.assert_allclose(np.abs(steps[:, 0]), 1.0, atol=0.05)
+    assert np.abs(places[:, 1] - places[:, 1].mean()).max() < 0.1
+
+
+def test_a_ring_is_laid_out_round():
+    edges = np.array([(i, (i + 1) % 12) for i in range(12)])
+    places = _layout.stress_layout(edges, np.full(12, 0.1), 1.0)
+    radius = np.hypot(*(places - places.mean(axis=0)).T)
+    assert radius.std() < 0.05 * radius.mean()
+
+
+# -- kinds -----------------------------------------------------------------------------------------------------------
+
+
+def relaxed(kind=Kind.FRACTIONAL, **fields):
+    fractions = fields.pop("kind_fractions", KindFractions(0.5, 0.25, 0.25))
+    return result_with(kind=kind, kind_fractions=fractions, **fields)
+
+
+@pytest.mark.parametrize("method", ["lp", "ad3"])
+def test_kinds_of_the_variables_agree_with_the_library(method):
+    rng = np.random.default_rng(5)
+    edges = np.array(lattice_edges(6, 6))
+    graph = FactorGraph.from_pairwise(rng.normal(size=(36, 3)), edges, rng.normal(size=(len(edges), 3, 3)))
+    result = mapmrf.solve(graph, method)
+    shares = np.bincount(kinds_of(graph, result.mu_v), minlength=3) / 36
+    fractions = result.kind_fractions
+    np.testing.assert_allclose(shares, [fractions.valid, fractions.uniform, fractions.fractional])
+    figure = plots.kinds(result, graph)
+    assert pixels(figure).shape == (6, 6)
+    drawn(figure)
+
+
+def test_kinds_are_a_map_of_the_marginals():
+    graph = grid(2, 2)
+    mu_v = np.array([1.0, 0.0, 0.5, 0.5, 0.3, 0.7, 1e-5, 1 - 1e-5])
+    figure = plots.kinds(relaxed(mu_v=mu_v), graph)
+    found = [list(NAMES.values())[k] for k in pixels(figure).ravel()]
+    assert found == ["integer", "uniform", "fractional", "integer"]
+    assert legend(figure.axes[0]) == ["integer  50 %", "uniform  25 %", "fractional  25 %"]
+    assert pixels(plots.kinds(relaxed(mu_v=mu_v), graph, shape=(1, 4))).shape == (1, 4)
+
+
+def test_without_a_lattice_kinds_are_a_bar():
+    (axes,) = plots.kinds(relaxed()).axes
+    assert [patch.get_width() for patch in axes.patches] == [50.0, 25.0, 25.0]
+    chain = pairwise(5, [(i, i + 1) for i in range(4)])
+    assert plots.kinds(relaxed(mu_v=np.full(10, 0.5)), chain).axes[0].patches
+    assert plots.kinds(relaxed(), grid(2, 2)).axes[0].patches
+    few = plots.kinds(relaxed(kind_fractions=KindFractions(1 - 1e-6, 0.0, 1e-6)))
+    assert legend(few.axes[0]) == ["integer  100 %", "fractional  <0.01 %"]
+    drawn(few)
+
+
+def test_an_approximate_solution_says_by_how_much():
+    figure = plots.kinds(relaxed(Kind.APPROXIMATE, residuals=Residuals(0.125, 0.0, 0.0)))
+    assert figure.axes[0].get_title(loc="left") == "lslp: approximate (A+25%U+25%F), violated by 0.12"
+    assert plots.kinds(relaxed(), title="mine").axes[0].get_title(loc="left") == "mine"
+
+
+def test_kinds_need_a_relaxed_solution_that_fits():
+    with pytest.raises(GraphError, match="icm holds no relaxed solution"):
+        plots.kinds(result_with(method="icm"))
+    with pytest.raises(GraphError, match="needs the model"):
+        plots.kinds(relaxed(mu_v=np.ones(4)), shape=(2, 2))
+    with pytest.raises(GraphError, match=r"needs result\.mu_v"):
+        plots.kinds(relaxed(), grid(2, 2), shape=(2, 2))
+    with pytest.raises(GraphError, match="mu_v has 6 entries, expected 8"):
+        plots.kinds(relaxed(mu_v=np.ones(6)), grid(2, 2))
+    with pytest.raises(GraphError, match="4 variables do not fill 3 x 2"):
+        plots.kinds(relaxed(mu_v=np.ones(8)), grid(2, 2), shape=(3, 2))
+
+
+# -- matplotlib ------------------------------------------------------------------------------------------------------
 
 
 def test_missing_matplotlib_is_explained(monkeypatch):
@@ -58,7 +508,8 @@ def test_missing_matplotlib_is_explained(monkeypatch):
 def test_matplotlib_and_its_windows_are_left_alone():
     code = (
         "import sys, mapmrf.plots as plots; before = 'matplotlib' in sys.modules; plots.label_map([[0, 1]]);"
-        "print(before, 'matplotlib.pyplot' in sys.modules)"
+        "windows = 'matplotlib.pyplot' in sys.modules;"
+        "import matplotlib; print(before, windows, dict(matplotlib.rcParams) == dict(matplotlib.rc_params()))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["False", "False"]
+    assert ran.stdout.split() == ["False", "False", "True"]

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError
 
+_NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError)
+"""What libraries raise that cannot hand their numbers over; RuntimeError: a torch tensor that requires a gradient."""
+
+
+def as_array(values: ArrayLike, what: str) -> Floats:
+    """A copy of the numbers in any array (numpy, torch, jax, ...) or nested list, or a GraphError."""
+    try:
+        found = np.asarray(_readable(values))
+        if found.dtype.kind == "c":
+            raise TypeError(f"its dtype is {found.dtype}")
+        return np.array(found, dtype=np.float64)
+    except _NO_ARRAY as error:
+        raise GraphError(f"{what} is not an array of numbers ({_first_line(error)})") from None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _readable(values: Any) -> Any:
+    """What numpy can read: an array that speaks only DLPack has to be asked for its numbers."""
+    if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
+        return np.from_dlpack(values)
+    return values
+
 
 def as_ints(values: ArrayLike, what: str) -> Ints:
     """Whole numbers, or a GraphError that says what is not."""
-    array = np.asarray(values)
+    try:
+        array = np.asarray(_readable(values))
+    except _NO_ARRAY as error:
+        raise GraphError(f"{what} must be whole numbers ({_first_line(error)})") from None
     if array.dtype.kind not in "iub":
         as_int = array.astype(np.int64) if array.dtype.kind == "f" and np.all(np.isfinite(array)) else None
         if as_int is None or not np.array_equal(as_int, array):
@@ -22,10 +52,7 @@ def as_ints(values: ArrayLike, what: str) -> Ints:
 
 def as_floats(table: ArrayLike, a: int) -> Floats:
     """The numbers of factor a's table, flat, or a GraphError."""
-    try:
-        return np.array(table, dtype=np.float64).ravel()
-    except (TypeError, ValueError) as error:
-        raise GraphError(f"factor {a}: the table is not an array of numbers ({error})") from None
+    return as_array(table, f"factor {a}: the table").ravel()
 
 
 def check_arrays(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:

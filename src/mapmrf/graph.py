@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
-from mapmrf.checks import as_floats, as_ints, check_arrays
+from mapmrf.checks import as_array, as_floats, as_ints, check_arrays
 from mapmrf.errors import GraphError, UnknownName
 
 VALUE_CHUNK = 1 << 17
@@ -22,7 +23,14 @@ ROUND_OFF = 4 * sys.float_info.epsilon
 
 @dataclass(frozen=True)
 class Names:
-    """Names of the variables and, where known, of their states."""
+    """Names of the variables and, where known, of their states.
+
+    Examples
+    --------
+    >>> names = Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+    >>> names.place["Grass"]
+    1
+    """
 
     variables: tuple[str, ...]
     states: tuple[tuple[str, ...], ...] | None = None
@@ -60,6 +68,15 @@ class FactorGraph:
         Sum of all factors without variables.
     names : Names or None
         Names, where the source of the model had them.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [(0,), (0, 1)], [[0.0, 1.0], [[0, 0, 2], [1, 0, 0]]])
+    >>> graph
+    FactorGraph(n_vars=2, n_factors=1, n_tables=1)
+    >>> graph.card.tolist(), graph.theta_v.tolist(), graph.theta_t.tolist()
+    ([2, 3], [0.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 2.0, 1.0, 0.0, 0.0])
     """
 
     card: Ints
@@ -76,8 +93,25 @@ class FactorGraph:
         for array in (self.card, self.theta_v, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t):
             frozen(array)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Unpickle: arrays come back writable, and must not stay so."""
+        self.__dict__.update(state)
+        self.__post_init__()
+
     def __repr__(self) -> str:
         return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables})"
+
+    def _repr_html_(self) -> str:
+        """The form that notebooks show."""
+        from mapmrf.display import graph_html
+
+        return graph_html(self)
+
+    def __rich__(self) -> Any:
+        """The form that `rich.print` shows."""
+        from mapmrf.display import graph_rich
+
+        return graph_rich(self)
 
     @property
     def n_vars(self) -> int:
@@ -131,7 +165,17 @@ class FactorGraph:
         return ROUND_OFF * float(_sizes(self.theta_v, self.var_ptr).sum() + _sizes(self.theta_t, self.table_ptr) @ used)
 
     def round_off(self, least: float) -> float:
-        """How far sums of the potentials may be off in floating point; 0 if that is no more than `least`."""
+        """How far sums of the potentials may be off in floating point; 0 if that is no more than `least`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.round_off(1e-9)
+        0.0
+        >>> 0 < graph.round_off(0.0) < 1e-14
+        True
+        """
         if self._crude_round_off <= least or self._round_off <= least:
             return 0.0
         return self._round_off
@@ -206,6 +250,37 @@ class FactorGraph:
         """Build a graph from flat arrays in the layout of the attributes, factors of any arity; checks everything.
 
         Arity-0 factors go into `constant`, unary factors into `theta_v`.
+
+        Parameters
+        ----------
+        card : (n_vars,)
+            Number of states of every variable.
+        scope_ptr : (n_factors + 1,)
+            Where the variables of every factor begin in `scope`.
+        scope : (sum of arities,)
+            The variables of all factors, one factor after another.
+        table_of : (n_factors,)
+            The table of every factor.
+        table_ptr : (n_tables + 1,)
+            Where every table begins in `theta_t`.
+        theta_t : (sum of table sizes,)
+            Log potentials of all tables, last variable of the scope fastest.
+        names
+            Names of variables and states, if any.
+
+        Examples
+        --------
+        >>> import numpy as np, mapmrf
+        >>> graph = mapmrf.FactorGraph.from_arrays(
+        ...     card=[2, 2, 2],
+        ...     scope_ptr=np.array([0, 2, 4]),
+        ...     scope=np.array([0, 1, 1, 2]),
+        ...     table_of=np.array([0, 0]),  # both pairs have the same table
+        ...     table_ptr=np.array([0, 4]),
+        ...     theta_t=np.array([1.0, 0.0, 0.0, 1.0]),
+        ... )
+        >>> graph.n_factors, graph.n_tables, graph.value([1, 1, 1])
+        (2, 1, 2.0)
         """
         card = as_ints(card, "card")
         check_arrays(card, scope_ptr, scope, table_of, table_ptr, theta_t)
@@ -243,7 +318,26 @@ class FactorGraph:
         *,
         names: Names | None = None,
     ) -> FactorGraph:
-        """Like `from_tables`, from energies (costs) to be minimised: log potential = -energy, `inf` forbids."""
+        """Like `from_tables`, from energies (costs) to be minimised: log potential = -energy, `inf` forbids.
+
+        Parameters
+        ----------
+        card : (n_vars,)
+            Number of states of every variable.
+        scopes
+            The variables of every factor.
+        energies
+            One array per factor with ``prod(card[scope])`` entries, last variable fastest.
+        names
+            Names of variables and states, if any.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_energies([2, 2], [(0,), (0, 1)], [[3.0, 0.0], [[0, 1], [2, float("inf")]]])
+        >>> graph.value([1, 0]), graph.value([1, 1])
+        (-2.0, -inf)
+        """
         negated: dict[int, tuple[ArrayLike, Floats]] = {}
         tables = []
         for a, energy in enumerate(energies):
@@ -274,11 +368,8 @@ class FactorGraph:
         >>> graph.value([1, 1])
         2.0
         """
-        try:
-            unary = np.array(unary, dtype=np.float64, ndmin=2)
-            pairwise = np.array(pairwise, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise GraphError(f"unary and pairwise must be arrays of numbers ({error})") from None
+        unary = np.atleast_2d(as_array(unary, "unary"))
+        pairwise = as_array(pairwise, "pairwise")
         edges = as_ints(edges, "edges")
         if edges.size and (edges.ndim != 2 or edges.shape[1] != 2):
             raise GraphError(f"edges has shape {edges.shape}, expected (n_edges, 2)")
@@ -305,12 +396,28 @@ class FactorGraph:
     # -- questions ----------------------------------------------------------------------------------------------
 
     def table(self, a: int) -> Floats:
-        """Log potentials of factor `a`, an axis for each variable of its scope."""
+        """Log potentials of factor `a`, an axis for each variable of its scope.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.table(0).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+        """
         t = self.table_of[a]
         return self.theta_t[self.table_ptr[t] : self.table_ptr[t + 1]].reshape(self.card[self.scope_of(a)])
 
     def scope_of(self, a: int) -> Ints:
-        """Variables of factor `a`."""
+        """Variables of factor `a`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.scope_of(0).tolist()
+        [0, 1]
+        """
         return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
 
     def value(self, labels: ArrayLike) -> float:
@@ -320,6 +427,17 @@ class FactorGraph:
         ------
         GraphError
             If a label is missing or out of range.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.value([1, 1])
+        2.0
+        >>> graph.value([1, 2])
+        Traceback (most recent call last):
+            ...
+        mapmrf.errors.GraphError: label of variable 1 is 2, expected 0 to 1
         """
         labels = self.check_labels(labels)
         total = self.constant
@@ -336,7 +454,15 @@ class FactorGraph:
         return total
 
     def check_labels(self, labels: ArrayLike) -> Ints:
-        """Return the labels as integers; raise GraphError unless there is a legal one for every variable."""
+        """Return the labels as integers; raise GraphError unless there is a legal one for every variable.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> graph.check_labels([1.0, 0.0]).tolist()
+        [1, 0]
+        """
         labels = as_ints(labels, "labels")
         if labels.shape != self.card.shape:
             raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
@@ -352,26 +478,44 @@ class FactorGraph:
         Parameters
         ----------
         evidence
-            Variable (index or name) -> state (index or name).
+            Variable (index or name) -> state (index or name). Whole numbers are indices, strings are names.
+
+        Raises
+        ------
+        UnknownName
+            If no variable or state has this name.
+        GraphError
+            If an index is out of range.
 
         Examples
         --------
         >>> import mapmrf
-        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], names=names)
         >>> graph.condition({1: 0}).value([1, 0])
+        1.0
+        >>> graph.condition({"Grass": "dry"}).value([1, 0])
         1.0
         """
         observed = np.full(self.n_vars, -1, dtype=np.int64)
         for variable, state in evidence.items():
-            i, k = self._place(variable, state)
+            i, k = self.locate(variable, state)
             observed[i] = k
         seen = observed[self.scope] >= 0
         touched = np.zeros(self.n_factors, dtype=bool)
         touched[np.repeat(np.arange(self.n_factors), self.arity)[seen]] = True
         return _conditioned(self, observed, seen, touched)
 
-    def _place(self, variable: int | str, state: int | str) -> tuple[int, int]:
-        """Indices of a variable and its state, given by index or by name."""
+    def locate(self, variable: int | str, state: int | str) -> tuple[int, int]:
+        """Indices of a variable and its state, given by index or by name.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+        >>> mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names).locate("Grass", "wet")
+        (1, 1)
+        """
         i = variable
         if isinstance(i, str):
             if self.names is None or i not in self.names.place:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 Row = Mapping[str, Any]
 
+MAX_MU_STATES = 1 << 20
+"""States up to which a relaxed solution is written with a result: of a large picture it would be a huge file."""
+
 
 class Tuned(Protocol):
     """What a search for parameters comes back with."""
@@ -72,7 +75,8 @@ def write_result(result: Result, path: str) -> bool:
     from mapmrf.result import Status
 
     if path.endswith(".json"):
-        write_bytes(path, (result.to_json() + "\n").encode())
+        with_mu = result.mu_v is not None and result.mu_v.size <= MAX_MU_STATES
+        write_bytes(path, (result.to_json(trace=True, mu_v=with_mu) + "\n").encode())
         return True
     if result.status is Status.INFEASIBLE:
         return False
@@ -127,7 +131,11 @@ def _cell(value: Any) -> str:
 
 
 def report(result: Result, shown: int = 30) -> str:
-    """Summarise a result, with its first labels."""
+    """Summarise a result, with its first labels; those of a model with names a line each, variable and state."""
+    if result.names is not None:
+        rows = [{"variable": name, "state": state} for name, state in list(result.assignment.items())[:shown]]
+        more = f"\n... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
+        return f"{result.summary(shown=0)}\n\n{table(rows)}{more}"
     more = f" ... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
     return f"{result.summary()}\nlabels         {' '.join(map(str, result.labels[:shown]))}{more}"
 

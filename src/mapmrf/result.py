@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,21 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError
+from mapmrf.graph import Names
 from mapmrf.polytope import Kind, KindFractions, Residuals, describe
 
 
 class Status(StrEnum):
-    """How a run ended. Not converging is a status, never an exception."""
+    """How a run ended. Not converging is a status, never an exception.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.Status("optimal").meaning
+    'proven optimal within the stated tolerance'
+    >>> mapmrf.Status.TIME_LIMIT == "time_limit"
+    True
+    """
 
     OPTIMAL = "optimal"
     CONVERGED = "converged"
@@ -49,6 +59,14 @@ class TracePoint:
     """One row of a trace: the state of a run at a moment.
 
     `value` and `bound` are the best so far; `candidate` and `bound_now` belong to this very moment.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> point = mapmrf.solve(graph, "icm").trace[-1]
+    >>> point.value, point.bound, point.gap
+    (2.0, None, None)
     """
 
     time: float
@@ -73,6 +91,11 @@ def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float 
     """(bound - value) / max(unit, |value|), never negative; None without a bound, inf while no finite value is known.
 
     `unit` is `FactorGraph.unit`: 1, or less in a model whose potentials are all small.
+
+    Examples
+    --------
+    >>> relative_gap(-200.0, -199.0), relative_gap(-200.0, None)
+    (0.005, None)
     """
     if bound is None:
         return None
@@ -113,6 +136,18 @@ class Result:
         The relaxed solution on the variables where the method stopped, or None; a warm start can use it.
     unit
         What gaps are measured in at least: 1, or how far the model's potentials are apart where that is less.
+    names
+        Names of the variables and states, where the model has them; `assignment` is the labelling in these.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> result = mapmrf.solve(graph)
+    >>> result
+    Result(auto: value=2.000000, gap=0, status=optimal)
+    >>> result.labels.tolist(), result.value == graph.value(result.labels), result.bound
+    ([1, 1], True, 2.0)
     """
 
     labels: Ints
@@ -134,18 +169,76 @@ class Result:
     details: Mapping[str, float] = field(default_factory=dict)
     mu_v: Floats | None = None
     unit: float = 1.0
+    names: Names | None = None
+
+    @property
+    def assignment(self) -> dict[int | str, int | str]:
+        """The labelling as a dict: variable -> state, by name where the model has names, else by index.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], names=names)
+        >>> mapmrf.solve(graph).assignment
+        {'Rain': 'yes', 'Grass': 'wet'}
+        """
+        return self._named(len(self.labels))
+
+    def _named(self, count: int) -> dict[int | str, int | str]:
+        """The first so many entries of `assignment`."""
+        found: dict[int | str, int | str] = {}
+        for i, k in enumerate(self.labels[:count].tolist()):
+            if self.names is None:
+                found[i] = k
+            else:
+                name = self.names.variables[i]
+                # Of variables that share a name, the name belongs to the one that evidence by this name would fix.
+                key = name if self.names.place[name] == i else i
+                found[key] = k if self.names.states is None else self.names.states[i][k]
+        return found
 
     @property
     def gap(self) -> float | None:
         """Relative gap (bound - value) / max(unit, |value|), or None without a bound."""
         return relative_gap(self.value, self.bound, self.unit)
 
+    @property
+    def improvements(self) -> tuple[TracePoint, ...]:
+        """The points of the trace at which value or bound got better; their `phase` is the part that did it.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> [(point.phase, point.value) for point in mapmrf.solve(graph, "auto").improvements]
+        [('relax', 2.0)]
+        """
+        better, value, bound = [], -math.inf, math.inf
+        for point in self.trace:
+            now = math.inf if point.bound is None else point.bound
+            if point.value > value or now < bound:
+                better.append(point)
+                value, bound = max(value, point.value), min(bound, now)
+        return tuple(better)
+
     def __repr__(self) -> str:
         gap = "" if self.gap is None else f", gap={self.gap:.2g}"
         return f"Result({self.method}: value={self.value:.6f}{gap}, status={self.status.value})"
 
-    def summary(self) -> str:
-        """Return a few lines for people."""
+    def summary(self, *, shown: int = 6) -> str:
+        """Return a few lines for people, with the first `shown` answers of a model that has names.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> print(mapmrf.solve(graph).summary())  # doctest: +ELLIPSIS
+        log potential  2.000000
+        status         optimal: proven optimal within the stated tolerance
+        upper bound    2.000000  (relative gap 0)
+        ...
+        """
         lines = [
             f"log potential  {self.value:.6f}",
             f"status         {self.status.value}: {self.status.meaning}",
@@ -156,28 +249,60 @@ class Result:
             lines.append(f"relaxed point  {self.kind.value} ({describe(self.kind, self.kind_fractions)})")
         if self.relaxed_value is not None:
             lines.append(f"relaxed value  {self.relaxed_value:.6f}")
-        lines.append(f"method         {self.method}, {self.iterations} iterations, {self.runtime:.3f} s")
+        polish = f" + {self.options['polish']}" if "polish" in self.options else ""
+        lines.append(f"method         {self.method}{polish}, {self.iterations} iterations, {self.runtime:.3f} s")
+        if self.names is not None and shown > 0:
+            some = " ".join(f"{name}={state}" for name, state in self._named(shown).items())
+            more = f" ... ({len(self.labels)} in all)" if len(self.labels) > shown else ""
+            lines.append(f"assignment     {some}{more}")
         return "\n".join(lines)
 
-    def to_json(self, *, trace: bool = False) -> str:
-        """One JSON object; the trace only on request. Infinite numbers are written as strings."""
+    def to_json(self, *, trace: bool = False, mu_v: bool = False) -> str:
+        """One JSON object; trace and relaxed solution only on request. Infinite numbers are written as strings.
+
+        A model with names adds them, and the labelling by name as `assignment`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> import json
+        >>> data = json.loads(mapmrf.solve(graph).to_json())
+        >>> data["labels"], data["value"], data["gap"], data["status"]
+        ([1, 1], 2.0, 0.0, 'optimal')
+        """
         data: dict[str, Any] = {}
         for item in fields(self):
             if item.name in ("trace", "mu_v"):
                 continue
             data[item.name] = plain(getattr(self, item.name))
         data["gap"] = plain(self.gap)
+        if self.names is not None:
+            data["assignment"] = plain(self.assignment)
         if trace:
             data["trace"] = [plain(asdict(point)) for point in self.trace]
+        if mu_v:
+            data["mu_v"] = plain(self.mu_v)
         return json.dumps(data)
 
     @classmethod
     def from_json(cls, text: str) -> Result:
-        """Read back what `to_json` wrote."""
+        """Read back what `to_json` wrote.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> again = mapmrf.Result.from_json(mapmrf.solve(graph).to_json())
+        >>> again.labels.tolist(), again.status.value
+        ([1, 1], 'optimal')
+        """
         try:
             data = json.loads(text)
             data.pop("gap", None)
-            data = {key: value if key == "labels" else numbers(value) for key, value in data.items()}
+            data.pop("assignment", None)
+            # A state may well be named "inf": names stay what they are.
+            data = {key: value if key in ("labels", "names") else numbers(value) for key, value in data.items()}
             data["labels"] = np.array(data["labels"], dtype=np.int64)
             data["status"] = Status(data["status"])
             data["kind"] = None if data.get("kind") is None else Kind(data["kind"])
@@ -186,12 +311,26 @@ class Result:
             if data.get("residuals") is not None:
                 data["residuals"] = Residuals(**data["residuals"])
             data["trace"] = tuple(TracePoint(**point) for point in data.get("trace", ()))
+            data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
+            data["names"] = _names_from(data.get("names"), data["labels"])
             return cls(**data)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError(f"not a result written by mapmrf: {error}") from None
 
     def write_trace(self, path: str | Path) -> None:
-        """Write the trace as CSV, one row per point."""
+        """Write the trace as CSV, one row per point.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "run.csv")
+        ...     mapmrf.solve(graph).write_trace(path)
+        ...     path.read_text().split(",")[:4]
+        ['time', 'iterations', 'value', 'bound']
+        """
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             columns = [item.name for item in fields(TracePoint)]
@@ -200,6 +339,63 @@ class Result:
                 row = [getattr(point, name) for name in columns]
                 writer.writerow(["" if cell is None else cell for cell in [*row, point.gap]])
 
+    def _repr_html_(self) -> str:
+        """The form that notebooks show."""
+        from mapmrf.display import result_html
+
+        return result_html(self)
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        """The form that `rich.print` shows."""
+        from mapmrf.display import result_rich
+
+        yield from result_rich(self, ascii_only=options.ascii_only)
+
+
+def read_trace(path: str | Path) -> tuple[TracePoint, ...]:
+    """Read back what `Result.write_trace`, or `mapmrf solve --trace`, wrote.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read, or is no trace.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import mapmrf
+    >>> result = mapmrf.solve(mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]]), "icm")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     result.write_trace(pathlib.Path(folder, "run.csv"))
+    ...     read_trace(pathlib.Path(folder, "run.csv")) == result.trace
+    True
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            missing = {"time", "iterations", "value"} - set(rows.fieldnames or ())
+            if missing:
+                raise FormatError(f"{path}: line 1: no column {min(missing)!r}, expected the trace of a run")
+            return tuple(_trace_point(row, f"{path}: line {rows.line_num}") for row in rows)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FormatError(f"{path}: not a CSV file: {error}") from None
+
+
+def _trace_point(row: Mapping[str, str | None], place: str) -> TracePoint:
+    cells: dict[str, Any] = {}
+    for item in fields(TracePoint):
+        text = row.get(item.name)
+        if item.name == "phase":
+            cells[item.name] = text or ""
+        elif text or item.default is MISSING:
+            try:
+                cells[item.name] = int(text or "") if item.name == "iterations" else float(text or "")
+            except ValueError:
+                raise FormatError(f"{place}: {item.name} is {text or ''!r}, expected a number") from None
+    return TracePoint(**cells)
+
 
 def plain(value: Any) -> Any:
     """Turn a field into something that strict JSON can hold."""
@@ -207,7 +403,7 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, StrEnum):
         return value.value
-    if isinstance(value, KindFractions | Residuals):
+    if isinstance(value, KindFractions | Residuals | Names):
         return {key: plain(v) for key, v in asdict(value).items()}
     if isinstance(value, Mapping):
         return {str(key): plain(v) for key, v in value.items()}
@@ -218,6 +414,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:
+    """Names as `plain` wrote them; there must be one for every variable and label."""
+    if data is None:
+        return None
+    states = data["states"]
+    names = Names(tuple(data["variables"]), None if states is None else tuple(tuple(some) for some in states))
+    if len(names.variables) != len(labels):
+        raise ValueError(f"{len(names.variables)} names of variables for {len(labels)} labels")
+    if names.states is not None and any(k >= len(some) for k, some in zip(labels, names.states, strict=True)):
+        raise ValueError("a label has no name among the states")
+    return names
 
 
 def numbers(value: Any) -> Any:

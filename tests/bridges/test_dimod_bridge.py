@@ -1,0 +1,300 @@
+"""dimod: quadratic models and polynomials in and out, and the sampler, against dimod's own exact solvers."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+import unittest
+from typing import Any
+
+import dimod
+import dimod.testing
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, GraphError, OptionError, UnsupportedModel
+from mapmrf.bridges import MapMRFSampler, from_bqm, from_dqm, from_polynomial, to_bqm, to_dqm
+from strategies import random_recipe
+
+SEEDS = st.integers(0, 2**32 - 1)
+VARTYPES = st.sampled_from(["BINARY", "SPIN"])
+LABELS: list[Any] = ["a", 1, ("b", 2), "1", 7.5, "c", -3]
+
+
+def random_bqm(seed: int, vartype: str) -> Any:
+    """A model with labels of many types, among them 1 and "1"."""
+    random = np.random.default_rng(seed)
+    labels = LABELS[: random.integers(1, len(LABELS) + 1)]
+    linear = {label: random.normal() for label in labels}
+    pairs = [pair for pair in itertools.combinations(labels, 2) if random.random() < 0.6]
+    return dimod.BinaryQuadraticModel(linear, {pair: random.normal() for pair in pairs}, random.normal(), vartype)
+
+
+def random_dqm(seed: int) -> Any:
+    random = np.random.default_rng(seed)
+    dqm = dimod.DiscreteQuadraticModel()
+    for label in LABELS[: random.integers(1, 5)]:
+        cases = int(random.integers(1, 4))
+        dqm.add_variable(cases, label=label)
+        dqm.set_linear(label, random.normal(size=cases))
+    for u, v in itertools.combinations(dqm.variables, 2):
+        if random.random() < 0.7:
+            dqm.set_quadratic(v, u, random.normal(size=(dqm.num_cases(v), dqm.num_cases(u))))
+    dqm.offset = random.normal()
+    return dqm
+
+
+def labellings(graph: FactorGraph) -> Any:
+    return itertools.product(*(range(k) for k in graph.card.tolist()))
+
+
+# -- models in --------------------------------------------------------------------------------------------------------
+
+
+@given(SEEDS, VARTYPES)
+def test_values_are_minus_the_energies_of_all_samples(seed: int, vartype: str) -> None:
+    bqm = random_bqm(seed, vartype)
+    graph = from_bqm(bqm)
+    values = sorted(bqm.vartype.value)
+    for labels in labellings(graph):
+        sample = {v: values[k] for v, k in zip(bqm.variables, labels, strict=True)}
+        assert graph.value(labels) == pytest.approx(-bqm.energy(sample), abs=1e-12)
+
+
+def test_labels_and_values_become_names() -> None:
+    graph = from_bqm(dimod.BinaryQuadraticModel({"a": 1, ("b", 2): 0, 3: 0}, {}, "SPIN"))
+    assert graph.names == mapmrf.Names(("a", "('b', 2)", "3"), (("-1", "1"),) * 3)
+    graph = from_bqm(dimod.BinaryQuadraticModel({1: 1, "1": 0}, {}, "BINARY"))
+    assert graph.names == mapmrf.Names(("1", "'1'"), (("0", "1"),) * 2)
+
+
+@given(SEEDS)
+def test_discrete_models_give_minus_their_energies(seed: int) -> None:
+    dqm = random_dqm(seed)
+    graph = from_dqm(dqm)
+    for labels in labellings(graph):
+        energy = dqm.energy(dict(zip(dqm.variables, labels, strict=True)))
+        assert graph.value(labels) == pytest.approx(-energy, abs=1e-12)
+
+
+@given(SEEDS, VARTYPES)
+def test_polynomials_give_minus_their_energies(seed: int, vartype: str) -> None:
+    polynomial = random_polynomial(seed, vartype)
+    graph = from_polynomial(polynomial)
+    values = sorted(polynomial.vartype.value)
+    for labels in labellings(graph):
+        sample = {v: values[k] for v, k in zip("abcde", labels, strict=False)}
+        assert graph.value(labels) == pytest.approx(-polynomial.energy(sample), abs=1e-12)
+
+
+def random_polynomial(seed: int, vartype: str) -> Any:
+    """All of a to e occur, in terms of 0 to 4 variables."""
+    random = np.random.default_rng(seed)
+    terms: dict[tuple[str, ...], float] = {(v,): random.normal() for v in "abcde"}
+    terms[()] = random.normal()
+    for _ in range(4):
+        terms[tuple(random.permutation(list("abcde"))[: random.integers(2, 5)])] = random.normal()
+    return dimod.BinaryPolynomial(terms, vartype)
+
+
+def test_a_term_of_too_many_variables_is_refused() -> None:
+    with pytest.raises(UnsupportedModel, match="a term has 21 variables, expected at most 20"):
+        from_polynomial(dimod.BinaryPolynomial({tuple(range(21)): 1.0}, "BINARY"))
+
+
+# -- models out -------------------------------------------------------------------------------------------------------
+
+
+def binary_graph(seed: int) -> FactorGraph:
+    """Pairs in either order, some of them twice."""
+    random = np.random.default_rng(seed)
+    scopes = [(), (0,), (0, 1), (2, 1), (1, 2), (3, 0)]
+    return FactorGraph.from_tables([2] * 5, scopes, [random.normal(size=(2,) * len(scope)) for scope in scopes])
+
+
+@given(SEEDS, VARTYPES)
+def test_energies_are_minus_the_values_offset_included(seed: int, vartype: str) -> None:
+    graph = binary_graph(seed)
+    bqm = to_bqm(graph, vartype)
+    assert bqm.vartype.name == vartype
+    assert list(bqm.variables) == list(range(5))
+    values = sorted(bqm.vartype.value)
+    for labels in labellings(graph):
+        energy = bqm.energy({i: values[k] for i, k in enumerate(labels)})
+        assert energy == pytest.approx(-graph.value(labels), abs=1e-12)
+
+
+@given(SEEDS, VARTYPES)
+def test_a_round_trip_brings_the_coefficients_back(seed: int, vartype: str) -> None:
+    bqm = random_bqm(seed, vartype)
+    again = to_bqm(from_bqm(bqm), vartype)
+    again.relabel_variables(dict(zip(again.variables, bqm.variables, strict=True)))
+    assert again.is_almost_equal(bqm, places=10)
+    if vartype == "SPIN":
+        assert again.quadratic == bqm.quadratic  # to the last digit
+
+
+@given(SEEDS)
+def test_discrete_models_round_trip(seed: int) -> None:
+    graph = random_recipe(seed, 4, 8, max_arity=2).graph()
+    dqm = to_dqm(graph)
+    for labels in labellings(graph):
+        assert dqm.energy(dict(enumerate(labels))) == pytest.approx(-graph.value(labels), abs=1e-12)
+    assert from_dqm(dqm).value([0] * 4) == pytest.approx(graph.value([0] * 4), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("card", "scopes", "tables", "said"),
+    [
+        ([2, 3], [], [], "variable 1 has 3 states, expected 2 of every variable"),
+        ([2] * 3, [(0, 1, 2)], [np.zeros(8)], "factor 0 has 3 variables, expected at most 2"),
+        ([2], [(0,)], [[0, -np.inf]], "state 1 of variable 0 is forbidden"),
+        ([2, 2], [(0, 1)], [[0, 0, 0, -np.inf]], "factor 0 forbids a configuration"),
+    ],
+)
+def test_what_no_quadratic_model_can_hold_is_named(card: Any, scopes: Any, tables: Any, said: str) -> None:
+    graph = FactorGraph.from_tables(card, scopes, tables)
+    with pytest.raises(UnsupportedModel, match=said):
+        to_bqm(graph)
+    if card != [2, 3]:
+        with pytest.raises(UnsupportedModel):
+            to_dqm(graph)
+
+
+def test_an_unknown_vartype_is_refused() -> None:
+    with pytest.raises(OptionError, match="vartype='TERNARY'"):
+        to_bqm(binary_graph(0), "TERNARY")
+
+
+def test_names_become_labels_and_shared_names_are_refused() -> None:
+    graph = FactorGraph.from_tables([2, 2], [], [], names=mapmrf.Names(("x", "y")))
+    assert list(to_bqm(graph).variables) == ["x", "y"]
+    with pytest.raises(GraphError, match="two variables are both named 'x'"):
+        to_bqm(FactorGraph.from_tables([2, 2], [], [], names=mapmrf.Names(("x", "x"))))
+
+
+# -- the sampler ------------------------------------------------------------------------------------------------------
+
+
+def test_dimod_accepts_the_sampler() -> None:
+    dimod.testing.assert_sampler_api(MapMRFSampler())
+    assert isinstance(MapMRFSampler(), dimod.PolySampler)
+    assert MapMRFSampler("branch").properties["exact"]
+
+
+@given(SEEDS, VARTYPES)
+def test_samples_are_optimal_and_have_the_right_energies(seed: int, vartype: str) -> None:
+    bqm = random_bqm(seed, vartype)
+    found = MapMRFSampler("branch").sample(bqm)
+    dimod.testing.assert_response_energies(found, bqm)
+    assert found.vartype is bqm.vartype
+    assert found.first.energy == pytest.approx(dimod.ExactSolver().sample(bqm).first.energy, abs=1e-9)
+    assert found.info["bound"] <= found.first.energy + 1e-9
+    assert found.info["status"] == "optimal"
+    assert found.info["gap"] <= 1e-6
+
+
+@dimod.testing.load_sampler_bqm_tests(MapMRFSampler)
+class TestDimodsOwnChecks(unittest.TestCase):
+    """dimod adds a test for every kind of model that a sampler has to take."""
+
+
+def test_ising_and_qubo() -> None:
+    sampler = MapMRFSampler()
+    found = sampler.sample_ising({"a": 0.5}, {("a", "b"): 1.0})
+    assert found.vartype is dimod.SPIN
+    assert found.first.sample == {"a": -1, "b": 1}
+    found = sampler.sample_qubo({(0, 0): -1, (0, 1): 2, (1, 1): -1.5})
+    assert found.vartype is dimod.BINARY
+    assert found.first.sample == {0: 0, 1: 1}
+
+
+@given(SEEDS)
+def test_discrete_models_are_solved(seed: int) -> None:
+    dqm = random_dqm(seed)
+    found = MapMRFSampler("branch").sample_dqm(dqm)
+    dimod.testing.assert_sampleset_energies_dqm(found, dqm)
+    best = dimod.ExactDQMSolver().sample_dqm(dqm).first.energy
+    assert found.first.energy == pytest.approx(best, abs=1e-9)
+
+
+@given(SEEDS, VARTYPES)
+def test_polynomials_are_solved(seed: int, vartype: str) -> None:
+    polynomial = random_polynomial(seed, vartype)
+    found = MapMRFSampler("branch").sample_poly(polynomial)
+    dimod.testing.assert_response_energies(found, polynomial)
+    best = dimod.ExactPolySolver().sample_poly(polynomial).first.energy
+    assert found.first.energy == pytest.approx(best, abs=1e-9)
+
+
+def test_higher_order_ising_and_hubo() -> None:
+    assert MapMRFSampler().sample_hising({"a": 1}, {("a", "b", "c"): -2}).first.energy == -3
+    assert MapMRFSampler().sample_hubo({("a", "b", "c"): -2, ("a",): 1}).first.energy == -1
+
+
+def test_reads_have_seeds_of_their_own_and_the_best_bound_counts() -> None:
+    bqm = dimod.generators.ran_r(1, 120, seed=3)
+    found = MapMRFSampler(mapmrf.ICM(starts=3)).sample(bqm, num_reads=4, seed=5)
+    assert len(found) == 4
+    assert found.info["seeds"] == [5, 6, 7, 8]
+    assert found.info["bound"] is None
+    assert found.info["gap"] is None
+    assert len({tuple(row) for row in found.record.sample.tolist()}) > 1
+    again = MapMRFSampler(mapmrf.ICM(starts=3)).sample(bqm, num_reads=4, seed=5)
+    assert again.record.sample.tolist() == found.record.sample.tolist()
+    proven = MapMRFSampler("branch").sample(dimod.generators.ran_r(1, 12, seed=3), num_reads=2)
+    assert proven.info["bound"] == pytest.approx(proven.first.energy)
+
+
+def test_an_initial_state_is_where_the_search_begins() -> None:
+    bqm = dimod.BinaryQuadraticModel({}, {"ab": -1, "bc": -1}, "SPIN")
+    start = {"c": 1, "a": 1, "b": 1}
+    found = MapMRFSampler("icm").sample(bqm, initial_state=start)
+    assert found.first.sample == start
+    with pytest.raises(GraphError, match="initial_state has no value of variable 'b'"):
+        MapMRFSampler().sample(bqm, initial_state={"a": 1, "c": 1})
+    with pytest.raises(GraphError, match="initial_state of 'b' is 0, expected -1 or 1"):
+        MapMRFSampler().sample(bqm, initial_state={"a": 1, "b": 0, "c": 1})
+
+
+def test_unknown_parameters_warn_as_dimod_demands_and_none_is_not_set() -> None:
+    bqm = dimod.BinaryQuadraticModel({"a": 1}, {}, "SPIN")
+    with pytest.warns(dimod.exceptions.SamplerUnknownArgWarning, match="beta_range"):
+        MapMRFSampler().sample(bqm, beta_range=[0, 1])
+    assert MapMRFSampler().sample(bqm, num_reads=None, time_limit=None, seed=None).first.energy == -1
+    with pytest.raises(OptionError, match="num_reads is 0, expected at least 1"):
+        MapMRFSampler().sample(bqm, num_reads=0)
+
+
+def test_an_empty_model_has_an_empty_sample() -> None:
+    found = MapMRFSampler().sample(dimod.BinaryQuadraticModel({}, {}, 1.5, "SPIN"))
+    assert found.first.energy == 1.5
+    assert found.first.sample == {}
+
+
+def test_composites_of_dimod_work_on_top() -> None:
+    polynomial = random_polynomial(1, "SPIN")
+    found = dimod.HigherOrderComposite(MapMRFSampler("branch")).sample_poly(
+        polynomial, penalty_strength=20.0, num_reads=2
+    )
+    best = dimod.ExactPolySolver().sample_poly(polynomial).first.energy
+    assert found.first.energy == pytest.approx(best)
+
+
+def test_without_dimod_one_line_says_what_to_install() -> None:
+    code = "import sys; sys.modules['dimod'] = None\nfrom mapmrf.bridges import MapMRFSampler"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "ImportError: this bridge needs dimod: pip install 'mapmrf[dimod]'"
+
+
+def test_bridges_import_nothing_before_they_are_crossed() -> None:
+    code = "import sys, mapmrf.bridges\nprint({'numba', 'dimod', 'networkx', 'pgmpy', 'torch'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+    with pytest.raises(AttributeError, match="no attribute 'to_sudoku'"):
+        mapmrf.bridges.to_sudoku  # noqa: B018
+    assert {"from_pgmpy", "to_networkx", "MapMRFSampler"} <= set(dir(mapmrf.bridges))

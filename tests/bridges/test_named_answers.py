@@ -1,0 +1,175 @@
+"""Named evidence in, named answers out: Result, JSON, the command line and evidence files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import mapmrf
+from mapmrf import FactorGraph, FormatError, Names, Result
+from mapmrf.cli import main
+from mapmrf.formats.evidence import read_evidence
+
+NAMES = Names(("rain", "grass", "inf"), (("no", "yes"), ("dry", "damp", "wet"), ("nan", "-inf")))
+BIF = """network s { }
+variable rain { type discrete [ 2 ] { no, yes }; }
+variable grass { type discrete [ 2 ] { dry, wet }; }
+probability ( rain ) { table 0.8, 0.2; }
+probability ( grass | rain ) { (no) 0.9, 0.1; (yes) 0.2, 0.8; }
+"""
+
+
+def model(names: Names | None = NAMES) -> FactorGraph:
+    tables = [[0.5, 0.0], [[0, 0, 1], [3, 0, 2.25]], [0, 0.5]]
+    return FactorGraph.from_tables([2, 3, 2], [(0,), (0, 1), (2,)], tables, names=names)
+
+
+@pytest.fixture
+def bif(tmp_path: Path) -> str:
+    path = tmp_path / "s.bif"
+    path.write_text(BIF)
+    return str(path)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, arguments)
+    return done.exit_code, done.output
+
+
+def test_the_assignment_has_the_names_of_the_model() -> None:
+    assert mapmrf.solve(model()).assignment == {"rain": "yes", "grass": "dry", "inf": "-inf"}
+
+
+def test_evidence_by_name_shows_in_the_answer() -> None:
+    result = mapmrf.solve(model().condition({"grass": "wet", "inf": "nan"}), "exhaustive")
+    assert result.assignment == {"rain": "yes", "grass": "wet", "inf": "nan"}
+    assert result.value == 2.25
+
+
+def test_without_names_the_assignment_goes_by_index() -> None:
+    result = mapmrf.solve(model(names=None))
+    assert result.assignment == {0: 1, 1: 0, 2: 1}
+    assert "assignment" not in result.summary()
+    assert "assignment" not in json.loads(result.to_json())
+
+
+def test_states_without_names_go_by_index() -> None:
+    assert mapmrf.solve(model(Names(("a", "b", "c")))).assignment == {"a": 1, "b": 0, "c": 1}
+
+
+def test_a_name_that_two_variables_share_belongs_to_the_one_that_evidence_means() -> None:
+    graph = model(Names(("a", "b", "a")))
+    assert mapmrf.solve(graph).assignment == {0: 1, "b": 0, "a": 1}
+    assert mapmrf.solve(graph.condition({"a": 0})).assignment == {0: 1, "b": 0, "a": 0}
+
+
+@pytest.mark.parametrize("names", [NAMES, Names(("a", "b", "c")), None])
+def test_json_keeps_the_names_even_if_they_look_like_numbers(names: Names | None) -> None:
+    result = mapmrf.solve(model(names))
+    again = Result.from_json(result.to_json())
+    assert again.names == result.names
+    assert again.assignment == result.assignment
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        {"variables": ["a"], "states": None},
+        {"variables": ["a", "b", "c"], "states": [["x"], ["y"], ["z"]]},
+        {"variables": ["a", "b", "c"]},
+        ["a", "b", "c"],
+    ],
+)
+def test_names_that_do_not_fit_are_no_result(names: object) -> None:
+    data = json.loads(mapmrf.solve(model()).to_json()) | {"names": names}
+    with pytest.raises(FormatError, match="not a result written by mapmrf"):
+        Result.from_json(json.dumps(data))
+
+
+def test_the_summary_shows_the_first_answers() -> None:
+    lines = mapmrf.solve(model()).summary().splitlines()
+    assert lines[-1] == "assignment     rain=yes grass=dry inf=-inf"
+    many = FactorGraph.from_tables([2] * 9, [], [], names=Names(tuple("abcdefghi")))
+    assert mapmrf.solve(many).summary().endswith("assignment     a=0 b=0 c=0 d=0 e=0 f=0 ... (9 in all)")
+
+
+def test_every_method_hands_the_names_on() -> None:
+    for name in ("icm", "branch", "trws"):
+        assert mapmrf.solve(model(), name).names is NAMES
+
+
+def test_the_command_line_prints_names(bif: str) -> None:
+    code, output = run("solve", bif)
+    assert code == 0
+    assert output.endswith("variable  state\nrain      no\ngrass     dry\n")
+    assert "labels" not in output
+
+
+def test_the_command_line_says_how_many_answers_there_are(tmp_path: Path) -> None:
+    names = Names(tuple(f"v{i}" for i in range(40)), (("no", "yes"),) * 40)
+    graph = FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [np.log([0.25, 0.75])] * 40, names=names)
+    mapmrf.write(graph, tmp_path / "many.bif")
+    _, output = run("solve", str(tmp_path / "many.bif"))
+    assert output.endswith("v29       yes\n... (40 in all)\n")
+
+
+def test_json_output_has_the_names(bif: str, tmp_path: Path) -> None:
+    target = tmp_path / "answer.json"
+    assert run("solve", bif, "--output", str(target), "--quiet") == (0, "")
+    data = json.loads(target.read_text())
+    assert data["assignment"] == {"rain": "no", "grass": "dry"}
+    assert data["names"]["states"] == [["no", "yes"], ["dry", "wet"]]
+    assert run("score", bif, str(target))[0] == 0
+
+
+@pytest.mark.parametrize("text", ['{"grass": "wet"}', '[{"grass": "wet"}]', '\ufeff{"1": 1}', ' {"grass": 1}', "1 1 1"])
+def test_evidence_files_take_names(bif: str, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(text, encoding="utf-8")
+    code, output = run("solve", bif, "--evidence", str(path), "--json", "--quiet")
+    assert code == 0
+    assert json.loads(output)["assignment"] == {"rain": "yes", "grass": "wet"}
+
+
+def test_an_evidence_file_may_hold_many_named_samples(tmp_path: Path) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text('[{"rain": "yes"}, {}, {"inf": "nan", "grass": 2}]')
+    assert read_evidence(path, model()) == [{0: 1}, {}, {2: 0, 1: 2}]
+    path.write_text("[]")
+    assert read_evidence(path, model()) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"grass": "wet"', "starts like JSON, but is not"),
+        ('{"gras": "wet"}', "no variable is named 'gras'"),
+        ('{"grass": "soaked"}', "variable 'grass' has no state named 'soaked'"),
+        ('{"grass": 3}', "evidence 3 on variable 1, expected 0 to 2"),
+        ('{"grass": 1.0}', "state of 'grass': found 1.0, expected a name or an index"),
+        ('{"grass": true}', "state of 'grass': found True"),
+        ('{"grass": "wet", "1": 2}', "found variable '1' again, expected every variable once"),
+        ('{"grass": "wet", "grass": "dry"}', "found variable 'grass' again"),
+        ("[1, 2]", "sample 0 is '1', expected an object of variable: state"),
+        ('{"99999999999999999999": 0}', "no variable is named"),
+    ],
+)
+def test_bad_named_evidence_is_one_clear_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "seen.json"
+    path.write_text(text)
+    with pytest.raises(FormatError) as caught:
+        read_evidence(path, model())
+    assert said in str(caught.value)
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_locate_takes_names_and_indices() -> None:
+    graph = model()
+    assert graph.locate("grass", "wet") == graph.locate(1, 2) == graph.locate("grass", np.int64(2)) == (1, 2)
+    with pytest.raises(mapmrf.UnknownName, match="no variable is named 'snow'"):
+        graph.locate("snow", 0)

@@ -6,8 +6,8 @@ import argparse
 import math
 import statistics
 
+from mapmrf.bench.groups import Group, figure, group, seconds, title
 from mapmrf.bench.records import read_records
-from mapmrf.bench.tables import Group, figure, group, seconds, title
 
 
 def cell(mine: Group, run: str) -> str:

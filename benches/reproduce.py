@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import statistics
 
+from mapmrf.bench.groups import Group, figure, group, log_potential, title
 from mapmrf.bench.records import read_records
-from mapmrf.bench.tables import SUMMARISED, Group, figure, group, log_potential, title
+from mapmrf.bench.tables import SUMMARISED
 from mapmrf.datasets.figures import COLUMNS, model_figure, set_figure
 
 

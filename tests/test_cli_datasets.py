@@ -113,6 +113,7 @@ def test_files_are_counted_verified_and_measured(known: Path) -> None:
     assert data["models"][2]["path"] is None
     assert data["statistics"]["files"]["edges"] == 29
     assert data["statistics"]["paper"]["edges"] == 12472.4
+    assert data["statistics"]["difference"]["edges"] == 29 - 12472.4
     unverified = json.loads(done("--data", known, "--json"))["sets"]["grids"]["models"]
     assert all(model["verified"] is None for model in unverified)
 
@@ -122,7 +123,7 @@ def test_wrong_files_are_named_and_not_measured(known: Path) -> None:
     text = done("--data", known, "--verify")
     assert f"{known / 'grids' / 'grid20x20.f10.uai.gz'}: differs from the catalogue\n" in text
     assert "grids    21      3      2      1  " in text
-    assert "grids    files  1       12 " in text
+    assert "grids    files       1       12 " in text
     assert "differs" not in done("--data", known)
 
 
@@ -133,7 +134,17 @@ def test_an_unreadable_file_is_told_and_left_out(known: Path) -> None:
     (line,) = result.stderr.splitlines()
     assert line.startswith("mapmrf: warning: ")
     assert "grid20x20.f10.uai.gz" in line
-    assert "grids    files  1  " in result.stdout
+    assert "grids    files       1  " in result.stdout
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run("--data", tmp_path / "typo")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"mapmrf: error: --data: {tmp_path / 'typo'} is no folder\n"
+    monkeypatch.setenv("MAPMRF_DATA", str(tmp_path / "typo"))
+    result = run()
+    assert result.exit_code == 0
+    assert result.stderr == f"mapmrf: warning: MAPMRF_DATA: {tmp_path / 'typo'} is no folder\n"
 
 
 # -- downloading -----------------------------------------------------------------------------------------------------

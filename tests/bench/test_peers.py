@@ -16,7 +16,7 @@ import mapmrf
 from mapmrf import FactorGraph, Status, UnknownName, UnsupportedModel
 from mapmrf.bench import peers
 from mapmrf.bench.models import from_files
-from mapmrf.bench.peers import Found, installed, names, solve_with
+from mapmrf.bench.peers import Found, Ready, installed, missing, names, prepare, solve_with
 from mapmrf.bench.plan import Plan, Run
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
@@ -29,14 +29,14 @@ GRAPH = grid(3, 3, 2.0, seed=4)
 def peer(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A peer that the test writes itself."""
     module = ModuleType("mapmrf.bench.peers.made_up")
-    module.MODULE = "mapmrf"  # type: ignore[attr-defined]
+    module.PACKAGE, module.MODULE = "mapmrf", "mapmrf"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(peers, "names", lambda: ["made_up"])
     return module
 
 
-def says(module: Any, *found: Found) -> None:
-    def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
+def says(module: Any, *found: Found | Ready) -> None:
+    def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
         yield from found
         while True:
             yield found[-1]
@@ -67,9 +67,37 @@ def test_a_peer_that_goes_on_for_ever_is_stopped(peer: ModuleType) -> None:
 
 def test_a_missing_package_is_said(peer: ModuleType) -> None:
     peer.MODULE = "no_such_package.part"  # type: ignore[attr-defined]
-    assert installed() == []
-    with pytest.raises(UnsupportedModel, match=r"pip install 'mapmrf\[peers\]'"):
+    peer.PACKAGE = "no-such-package"  # type: ignore[attr-defined]
+    assert installed() == [] and missing() == {"made_up": "no-such-package"}
+    with pytest.raises(UnsupportedModel, match=r"made_up; pip install 'mapmrf\[peers\]', or only no-such-package"):
         solve_with("made_up", GRAPH, 1.0, 0)
+
+
+def test_what_comes_before_ready_is_set_up_and_not_solving(peer: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: clock[0])
+
+    def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
+        clock[0] += 50.0  # imports and compiles, far beyond the limit
+        yield Ready(start_up=0.5)
+        clock[0] += 0.75
+        yield Found(np.zeros(9, dtype=int), iterations=1)
+        clock[0] += 0.5
+        yield Found(iterations=2)
+        clock[0] += 5.0
+        yield Found(iterations=3)
+
+    peer.run = run  # type: ignore[attr-defined]
+    result = solve_with("made_up", GRAPH, 1.0, 0)
+    assert (result.compile_time, result.runtime) == (50.5, 50.5 + 5.75)
+    assert [point.time for point in result.trace] == [0.25, 0.75, 5.75]
+    assert result.status is Status.TIME_LIMIT
+
+
+def test_the_version_of_a_package_is_told(peer: ModuleType) -> None:
+    assert prepare("made_up") == f"mapmrf {mapmrf.__version__}"
+    peer.PACKAGE = "not-by-pip"  # type: ignore[attr-defined]
+    assert prepare("made_up") == "not-by-pip"
 
 
 def test_an_unknown_peer_is_named() -> None:
@@ -83,6 +111,8 @@ def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: ModuleType) -> None:
     task = Plan([Run("peer:made_up")], from_files([tmp_path / "m.uai"])).tasks()[0]
     record = Runner().record(task)
     assert (record["outcome"], record["run"], record["status"]) == ("done", "peer:made_up", "converged")
+    assert record["package"] == f"mapmrf {mapmrf.__version__}"
+    assert record["setup_time"] >= record["compile_time"] >= 0.0
 
 
 @pytest.mark.parametrize("name", ["cpsat", "dwave", "pgmax", "pgmpy", "qpbo", "toulbar2"])
@@ -96,6 +126,7 @@ def test_real_peers_are_honest_and_say_what_they_cannot_take(name: str) -> None:
         except UnsupportedModel as reason:
             assert graph is not GRAPH and name in str(reason)
             continue
+        assert 0 < result.compile_time <= result.runtime, "building the model is set-up"
         assert result.value == graph.value(result.labels) <= optimum + 1e-9
         assert result.bound is None or result.bound >= optimum - 1e-6 * abs(optimum)
         assert math.isfinite(result.value) or graph is not GRAPH

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from mapmrf import OptionError
-from mapmrf.bench.models import ModelRef, from_files, lattice
+import mapmrf
+from mapmrf import FactorGraph, OptionError
+from mapmrf.bench.models import ModelRef, from_files, lattice, of_set
 from mapmrf.bench.plan import Plan, Run, read_plan
-from mapmrf.datasets import grid, random_graph
+from mapmrf.datasets import entries, grid, lookalike, random_graph
 
 MODELS = [ModelRef("own", "a", "/x/a.uai"), ModelRef("own", "b", "/x/b.uai")]
 
@@ -117,3 +119,57 @@ def test_grids_are_told_from_other_models() -> None:
     assert lattice(grid(4, 4, wrap=True)) == (4, 4)
     assert lattice(random_graph(12, 20, seed=1)) is None
     assert lattice(random_graph(12, 20, arity=2, seed=1)) is None
+
+
+@pytest.mark.parametrize(("height", "width"), [(2, 2), (2, 5), (3, 3), (3, 7), (7, 3), (20, 20)])
+@pytest.mark.parametrize("wrap", [False, True])
+def test_grids_of_any_shape_are_recognised_whatever_the_order_of_their_pairs(
+    height: int, width: int, wrap: bool
+) -> None:
+    assert lattice(shuffled(grid(height, width, wrap=wrap))) == (height, width)
+
+
+def shuffled(graph: FactorGraph) -> FactorGraph:
+    """The same pairs in another order and direction."""
+    random = np.random.default_rng(3)
+    pairs = [random.permutation(graph.scope_of(a)) for a in random.permutation(graph.n_factors)]
+    return FactorGraph.from_pairwise(np.zeros((graph.n_vars, 2)), pairs, np.zeros((2, 2)))
+
+
+def pairwise(n: int, pairs: list[tuple[int, int]]) -> FactorGraph:
+    return FactorGraph.from_pairwise(np.zeros((n, 2)), pairs, np.zeros((2, 2)))
+
+
+def test_what_is_nearly_a_grid_is_none() -> None:
+    chain = [(i, i + 1) for i in range(11)]
+    down = [(i, i + 4) for i in range(8)]
+    assert lattice(pairwise(12, chain)) is None
+    assert lattice(pairwise(12, chain + down)) is None  # rows that go on at the next one's beginning
+    assert lattice(pairwise(12, [(i, j) for i in range(12) for j in range(i)])) is None
+    rows = [(i, i + 1) for i in range(11) if i % 4 != 3]
+    assert lattice(pairwise(12, rows + down)) == (3, 4)
+    assert lattice(pairwise(12, rows + down[1:])) is None
+    diagonals = [(i, i + 5) for i in range(7) if i % 4 != 3]
+    assert lattice(pairwise(12, rows + down + diagonals)) == (3, 4)
+    assert lattice(pairwise(12, [*rows, *down, (0, 6)])) is None
+
+
+def test_look_alikes_of_the_grids_can_be_drawn_and_those_of_pictures_cannot() -> None:
+    assert lattice(lookalike("grids", 1)) == lattice(lookalike("grids", 2)) == (20, 20)
+    assert lattice(lookalike("seg-2", 1)) is None
+
+
+def test_a_file_that_is_not_the_catalogues_is_a_model_of_its_own(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "grids"
+    folder.mkdir()
+    mapmrf.write(grid(2, 2), folder / "grid20x20.f10.uai")
+    mapmrf.write(grid(2, 3), folder / "grid80x80.f5.uai")  # the catalogue has no checksum of this one
+    wrong, unknown = of_set("grids", tmp_path)
+    assert (wrong.checksum, wrong.best, wrong.index) == ("differs", None, "M1")
+    assert "grid20x20.f10.uai: differs from the catalogue" in caplog.text
+    assert (unknown.checksum, unknown.digest) == ("unknown", "")
+    right = entries("grids")[0].sha256
+    assert right is not None and right not in wrong.identity
+    assert Plan([Run("icm")], [wrong]).tasks()[0].facts()["checksum"] == "differs"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mapmrf import FormatError, MapMRFError
-from mapmrf.bench.records import RecordFile, pack_labels, read_records, thin, unpack_labels
+from mapmrf.bench.records import TRACE_COLUMNS, RecordFile, pack_labels, read_records, thin, unpack_labels
 from mapmrf.result import TracePoint
 
 
@@ -62,7 +62,19 @@ def test_two_benchmarks_cannot_write_to_one_file(tmp_path: Path) -> None:
     RecordFile(tmp_path / "r.jsonl").close()
 
 
-@pytest.mark.parametrize("line", ["nonsense", "[1]", '{"key": "a"}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "[1]",
+        '{"key": "a"}',
+        json.dumps(record("b", value="much")),
+        json.dumps(record("b", value=None)),
+        json.dumps(record("b", trace=3)),
+        json.dumps(record("b", model=3)),
+        json.dumps(record("b", time_limit="long")),
+    ],
+)
 def test_a_file_of_something_else_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps(record("a")) + "\n" + line + "\n")
@@ -95,8 +107,18 @@ def test_a_long_trace_keeps_its_ends_and_its_order() -> None:
     times = [row[0] for row in rows]
     assert times == sorted(set(times))
     assert (rows[0][1], rows[-1][1]) == (0, 4999)
+    assert rows[-1][TRACE_COLUMNS.index("phase")] == ""
     assert rows[-1][2] == 49.0
     assert len(thin(points[:50], 60)) == 50
+
+
+def test_a_long_trace_keeps_the_beginnings_of_its_phases() -> None:
+    phases = ["relax"] * 2000 + ["search"] * 2500 + ["prove"] * 500
+    points = [TracePoint(0.01 * k, k, float(k), phase=phase) for k, phase in enumerate(phases)]
+    rows = thin(points, 40)
+    place = TRACE_COLUMNS.index("phase")
+    first = {phase: next(row[1] for row in rows if row[place] == phase) for phase in ("relax", "search", "prove")}
+    assert first == {"relax": 0, "search": 2000, "prove": 4500}
 
 
 @pytest.mark.parametrize("content", ["my precious notes", "line one\nline two", "MARKOV\n1\n2\n0"])

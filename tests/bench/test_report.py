@@ -16,9 +16,11 @@ import pytest
 import mapmrf
 from mapmrf.bench.models import ModelRef
 from mapmrf.bench.plan import Plan, Run
+from mapmrf.bench.records import TRACE_COLUMNS
 from mapmrf.bench.report import build_report
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
+from mapmrf.datasets.figures import COLUMNS
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,33 @@ def test_the_data_hold_values_losses_and_traces(records: list[dict[str, Any]]) -
     assert first["lslp"]["trace"] and len(first["lslp"]["trace"][0]) == len(data["columns"])
 
 
+def test_models_without_a_place_in_a_picture_have_no_map_and_the_page_says_why(records: list[dict[str, Any]]) -> None:
+    plain = [{**record, "shape": None, "index": ""} for record in records]
+    for which, reason in {
+        "own": "no model is a grid in reading order",
+        "seg-2": "superpixels: the files hold which ones touch",
+        "scene-like": "superpixels",
+        "protein": "interactions of proteins",
+    }.items():
+        page = build_report([{**record, "set": which} for record in plain])
+        assert reason in page and "<details class=maps>" not in page
+    huge = [{**record, "labels": None} for record in records]
+    assert "up to 100000 variables only" in build_report(huge)
+
+
+def test_the_sets_types_and_warnings_are_on_the_page(records: list[dict[str, Any]]) -> None:
+    page = build_report(records)
+    assert "id='datasets'" in page and "id='own-kinds'" in page
+    assert "class=warning" not in page
+    odd = {**records[0], "key": "odd", "set": "grids", "model": "grid20x20.f10", "checksum": "differs"}
+    page = build_report([*records, odd])
+    assert "Not the catalogue's file" in page and "grid20x20.f10 (not the catalogue&#x27;s)" in page
+
+
+def test_versions_of_packages_of_others_are_on_the_page(records: list[dict[str, Any]]) -> None:
+    assert "ortools 9.15" in build_report([*records, {**records[0], "key": "p", "package": "ortools 9.15"}])
+
+
 def test_grids_are_drawn_and_other_models_are_not(records: list[dict[str, Any]]) -> None:
     page = build_report(records)
     assert page.count("<details class=maps>") == 2
@@ -109,7 +138,7 @@ def test_infinite_values_make_no_page_fail(records: list[dict[str, Any]]) -> Non
         "key": "x",
         "run": "infeasible",
         "value": -np.inf,
-        "trace": [[0.0, 1, -np.inf] + [None] * 5],
+        "trace": [[0.0, 1, -np.inf] + [None] * 6],
     }
     data = payload(build_report([*records, broken]))
     assert data["sets"][0]["models"][0]["runs"]["infeasible"]["loss"] is None
@@ -197,4 +226,83 @@ def test_hovering_hiding_and_choosing_work(browser: Any, records: list[dict[str,
     page.locator("#maps-differences").check()
     assert not page.locator("#maps img.labels").first.is_visible()
     assert page.locator("#maps img.differences").first.is_visible()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def wide(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Nine methods of the paper on two of its grids, with figures of the paper beside, and one that has phases."""
+    done = next(record for record in records if record["outcome"] == "done")
+    row = dict.fromkeys(TRACE_COLUMNS, None)
+    trace = [
+        list({**row, "time": 0.1 * k + 0.01, "iterations": k, "value": 2000.0 + k, "phase": phase}.values())
+        for k, phase in enumerate(["relax", "relax", "search", "prove"])
+    ]
+    found = []
+    for index, model in (("M1", "grid20x20.f10"), ("M2", "grid20x20.f10.wrap")):
+        for method in [*COLUMNS, "auto"]:
+            about = {"set": "grids", "index": index, "model": model, "run": method, "method": method, "shape": None}
+            found.append({**done, **about, "key": model + method, "value": 2500.0 + len(method), "trace": trace})
+    return found
+
+
+@pytest.mark.browser
+def test_columns_of_a_run_stand_under_its_name_sort_and_the_papers_can_be_hidden(
+    browser: Any, wide: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    page, complaints = opened(browser, wide, tmp_path)
+    table = page.locator("#grids-logpot")
+    page.locator("details:has(#grids-logpot) summary").click()
+    head = table.locator("th[data-of=lslp]", has_text="paper")
+    place = int(head.get_attribute("data-place"))
+    cells = table.locator(f"tbody td:nth-child({place + 1})")
+    assert cells.all_inner_texts() == ["2931.803", "2936.703"]
+    for expected in (["2931.803", "2936.703"], ["2936.703", "2931.803"]):
+        head.locator("button").click()
+        assert cells.all_inner_texts() == expected
+
+    def edge(which: str) -> list[float]:
+        box = table.locator(which).first.bounding_box()
+        return [box["x"], box["x"] + box["width"]]
+
+    assert edge("th.group:text('lslp')")[1] == pytest.approx(edge("th[data-of=lslp]:has-text('difference')")[1], abs=1)
+    page.locator("#tables-paper").uncheck()
+    assert not cells.first.is_visible()
+    assert edge("th.group:text('lslp')") == pytest.approx(edge("th[data-of=lslp]:has-text('ours')"), abs=1)
+    page.locator("#tables-paper").check()
+    assert cells.first.is_visible()
+    assert complaints == []
+
+
+@pytest.mark.browser
+def test_wide_tables_are_printed_in_parts_that_fit_the_sheet(
+    browser: Any, wide: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    sheet = 703  # A4 less its margins
+    page, complaints = opened(browser, wide, tmp_path, viewport={"width": sheet, "height": 1000})
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    whole, parts = page.locator("#grids-logpot"), page.locator("#grids-logpot ~ table.excerpt")
+    assert not whole.is_visible() and parts.count() > 1
+    names = []
+    for part in parts.all():
+        assert part.bounding_box()["width"] <= sheet
+        assert part.locator("tbody tr").first.locator("td").all_inner_texts()[:2] == ["M1", "grid20x20.f10"]
+        cells = part.locator("tbody tr, tfoot tr").evaluate_all("rows => rows.map(row => row.cells.length)")
+        above = part.locator("thead tr").first.locator("th").evaluate_all("heads => heads.map(head => head.colSpan)")
+        assert set(cells) == {sum(above)}
+        names += part.locator("th.group").all_inner_texts()
+    assert names == whole.locator("th.group").all_text_contents()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("table.excerpt").count() == 0 and page.locator("table.too-wide").count() == 0
+    page.emulate_media(media="screen")
+    assert page.pdf(format="A4").startswith(b"%PDF") and complaints == []
+
+
+@pytest.mark.browser
+def test_phases_of_a_method_are_marked_on_its_curve(browser: Any, wide: list[dict[str, Any]], tmp_path: Path) -> None:
+    page, complaints = opened(browser, wide, tmp_path)
+    assert page.locator("#anytime-chart circle.turn").count() == 3 * 14
+    page.locator("#anytime-chart circle.turn").nth(1).dispatch_event("pointermove")
+    assert "begins search" in page.locator("#tip").inner_text()
     assert complaints == []

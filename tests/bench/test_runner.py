@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 
 import mapmrf
+from mapmrf import Result, Status
+from mapmrf.bench import worker
 from mapmrf.bench.models import ModelRef, from_files
 from mapmrf.bench.plan import Plan, Run, Task
 from mapmrf.bench.records import read_records, unpack_labels
@@ -49,6 +52,9 @@ def test_every_run_is_recorded_and_a_second_call_has_nothing_to_do(tmp_path: Pat
         assert record["outcome"] == "done"
         assert record["value"] == graph.value(unpack_labels(record["labels"]))
         assert record["shape"] == [3, 3]
+        assert [record[name] for name in ("n_vars", "n_factors", "n_edges", "factor_size")] == [9, 12, 24, 2.0]
+        assert (record["variable_states"], record["factor_states"], record["checksum"]) == (2.0, 4.0, "")
+        assert record["setup_time"] >= 0.0
         assert record["trace"][-1][2] <= record["value"]
         assert record["version"] == mapmrf.__version__ and record["cpu"]
         assert record["peak_memory"] is None or record["peak_memory"] > 2**20
@@ -79,9 +85,10 @@ def test_what_goes_wrong_is_a_record_too(tmp_path: Path, models: list[ModelRef])
 SABOTAGE = """
 import os, time
 import mapmrf.methods.exhaustive as exhaustive
-step = exhaustive.Exhaustive.step
+step, steps = exhaustive.Exhaustive.step, []
 def sabotaged(self, problem, state):
     if problem.n_vars == 9:
+        steps.append(problem)
         {deed}
     return step(self, problem, state)
 exhaustive.Exhaustive.step = sabotaged
@@ -92,7 +99,7 @@ exhaustive.Exhaustive.step = sabotaged
     ("deed", "outcome", "message"),
     [
         ("os._exit(7)", "crash", "code 7"),
-        ("time.sleep(60)", "killed", "still running"),
+        ("time.sleep(60)", "killed", "not begun after 3 s"),
         ("raise RuntimeError('oh')", "error", "RuntimeError: oh"),
         ("raise MemoryError", "memory", "MiB"),
     ],
@@ -106,10 +113,21 @@ def test_a_crash_takes_nothing_else_along(
     good = tmp_path / "good.uai"
     mapmrf.write(grid(2, 2), good)
     todo = tasks([models[0], *from_files([good]), models[1]], Run("exhaustive"), limit=0.5)
-    run_all(todo, tmp_path / "r.jsonl", grace=2.0, memory=2**30)
+    run_all(todo, tmp_path / "r.jsonl", grace=1.5, setup=3.0, memory=2**30)
     records = read_records(tmp_path / "r.jsonl")
     assert [record["outcome"] for record in records] == [outcome, "done", outcome]
     assert message in records[0]["message"]
+
+
+def test_a_run_that_has_begun_is_killed_after_its_limit(
+    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first step is that of the set-up."""
+    (tmp_path / "sitecustomize.py").write_text(SABOTAGE.format(deed="time.sleep(60 * (len(steps) > 1))"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run_all(tasks(models[:1], Run("exhaustive"), limit=0.5), tmp_path / "r.jsonl", grace=1.5)
+    (record,) = read_records(tmp_path / "r.jsonl")
+    assert (record["outcome"], record["message"]) == ("killed", "still running after 2 s")
 
 
 def test_the_memory_limit_holds(tmp_path: Path) -> None:
@@ -149,39 +167,51 @@ from mapmrf.bench.runner import run_all
 
 if __name__ == "__main__":
     models = from_files(sorted(Path(sys.argv[1]).glob("*.uai")))
-    plan = Plan([Run("exhaustive"), Run("exhaustive", {"max_iterations": 5})], models, range(4), 5.0)
-    run_all(plan.tasks(), sys.argv[2], jobs=2)
+    runs = [Run("exhaustive"), Run("exhaustive", {"max_iterations": 5})]
+    run_all(Plan(runs, models, range(int(sys.argv[3])), 5.0).tasks(), sys.argv[2], jobs=2)
 """
 
 
-def kill_often(tmp_path: Path, kills: int) -> None:
-    """Kill a benchmark at random moments, then let it end: every run has one record."""
+def lines_of(path: Path) -> list[bytes]:
+    """The whole lines of a file of records, as they are."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def kill_often(tmp_path: Path, kills: int, seeds: int) -> None:
+    """Kill a benchmark at random moments of its work, then let it end: every run has one line, and none is lost."""
     script, path = tmp_path / "run.py", tmp_path / "r.jsonl"
     script.write_text(SCRIPT)
     random = np.random.default_rng(kills)
-    command = [sys.executable, str(script), str(tmp_path), str(path)]
+    command = [sys.executable, str(script), str(tmp_path), str(path), str(seeds)]
     for _ in range(kills):
+        before = lines_of(path)
         process = subprocess.Popen(command)
-        time.sleep(float(random.uniform(0.3, 1.5)))
+        deadline = time.monotonic() + 60
+        while len(lines_of(path)) == len(before) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        time.sleep(float(random.uniform(0.0, 0.05)))
+        assert process.poll() is None, "the kill must come in the middle of the work"
         process.kill()
         process.wait()
-        before = read_records(path) if path.exists() else []
-        assert len(before) == len({record["key"] for record in before})
+        after = lines_of(path)
+        assert len(before) < len(after) < 3 * 2 * seeds
+        assert after[: len(before)] == before
         time.sleep(0.6)  # workers notice that their parent is gone
     subprocess.run(command, check=True)
-    keys = [record["key"] for record in read_records(path)]
-    assert len(keys) == len(set(keys)) == 3 * 2 * 4
+    records = [json.loads(line) for line in lines_of(path)]
+    assert len(records) == len({record["key"] for record in records}) == 3 * 2 * seeds
+    assert {record["outcome"] for record in records} == {"done"}
 
 
 def test_a_benchmark_that_is_killed_goes_on_where_it_was(tmp_path: Path, models: list[ModelRef]) -> None:
-    kill_often(tmp_path, 3)
+    kill_often(tmp_path, 3, 12)
 
 
 @pytest.mark.slow
 def test_a_benchmark_that_is_killed_twenty_times_loses_and_doubles_nothing(
     tmp_path: Path, models: list[ModelRef]
 ) -> None:
-    kill_often(tmp_path, 20)
+    kill_often(tmp_path, 20, 80)
 
 
 def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models: list[ModelRef]) -> None:
@@ -190,7 +220,7 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models:
     mapmrf.write(grid(5, 5), tmp_path / "zz.uai")  # 2^25 labellings: some seconds
     script, path = tmp_path / "run.py", tmp_path / "r.jsonl"
     script.write_text(SCRIPT.replace('Run("exhaustive"),', 'Run("exhaustive", {"max_labellings": 2**40}),'))
-    process = subprocess.Popen([sys.executable, str(script), str(tmp_path), str(path)], start_new_session=True)
+    process = subprocess.Popen([sys.executable, str(script), str(tmp_path), str(path), "4"], start_new_session=True)
     deadline = time.monotonic() + 30
     while (not path.exists() or len(read_records(path)) < 3) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -202,3 +232,26 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models:
         for _ in range(50):
             os.killpg(process.pid, 0)
             time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("compiling", "status", "attempts", "kept"),
+    [
+        ([30.0, 5.0, 0.0], Status.TIME_LIMIT, 3, 0.0),  # every attempt compiles less
+        ([30.0, 29.0], Status.TIME_LIMIT, 2, 29.0),  # the model itself takes long to compile
+        ([30.0], Status.CONVERGED, 1, 30.0),  # not cut short: its seconds are without those of compiling
+        ([0.05], Status.TIME_LIMIT, 1, 0.05),
+    ],
+)
+def test_a_run_that_compiling_cut_short_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, compiling: list[float], status: Status, attempts: int, kept: float
+) -> None:
+    begun: list[int] = []
+    results = [
+        Result(np.zeros(1, dtype=np.int64), 0.0, status, "icm", compile_time=spent, runtime=40.0) for spent in compiling
+    ]
+    monkeypatch.setattr(worker, "_solve", lambda *_: results[len(begun) - 1])
+    task = tasks([ModelRef("own", "a", "/x/a.uai")], Run("icm"), limit=2.0)[0]
+    result, spent = worker._timed(task, grid(2, 2), lambda: begun.append(1))
+    assert len(begun) == attempts and result.compile_time == kept
+    assert spent == 40.0 * (attempts - 1)

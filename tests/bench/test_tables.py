@@ -1,16 +1,13 @@
-"""Tables from records: figures, ranks, the paper's columns, and the forms they are written in."""
+"""Tables from records: figures, ranks, and the paper's columns."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from typing import Any
 
-import pytest
-
-from mapmrf.bench.forms import to_csv, to_latex, to_markdown, to_text
-from mapmrf.bench.tables import Cell, Table, group, ranks, tables
+from mapmrf.bench.cells import Table
+from mapmrf.bench.groups import group, ranks
+from mapmrf.bench.tables import tables
 
 
 def record(model: str, run: str, value: float | None, *, which: str = "grids", **more: Any) -> dict[str, Any]:
@@ -34,9 +31,9 @@ def named(records: list[dict[str, Any]], name: str) -> Table:
     return next(table for table in tables(records) if table.name == name)
 
 
-def column(table: Table, name: str, nth: int = 0) -> list[str]:
-    places = [k for k, text in enumerate(table.columns) if text == name]
-    return [row[places[nth]].text for row in table.rows]
+def column(table: Table, name: str) -> list[str]:
+    (place,) = [k for k, column in enumerate(table.columns) if column.full == name]
+    return [line[place].shown for line in table.lines]
 
 
 RECORDS = [
@@ -50,30 +47,33 @@ RECORDS = [
 
 def test_the_papers_column_stands_beside_ours() -> None:
     table = named(RECORDS, "grids-logpot")
-    assert column(table, "") == ["M1", "M14", ""]
+    assert column(table, "no.") == ["M1", "M14", ""]
     assert column(table, "lslp") == ["3000.00 (1)", "48800.00 (1)", "1.00"]
-    assert column(table, "paper", 3) == ["2931.80", "48766.10", ""]
-    assert column(table, "difference", 3) == ["+68.20", "+33.90", ""]
+    assert column(table, "lslp paper") == ["2931.80 (3)", "48766.10 (1)", "2.00"]
+    assert column(table, "lslp difference") == ["+68.20", "+33.90", ""]
     assert column(table, "best known") == ["3015.74", "50494.08", ""]
 
 
 def test_methods_stand_in_the_papers_order_and_a_crash_leaves_its_cell_empty() -> None:
-    table = named(RECORDS, "grids-logpot")
-    assert [name for name in table.columns if name in ("lp", "icm", "bp", "lslp")] == ["lp", "icm", "bp", "lslp"]
+    others = [record("grid20x20.f10", run, 1.0) for run in ("peer:qpbo", "auto")]
+    table = named([*RECORDS, *others], "grids-logpot")
+    runs = ["lp", "icm", "bp", "lslp", "auto", "peer:qpbo"]
+    assert [column.full for column in table.columns if column.full in runs] == runs
     assert column(table, "bp") == ["", "", ""]
 
 
 def test_unrounded_values_are_compared_where_the_paper_prints_them_but_ranks_go_by_labellings() -> None:
     table = named(RECORDS, "grids-logpot")
     assert column(table, "lp")[0] == "3736.73 (3)"
-    assert column(table, "difference", 0)[0] == "+0.03"
+    assert column(table, "lp paper")[0] == "3736.70"
+    assert column(table, "lp difference")[0] == "+0.03"
 
 
 def test_equal_values_share_a_rank() -> None:
     mine = group(
         [record("a", "icm", 2.0), record("a", "bp", 2.0 + 1e-9), record("a", "lp", 1.0), record("a", "x", -math.inf)]
     )[0]
-    assert ranks(mine, "a") == {"icm": 1.0, "bp": 1.0, "lp": 3.0, "x": 4.0}
+    assert ranks(mine, "a") == {"icm": 1, "bp": 1, "lp": 3, "x": 4}
 
 
 def test_the_overview_counts_hits_and_proofs_and_a_better_value_than_known_becomes_the_best() -> None:
@@ -82,6 +82,45 @@ def test_the_overview_counts_hits_and_proofs_and_a_better_value_than_known_becom
     assert rows["auto"] == ["1", "1", "1"]
     assert rows["lslp"] == ["2", "0", "0"]
     assert "bp" not in rows
+
+
+def test_the_overview_is_ordered_by_rank_and_there_is_one_of_all_sets() -> None:
+    assert column(named(RECORDS, "grids-overview"), "run") == ["lslp", "icm", "lp"]
+    assert not any(table.name == "all-overview" for table in tables(RECORDS))
+    both = [*RECORDS, record("a", "icm", 5.0, which="own"), record("a", "lslp", 4.0, which="own")]
+    every = named(both, "all-overview")
+    assert column(every, "run") == ["lslp", "icm", "lp"]
+    assert column(every, "models") == ["3", "2", "1"]
+    assert column(every, "mean rank") == ["1.33", "1.50", "3.00"]
+    assert [row[5].best for row in every.rows] == [True, False, False]
+
+
+def test_a_model_that_is_not_the_catalogues_is_not_compared_with_the_paper() -> None:
+    odd = record("grid20x20.f10", "lslp", 7.0, checksum="differs")
+    table = named([odd], "grids-logpot")
+    assert column(table, "model")[0] == "grid20x20.f10 (not the catalogue's)"
+    assert not any(column.name == "paper" for column in table.columns)
+
+
+STATISTICS = {"n_vars": 400, "n_factors": 780, "n_edges": 1560, "factor_size": 2.0, "variable_states": 2.0}
+
+
+def test_the_statistics_of_the_sets_stand_beside_the_papers() -> None:
+    facts = {**STATISTICS, "factor_states": 4.0}
+    records = [
+        record("grid20x20.f10", "icm", 1.0, **facts),
+        record("grid20x20.f10", "lp", 1.0, **facts),
+        record("grid40x40.f10", "icm", 1.0, **{**facts, "n_vars": 1600}),
+        record("grids-like-01", "icm", None, which="grids-like", **facts),
+        record("mine", "icm", 1.0, which="own", **facts),
+        record("old", "icm", 1.0, which="own", n_vars=3, n_factors=2),
+    ]
+    table = named(records, "datasets")
+    assert column(table, "set") == ["Grids"] * 3 + ["Grids look-alikes"] * 3 + ["Own models"]
+    assert column(table, "of") == ["ours", "paper", "difference"] * 2 + ["ours"]
+    assert column(table, "models") == ["2", "21", "-19", "1", "21", "-20", "1"]
+    assert column(table, "variables") == ["1000", "3142.86", "-2142.86", "400", "3142.86", "-2742.86", "400"]
+    assert column(table, "factor states")[:3] == ["4", "4", "0"]
 
 
 def test_means_over_a_set_stand_beside_the_papers() -> None:
@@ -98,6 +137,8 @@ def test_means_over_a_set_stand_beside_the_papers() -> None:
         "-41.82",
     ]
     assert column(named(records, "seg-2-runtime-mean"), "mean") == ["1.0000"]
+    like = [{**one, "set": "seg-2-like"} for one in records]
+    assert [column.full for column in named(like, "seg-2-like-logpot-mean").columns] == ["run", "models", "mean", "std"]
 
 
 def test_seeds_are_averaged() -> None:
@@ -105,58 +146,43 @@ def test_seeds_are_averaged() -> None:
     assert column(named(records, "own-logpot"), "icm")[0] == "1.50 (1)"
 
 
-def test_kinds_and_bounds_have_tables_of_their_own() -> None:
-    assert column(named(RECORDS, "grids-kinds"), "lp") == ["U", ""]
+def test_types_stand_beside_those_that_the_paper_gives() -> None:
+    table = named(RECORDS, "grids-kinds")
+    assert (column(table, "lp"), column(table, "lp paper")) == (["U", ""], ["U", "U"])
+    assert (column(table, "icm"), column(table, "icm paper")) == (["V", ""], ["V", "V"])
+    assert "without shares" in table.note and "DAOOPT has no result on M14" in table.note
+    protein = [
+        record("didNotconverge1", "ad3", 1.0, which="protein", kind_text="A+1.8%U+21.73%F"),
+        record("didNotconverge1", "trws", 1.0, which="protein", kind_text="0.01%U"),
+    ]
+    table = named(protein, "protein-kinds")
+    assert column(table, "ad3 paper") == ["A+2.01%U+21.52%F"]
+    assert "trws paper" not in [column.full for column in table.columns]
+
+
+def test_types_are_counted_where_the_paper_counts_them() -> None:
+    kinds = {"a": "V", "b": "A+1%U", "c": "2%F", "d": "A"}
+    records = [record(model, "psdd", 1.0, which="seg-2", kind_text=kind) for model, kind in kinds.items()]
+    table = named([*records, record("a", "dd_sg", 1.0, which="seg-2")], "seg-2-kinds-count")
+    assert column(table, "ours") == ["1 V", "1 V, 1 F, 2 A"]
+    assert column(table, "paper") == ["", "45 V, 5 A"]
+    like = [{**one, "set": "seg-2-like"} for one in records]
+    assert [column.full for column in named(like, "seg-2-like-kinds-count").columns] == ["run", "ours"]
+
+
+def test_bounds_have_a_table_of_their_own() -> None:
     bounds = named(RECORDS, "grids-bounds")
     assert column(bounds, "lp") == ["3736.73", ""]
     assert [row[3].best for row in bounds.rows] == [True, False]
     assert {table.name for table in tables(RECORDS[2:3])} == {
-        "grids-overview", "grids-logpot", "grids-iters", "grids-runtime",
+        "grids-overview", "grids-logpot", "grids-iters", "grids-runtime", "grids-kinds",
     }  # fmt: skip
 
 
-def test_every_row_has_a_cell_for_every_column() -> None:
+def test_every_row_has_a_cell_for_every_column_and_no_two_columns_a_name() -> None:
     for table in tables([*RECORDS, record("a", "icm", 1.0, which="seg-2")]):
-        assert all(len(row) == len(table.columns) for row in table.rows)
-
-
-TABLE = Table(
-    "t", "A & B", ["", "na|me_x", "value"],
-    [[Cell("M1", 1.0), Cell("a|b", None), Cell("-1.50 (1)", -1.5, best=True)], [Cell(), Cell("50%"), Cell()]],
-    "A note.",
-)  # fmt: skip
-
-
-def test_text_is_aligned() -> None:
-    lines = to_text(TABLE).splitlines()
-    assert lines[0] == "A & B"
-    assert lines[2:6] == ["    na|me_x       value", "--  -------  ----------", "M1  a|b      -1.50 (1)*", "    50%"]
-    assert lines[-1] == "A note."
-
-
-def test_markdown_escapes_bars_and_marks_the_best() -> None:
-    text = to_markdown(TABLE)
-    assert "| M1 | a\\|b | **-1.50 (1)** |" in text
-    assert "| --- | --- | ---: |" in text
-
-
-def test_latex_escapes_what_is_special() -> None:
-    text = to_latex(TABLE)
-    assert r"\caption{A \& B. A note.}" in text
-    assert r"M1 & a|b & \textbf{$-$1.50 (1)} \\" in text
-    assert r" & 50\% &  \\" in text
-    assert r"na|me\_x" in text
-
-
-def test_csv_has_figures_in_full() -> None:
-    rows = list(csv.reader(io.StringIO(to_csv(TABLE))))
-    assert rows == [["", "na|me_x", "value"], ["M1", "a|b", "-1.5"], ["", "50%", ""]]
-
-
-@pytest.mark.parametrize("form", [to_text, to_markdown, to_latex, to_csv])
-def test_every_table_can_be_written(form: Any) -> None:
-    for table in tables(RECORDS):
-        assert form(table)
+        assert all(len(line) == len(table.columns) for line in table.lines)
+        assert len({column.full for column in table.columns}) == len(table.columns)
 
 
 def test_a_run_without_a_finite_value_is_left_out_of_means() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, rows, set_figure
+from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, rows, set_figure, set_kinds
 
 
 def test_figures_of_models() -> None:
@@ -19,6 +19,25 @@ def test_figures_of_sets() -> None:
     assert set_figure("scene", "ad3", "runtime", "std") == 0.024
 
 
+def test_types_of_solutions() -> None:
+    assert model_kind("grids", "grid20x20.f10", "psdd") == "U"
+    assert model_kind("grids", "grid80x80.f10", "branch") is None
+    assert model_kind("protein", "didNotconverge4", "ad3") == "0.17%U"
+    assert model_kind("protein", "didNotconverge8", "psdd") == "A+0.68%U+1.89%F"
+    assert model_kind("protein", "didNotconverge1", "trws") is None
+    assert model_kind("seg-2", "10_14_s.binary", "lp") is None
+    assert set_kinds("scene", "psdd") == "549 V, 166 A"
+
+
+def test_the_paper_gives_a_type_wherever_it_prints_a_value() -> None:
+    for which in ("grids", "protein"):
+        for row in rows(f"{which}_logpot"):
+            for method, name in COLUMNS.items():
+                printed = bool(row.get(name))
+                uniform = which == "grids" and method in ("psdd", "ad3")
+                assert (model_kind(which, row["model"], method) is not None) == (printed or uniform)
+
+
 def test_what_the_paper_does_not_print_is_none() -> None:
     assert model_figure("grids", "grid80x80.f10", "branch") is None
     assert model_figure("grids", "grid20x20.f10", "psdd") is None
@@ -28,7 +47,7 @@ def test_what_the_paper_does_not_print_is_none() -> None:
     assert set_figure("seg-2", "dd_sg") is None
 
 
-@pytest.mark.parametrize("table", ["grids_logpot", "protein_logpot", "segmentation_scene_logpot"])
+@pytest.mark.parametrize("table", ["grids_logpot", "protein_logpot", "segmentation_scene_logpot", "solution_types"])
 def test_every_column_is_a_method(table: str) -> None:
     columns = set(rows(table)[0]) - {"index", "model", "dataset", "stat"}
     assert columns <= set(COLUMNS.values())

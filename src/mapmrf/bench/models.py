@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mapmrf.arrays import Ints
 from mapmrf.errors import OptionError
 from mapmrf.graph import FactorGraph
+
+if TYPE_CHECKING:
+    from mapmrf.datasets.catalogue import Entry
+
+log = logging.getLogger("mapmrf")
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,9 @@ class ModelRef:
     best
         Best known log potential, if any.
     digest
-        Of the content of the file where the catalogue knows it.
+        Of the content of the file where it is known.
+    checksum
+        For a file of the catalogue ``right``, ``differs``, or ``unknown`` where the catalogue has no checksum.
     """
 
     set: str
@@ -40,6 +50,7 @@ class ModelRef:
     scale: float = 1.0
     best: float | None = None
     digest: str = ""
+    checksum: str = ""
 
     @property
     def identity(self) -> str:
@@ -60,16 +71,28 @@ class ModelRef:
 
 
 def of_set(which: str, data: str | Path | None = None) -> list[ModelRef]:
-    """The models of a set of the paper whose files are there."""
+    """The models of a set of the paper whose files are there, each compared with its checksum.
+
+    A file of another content is a model of its own: known by that content, without the best known value.
+    """
     from mapmrf.datasets.catalogue import entries, locate
 
-    found = []
-    for entry in entries(which):
-        path = locate(entry, data)
-        if path is not None:
-            digest = entry.sha256 or ""
-            found.append(ModelRef(which, entry.name, str(path), entry.index, best=entry.best, digest=digest))
-    return found
+    return [_of_entry(entry, path) for entry in entries(which) if (path := locate(entry, data)) is not None]
+
+
+def _of_entry(entry: Entry, path: Path) -> ModelRef:
+    from mapmrf.datasets.catalogue import verify
+
+    right = verify(entry, path)
+    model = ModelRef(entry.set, entry.name, str(path), entry.index, best=entry.best, digest=entry.sha256 or "")
+    if right is not False:
+        return replace(model, checksum="unknown" if right is None else "right")
+    log.warning("%s: differs from the catalogue, so its best known value and the paper's figures are not used", path)
+    return replace(model, best=None, digest=_digest(path), checksum="differs")
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[ModelRef]:
@@ -99,8 +122,7 @@ def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
     found = []
     for path in files:
         name = _name(path) if count[_name(path)] == 1 else f"{path.resolve().parent.name}/{path.name}"
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        found.append(ModelRef(set="own", name=name, path=str(path.resolve()), digest=digest))
+        found.append(ModelRef(set="own", name=name, path=str(path.resolve()), digest=_digest(path)))
     return found
 
 
@@ -111,14 +133,34 @@ def _name(path: Path) -> str:
 
 
 def lattice(graph: FactorGraph) -> tuple[int, int] | None:
-    """Rows and columns of a model whose pairs are those of a grid in reading order; None for any other."""
+    """Rows and columns of a model whose pairs are those of a grid in reading order; None for any other.
+
+    Neighbours across opposite borders and along diagonals may be paired as well.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets import grid
+    >>> lattice(grid(3, 5, wrap=True))
+    (3, 5)
+    """
     n = graph.n_vars
     if graph.n_factors == 0 or not np.all(graph.arity == 2):
         return None
-    step = np.abs(np.diff(graph.scope.reshape(-1, 2), axis=1)).ravel()
-    steps, counts = np.unique(step, return_counts=True)
-    down = [int(s) for s, count in zip(steps, counts, strict=True) if s > 1 and n % s == 0 and count >= n - s]
-    if not down or steps[0] != 1:
-        return None
-    width = down[0]
-    return (n // width, width) if n // width > 1 and counts[0] >= n - n // width else None
+    pairs = np.sort(graph.scope.reshape(-1, 2), axis=1)
+    found = np.unique(pairs[:, 0] * n + pairs[:, 1])
+    widths = [int(step) for step in np.unique(found % n - found // n) if step > 1 and n % step == 0 and step < n]
+    return next(((n // width, width) for width in widths if _is_lattice(found, n // width, width)), None)
+
+
+def _is_lattice(found: Ints, height: int, width: int) -> bool:
+    """Whether pairs, as first x n + second, are all those of a grid and none but of neighbours."""
+    at = np.arange(height * width).reshape(height, width)
+
+    def coded(first: Ints, second: Ints) -> Ints:
+        return (np.minimum(first, second) * at.size + np.maximum(first, second)).ravel()
+
+    needed = np.concatenate([coded(at[:, :-1], at[:, 1:]), coded(at[:-1], at[1:])])
+    across = [coded(at[:, 0], at[:, -1]), coded(at[0], at[-1])]
+    diagonal = [coded(at[:-1, :-1], at[1:, 1:]), coded(at[:-1, 1:], at[1:, :-1])]
+    allowed = np.concatenate([needed, *across, *diagonal])
+    return bool(np.isin(needed, found).all() and np.isin(found, allowed).all())

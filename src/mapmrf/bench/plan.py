@@ -8,7 +8,7 @@ import math
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from mapmrf.bench.models import ModelRef
 from mapmrf.errors import OptionError
 from mapmrf.solver import make_method
 
+PEER = "peer:"
+"""What the names of packages of others begin with among the methods."""
 TIME_LIMIT = 60.0
 """Seconds that a run has, unless the plan says otherwise."""
 
@@ -33,7 +35,7 @@ class Run:
             given = " ".join(f"{key}={value}" for key, value in self.options.items())
             object.__setattr__(self, "name", f"{self.method} {given}".strip())
         if self.is_peer:
-            _check_peer(self.method.removeprefix("peer:"), self.options)
+            _check_peer(self.peer, self.options)
             return
         try:  # a bad option must not wait for its turn
             make_method(self.method, dict(self.options))
@@ -43,7 +45,12 @@ class Run:
     @property
     def is_peer(self) -> bool:
         """Whether another package does the work."""
-        return self.method.startswith("peer:")
+        return self.method.startswith(PEER)
+
+    @property
+    def peer(self) -> str:
+        """The name of the package's adapter."""
+        return self.method.removeprefix(PEER)
 
 
 def _check_peer(name: str, options: Mapping[str, Any]) -> None:
@@ -52,7 +59,7 @@ def _check_peer(name: str, options: Mapping[str, Any]) -> None:
     if name not in names():
         raise OptionError(f"no peer is named {name!r}; known: {', '.join(names())}")
     if options:
-        raise OptionError(f"peer:{name} takes no options, found {', '.join(options)}")
+        raise OptionError(f"{PEER}{name} takes no options, found {', '.join(options)}")
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,10 @@ class Task:
         """What a record says of its task."""
         return {
             "key": self.key,
-            **{name: value for name, value in asdict(self.model).items() if name in ("set", "index", "best")},
+            "set": self.model.set,
+            "index": self.model.index,
+            "best": self.model.best,
+            "checksum": self.model.checksum,
             "model": self.model.name,
             "run": self.run.name,
             "method": self.run.method,

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
+from types import TracebackType, UnionType
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ _TEXTS = {
     "labels",
 }
 
-TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho")
+TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho", "phase")
 TRACE_POINTS = 120
 MAX_LABELS = 100_000
 """Variables up to which a record carries the labelling."""
@@ -110,12 +110,22 @@ class RecordFile:
 
 
 def read_records(*paths: str | Path) -> list[Record]:
-    """All records of some files, of each run the last one; a torn last line is passed over.
+    r"""All records of some files, of each run the last one; a torn last line is passed over.
 
     Raises
     ------
     FormatError
         If a complete line is no record.
+
+    Examples
+    --------
+    >>> import json, pathlib, tempfile
+    >>> run = {"key": "k", "set": "mine", "model": "a", "run": "icm", "method": "icm", "outcome": "error"}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "records.jsonl")
+    ...     _ = path.write_text(json.dumps(run | {"message": "no memory", "time_limit": 5}) + "\n")
+    ...     [record["message"] for record in read_records(path)]
+    ['no memory']
     """
     found = {record["key"]: record for path in paths for record in _lines(Path(path))}
     return list(found.values())
@@ -135,19 +145,27 @@ def _lines(path: Path) -> Iterator[Record]:
 
 
 def _is_record(record: Record) -> bool:
-    needed = {"key", "set", "model", "run", "method", "time_limit", "outcome", "message"}
+    """Whether what tables and charts need is there, and of the right type."""
+    needed: dict[str, type | UnionType] = dict.fromkeys(("key", "set", "model", "run", "method", "outcome"), str)
+    needed |= {"message": str, "time_limit": int | float}
     if record.get("outcome") == "done":
-        needed |= {"value", "status", "runtime", "trace"}
-    return needed <= set(record)
+        needed |= {"value": int | float | str, "status": str, "runtime": int | float, "trace": list}
+    right = all(isinstance(record.get(name), kind) for name, kind in needed.items())
+    return right and isinstance(numbers(record.get("value", 0.0)), int | float)
 
 
-def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[float | None]]:
-    """A trace as rows of `TRACE_COLUMNS`: where value or bound improve, and others, at most so many."""
+def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[Any]]:
+    """A trace as rows of `TRACE_COLUMNS`: where value or bound improve or a phase begins, and others, at most so many.
+
+    Phases that follow each other often are thinned as well.
+    """
     points = list(trace)
     if len(points) > most:
-        better = [b for a, b in pairwise(points) if b.value > a.value or b.bound != a.bound]
-        points = [points[0], *_spread(better, most // 2), *_spread(points[1:-1], most - most // 2 - 2), points[-1]]
-        points = list({id(point): point for point in sorted(points, key=lambda point: point.time)}.values())
+        begun = _spread([b for a, b in pairwise(points) if b.phase != a.phase], most // 4)
+        better = _spread([b for a, b in pairwise(points) if b.value > a.value or b.bound != a.bound], most // 2)
+        others = _spread(points[1:-1], most - len(begun) - len(better) - 2)
+        kept = {id(point) for point in (points[0], *begun, *better, *others, points[-1])}
+        points = [point for point in points if id(point) in kept]
     return [[getattr(point, column) for column in TRACE_COLUMNS] for point in points]
 
 
@@ -160,7 +178,14 @@ def _spread(points: list[TracePoint], most: int) -> list[TracePoint]:
 
 
 def pack_labels(labels: Ints) -> str | None:
-    """Labels as a short text, or None for a huge model."""
+    """Labels as a short text, or None for a huge model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unpack_labels(pack_labels(np.array([2, 0, 1]))).tolist()
+    [2, 0, 1]
+    """
     if len(labels) > MAX_LABELS:
         return None
     small = labels.astype("<u1" if labels.max(initial=0) < 256 else "<u4")
@@ -168,7 +193,14 @@ def pack_labels(labels: Ints) -> str | None:
 
 
 def unpack_labels(text: str) -> Ints:
-    """Undo `pack_labels`."""
+    """Undo `pack_labels`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unpack_labels(pack_labels(np.array([2, 0, 1]))).tolist()
+    [2, 0, 1]
+    """
     with contextlib.suppress(ValueError, KeyError, TypeError, zlib.error):
         kind, _, data = text.partition(":")
         return np.frombuffer(zlib.decompress(base64.b64decode(data)), dtype=f"<{kind}").astype(np.int64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import math
@@ -10,24 +9,22 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
+from itertools import groupby
 from typing import Any
 
-import numpy as np
-
-from mapmrf.arrays import Ints
-from mapmrf.bench.records import TRACE_COLUMNS, Record, unpack_labels
-from mapmrf.bench.tables import TIE, Group, Table, figure, group, loss, overview, seconds, tables, title
-from mapmrf.datasets.figures import COLUMNS
-from mapmrf.png import colours, encode
+from mapmrf.bench.cells import Cell, Column, Table
+from mapmrf.bench.groups import DIFFERS, TIE, Group, figure, group, loss, seconds, title
+from mapmrf.bench.maps import maps_of
+from mapmrf.bench.records import TRACE_COLUMNS, Record
+from mapmrf.bench.tables import tables
 
 CURVES_PER_SET = 24
-"""Models of a set whose curves and label maps the page holds; tables hold all."""
-MAPS_PER_SET = 8
+"""Models of a set whose curves the page holds; tables hold all."""
 
 
 def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -> str:
     """The page as text."""
-    groups = group(records)
+    groups, made = group(records), tables(records)
     data = {
         "runs": _runs(groups),
         "sets": [_set(mine) for mine in groups],
@@ -36,9 +33,10 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
     parts = {
         "heading": html.escape(heading),
         "lead": _lead(records, groups),
-        "overviews": "\n".join(_table(overview(mine)) for mine in groups),
-        "tables": "\n".join(_section(mine, records) for mine in groups),
-        "maps": "\n".join(_maps(mine) for mine in groups),
+        "warnings": _warnings(groups),
+        "overviews": "\n".join(_table(table) for table in made if _is_overview(table)),
+        "tables": "\n".join(_section(which, made) for which in ("", *(mine.name for mine in groups))),
+        "maps": "\n".join(maps_of(mine) for mine in groups),
         "troubles": _troubles(records),
         "machine": _machine(records),
         "style": _asset("report.css"),
@@ -57,7 +55,7 @@ def _asset(name: str) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Six digits are enough for a picture; what is not finite is missing there."""
+    """Seven digits are enough for a picture; what is not finite is missing there."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -104,7 +102,7 @@ def _shown(distance: float) -> float | None:
     return None if math.isinf(distance) else 0.0 if distance <= TIE else distance
 
 
-# -- parts of the page ------------------------------------------------------------------------------------------------
+# -- the top of the page ----------------------------------------------------------------------------------------------
 
 
 def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
@@ -123,11 +121,27 @@ def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
     return "".join(f"<div class=tile><b>{html.escape(big)}</b><span>{small}</span></div>" for big, small in tiles)
 
 
-def _section(mine: Group, records: Sequence[Record]) -> str:
-    """All tables of a set but the overview, each to be opened."""
-    made = tables([record for record in records if record["set"] == mine.name])
-    parts = [_details(table) for table in made if not table.name.endswith("-overview")]
-    return f"<h3>{html.escape(title(mine.name))}</h3>\n" + "\n".join(parts)
+def _warnings(groups: Sequence[Group]) -> str:
+    """Models whose files are not what the catalogue says."""
+    wrong = [model.removesuffix(DIFFERS) for mine in groups for _, model in mine.models if model.endswith(DIFFERS)]
+    if not wrong:
+        return ""
+    named = html.escape(", ".join(wrong))
+    return f"<p class=warning>Not the catalogue's file, so nothing of the paper is compared with it: {named}.</p>"
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def _is_overview(table: Table) -> bool:
+    return table.name.endswith("-overview")
+
+
+def _section(which: str, made: Sequence[Table]) -> str:
+    """All tables about a set, or about all, but the overview, each to be opened."""
+    parts = [_details(table) for table in made if table.of == which and not _is_overview(table)]
+    heading = f"<h3>{html.escape(title(which))}</h3>\n" if which else ""
+    return heading + "\n".join(parts)
 
 
 def _details(table: Table) -> str:
@@ -136,21 +150,62 @@ def _details(table: Table) -> str:
 
 def _table(table: Table, *, heading: bool = True) -> str:
     """A table whose columns can be sorted by; the number behind a cell is what counts."""
-    head = "".join(f"<th scope=col><button>{html.escape(name) or 'no.'}</button></th>" for name in table.columns)
-    lines = [f"<tr>{''.join(map(_cell, row))}</tr>" for row in table.rows]
-    last = len(lines) - 1 if table.rows and table.rows[-1][1].text == "mean rank" else len(lines)
-    body, foot = "\n".join(lines[:last]), "\n".join(lines[last:])
+    right = table.numeric()
+    body = "\n".join(_line(table.columns, row, right) for row in table.rows)
+    foot = "" if table.summary is None else f"<tfoot>{_line(table.columns, table.summary, right)}</tfoot>"
     note = f"<p class=note>{html.escape(table.note)}</p>" if table.note else ""
     caption = f"<h3>{html.escape(table.title)}</h3>" if heading else ""
     frame = f"<div class=scroll tabindex=0><table id='{html.escape(table.name)}'>"
-    foot = f"<tfoot>{foot}</tfoot>" if foot else ""
-    return f"{caption}{frame}<thead><tr>{head}</tr></thead><tbody>{body}</tbody>{foot}</table></div>{note}"
+    return (
+        f"{caption}{frame}<thead>{_head(table.columns, right)}</thead><tbody>{body}</tbody>{foot}</table></div>{note}"
+    )
 
 
-def _cell(cell: Any) -> str:
-    kind = " class=best" if cell.best else ""
+def _head(columns: Sequence[Column], right: Sequence[bool]) -> str:
+    """One line of headings, or two where several columns are of one run."""
+    grouped = any(column.of for column in columns)
+    above, below = [], []
+    for of, places in groupby(range(len(columns)), key=lambda k: columns[k].of or k):
+        some = list(places)
+        if isinstance(of, str):
+            above.append(f"<th scope=colgroup class=group colspan={len(some)}>{html.escape(of)}</th>")
+            below += [_heading(columns[k], k, right[k]) for k in some]
+        else:
+            above.append(_heading(columns[some[0]], some[0], right[some[0]], rows=2 if grouped else 1))
+    return f"<tr>{''.join(above)}</tr>" + (f"<tr>{''.join(below)}</tr>" if grouped else "")
+
+
+def _heading(column: Column, place: int, right: bool, rows: int = 1) -> str:
+    """A heading to sort by; it knows its place, whatever stands above or beside it."""
+    span = f" rowspan={rows}" if rows > 1 else ""
+    of = f" data-of='{html.escape(column.of)}'" if column.of else ""
+    key = " data-key" if column.key else ""
+    name = html.escape(column.name)
+    about = f"{_class(column, right)}{span}{of}{key} data-name='{name}' data-place={place}"
+    return f"<th scope=col{about}><button>{name}</button></th>"
+
+
+def _line(columns: Sequence[Column], cells: Sequence[Cell], right: Sequence[bool]) -> str:
+    made = (_cell(cell, column, to) for cell, column, to in zip(cells, columns, right, strict=True))
+    return f"<tr>{''.join(made)}</tr>"
+
+
+def _cell(cell: Cell, column: Column, right: bool) -> str:
     value = "" if cell.value is None else f" data-value={cell.value!r}"
-    return f"<td{kind}{value}>{html.escape(cell.text)}</td>"
+    rank = "" if cell.rank is None else f"<sup>{cell.rank}</sup>"
+    return f"<td{_class(column, right, cell.best)}{value}>{html.escape(cell.text)}{rank}</td>"
+
+
+def _class(column: Column, right: bool, best: bool = False) -> str:
+    """Classes of a cell: `t` for text, `p` for what is about the paper, `best` for the best of a row."""
+    about_paper = column.of and column.name != "ours"
+    names = [name for name, has in (("t", not right), ("p", about_paper), ("best", best)) if has]
+    return f" class='{' '.join(names)}'" if names else ""
+
+
+def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
+    columns = [Column(name) for name in heads]
+    return _table(Table("troubles", "", columns, rows), heading=False)
 
 
 def _troubles(records: Sequence[Record]) -> str:
@@ -159,68 +214,24 @@ def _troubles(records: Sequence[Record]) -> str:
     if not lost:
         return "<p>Every run came to its end.</p>"
     kinds = Counter((r["run"], r["outcome"], r["message"]) for r in lost)
-    items = [
-        f"<tr><td>{html.escape(run)}</td><td>{html.escape(outcome)}</td><td data-value={count}>{count}</td>"
-        f"<td>{html.escape(message)}</td></tr>"
+    rows = [
+        [Cell(run), Cell(outcome), Cell(str(count), float(count)), Cell(message)]
         for (run, outcome, message), count in kinds.most_common()
     ]
-    head = "".join(f"<th scope=col><button>{name}</button></th>" for name in ("run", "outcome", "models", "message"))
-    body = f"<thead><tr>{head}</tr></thead><tbody>{''.join(items)}</tbody>"
-    return f"<div class=scroll tabindex=0><table>{body}</table></div>"
+    return _plain_table(("run", "outcome", "runs", "message"), rows)
 
 
 def _machine(records: Sequence[Record]) -> str:
     """Processor and versions that the records name."""
     names = {"version": "mapmrf", "cpu": "processor", "cores": "cores", "system": "system", "python": "Python"}
     names |= {name: name for name in ("numpy", "numba", "highspy")}
-    lines = []
-    for key, name in names.items():
-        found = sorted({str(record[key]) for record in records if record.get(key)})
-        if found:
-            lines.append(f"<tr><th scope=row>{name}</th><td>{html.escape(', '.join(found))}</td></tr>")
-    limits = sorted({record["time_limit"] for record in records})
-    lines.append(f"<tr><th scope=row>seconds per run</th><td>{', '.join(f'{limit:g}' for limit in limits)}</td></tr>")
-    lines.append(f"<tr><th scope=row>page made</th><td>{time.strftime('%Y-%m-%d %H:%M')}</td></tr>")
+    found = {name: sorted({str(r[key]) for r in records if r.get(key)}) for key, name in names.items()}
+    found["packages of others"] = sorted({str(r["package"]) for r in records if r.get("package")})
+    found["seconds per run"] = [f"{limit:g}" for limit in sorted({record["time_limit"] for record in records})]
+    found["page made"] = [time.strftime("%Y-%m-%d %H:%M")]
+    lines = [
+        f"<tr><th scope=row>{name}</th><td>{html.escape(', '.join(texts))}</td></tr>"
+        for name, texts in found.items()
+        if texts
+    ]
     return f"<table class=plain>{''.join(lines)}</table>"
-
-
-# -- label maps -------------------------------------------------------------------------------------------------------
-
-
-def _maps(mine: Group) -> str:
-    """Label maps of the first grid-shaped models of a set, run beside run, and where each differs from the best."""
-    shown = [part for _, model in mine.models if (part := _maps_of(mine, model))][:MAPS_PER_SET]
-    if not shown:
-        return ""
-    return f"<h3>{html.escape(title(mine.name))}</h3>\n" + "\n".join(shown)
-
-
-def _maps_of(mine: Group, model: str) -> str:
-    found: list[tuple[float, str, Ints]] = []
-    shape: list[int] | None = None
-    for method, run in mine.runs:
-        for record in mine.cells.get((model, run), [])[:1]:
-            if record.get("shape") and record.get("labels"):
-                shape = record["shape"]
-                name = run if method == run else f"{run} ({COLUMNS.get(method, method)})"
-                found.append((record["value"], name, unpack_labels(record["labels"])))
-    if shape is None or not found:
-        return ""
-    best = max(found, key=lambda item: item[0])[2]
-    pictures = "".join(_picture(value, name, labels, best, shape) for value, name, labels in found)
-    return f"<details class=maps><summary>{html.escape(model)}</summary><div class=pictures>{pictures}</div></details>"
-
-
-def _picture(value: float, name: str, labels: Ints, best: Ints, shape: Sequence[int]) -> str:
-    count = int(max(labels.max(), best.max())) + 1
-    differs = labels != best
-    shares = f"{100 * differs.mean():.1f} % unlike the best" if differs.any() else "the best here"
-    images = (("labels", _image(labels, count, shape)), ("differences", _image(differs.astype(np.int64), 2, shape)))
-    tags = "".join(f"<img class={kind} alt='{kind} of {html.escape(name)}' src='{uri}'>" for kind, uri in images)
-    text = f"<b>{html.escape(name)}</b> {value:.2f}<br>{shares}"
-    return f"<figure>{tags}<figcaption>{text}</figcaption></figure>"
-
-
-def _image(labels: Ints, count: int, shape: Sequence[int]) -> str:
-    pixels = colours(labels.reshape(shape), count)
-    return "data:image/png;base64," + base64.b64encode(encode(pixels)).decode("ascii")

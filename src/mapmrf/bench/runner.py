@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mapmrf.bench.plan import Task
 from mapmrf.bench.records import Record, RecordFile
-from mapmrf.bench.worker import machine, work
+from mapmrf.bench.worker import BEGINS, machine, work
 
 GRACE = 60.0
-"""Seconds beyond its time limit after which a run is killed: reading, compiling and the report take some of them."""
+"""Seconds beyond its time limit after which a run is killed: a long step and the report take some of them."""
+SETUP = 600.0
+"""Seconds after which a run is killed that has not begun: reading the model and compiling the method come first."""
 
 Listener = Callable[[Record], None]
 
@@ -39,6 +41,7 @@ def run_all(
     jobs: int = 1,
     memory: int = 0,
     grace: float = GRACE,
+    setup: float = SETUP,
     retry: bool = False,
     listener: Listener | None = None,
 ) -> Summary:
@@ -58,6 +61,8 @@ def run_all(
         Bytes that a run may take, 0 for no limit.
     grace
         Seconds beyond its time limit after which a run is killed and recorded as such.
+    setup
+        Seconds that reading the model and compiling the method may take before that.
     retry
         Make runs that failed once more; their new record takes the place of the old one.
     listener
@@ -65,7 +70,7 @@ def run_all(
     """
     with RecordFile(path, retry=retry) as file:
         missing = [task for task in tasks if task.key not in file.keys]
-        bench = _Bench(file, missing, memory, grace, listener)
+        bench = _Bench(file, missing, lambda: _Worker(memory, setup, grace), listener)
         interrupted = bench.run(min(jobs, max(1, len(missing))))
     return Summary(len(tasks), len(tasks) - len(missing), bench.done, interrupted)
 
@@ -74,9 +79,9 @@ class _Bench:
     """A benchmark under way: what the threads that mind the workers share."""
 
     def __init__(
-        self, file: RecordFile, tasks: Sequence[Task], memory: int, grace: float, listener: Listener | None
+        self, file: RecordFile, tasks: Sequence[Task], hire: Callable[[], _Worker], listener: Listener | None
     ) -> None:
-        self.file, self.memory, self.grace, self.listener = file, memory, grace, listener
+        self.file, self.hire, self.listener = file, hire, listener
         self.waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
         for task in tasks:
             self.waiting.put(task)
@@ -106,11 +111,11 @@ class _Bench:
 
     def _mind(self) -> None:
         """Give one worker task after task; a thread of its own for each worker."""
-        worker = _Worker(self.memory)
+        worker = self.hire()
         try:
             while not self.stopped.is_set():
                 task = self.waiting.get_nowait()
-                record = worker.record(task, task.time_limit + self.grace, self.stopped)
+                record = worker.record(task, self.stopped)
                 if record is not None:
                     self._keep(record)
         except queue.Empty:
@@ -132,31 +137,37 @@ class _Bench:
 class _Worker:
     """A worker process, started when it is needed and again after it had to be killed."""
 
-    def __init__(self, memory: int) -> None:
-        self.memory = memory
+    def __init__(self, memory: int, setup: float, grace: float) -> None:
+        self.memory, self.setup, self.grace = memory, setup, grace
         self.process: BaseProcess | None = None
         self.pipe: Any = None
 
-    def record(self, task: Task, seconds: float, stopped: threading.Event) -> Record | None:
+    def record(self, task: Task, stopped: threading.Event) -> Record | None:
         """The record of a run, also of one that crashed or took too long; None if the benchmark was stopped."""
         self._ensure()
-        began = time.monotonic()
         try:
             self.pipe.send(task)
-            while not self.pipe.poll(0.1):
-                if stopped.is_set():
-                    self.kill()
-                    return None
-                if time.monotonic() - began > seconds:
-                    self.kill()
-                    return _lost(task, "killed", f"still running after {seconds:.0f} s")
-            record: Record = self.pipe.recv()
-            return record
+            found = self._wait(task, self.setup, "not begun", stopped)
+            while found == BEGINS:
+                found = self._wait(task, task.time_limit + self.grace, "still running", stopped)
+            return cast(Record | None, found)
         except (EOFError, OSError):
             code = self._exit_code()
             if stopped.is_set():
                 return None
             return _lost(task, "crash", f"the process ended with code {code}")
+
+    def _wait(self, task: Task, seconds: float, stage: str, stopped: threading.Event) -> Any:
+        """What the process says next; the record of a killed run if that takes too long, None if all was stopped."""
+        end = time.monotonic() + seconds
+        while not self.pipe.poll(0.1):
+            if stopped.is_set():
+                self.kill()
+                return None
+            if time.monotonic() > end:
+                self.kill()
+                return _lost(task, "killed", f"{stage} after {seconds:.0f} s")
+        return self.pipe.recv()
 
     def _ensure(self) -> None:
         if self.process is not None and self.process.is_alive():

@@ -1,256 +1,251 @@
-"""The paper's tables from records: log potentials with ranks, iterations, seconds and kinds, beside its own figures."""
+"""The paper's tables from records: sets, log potentials with ranks, iterations, seconds and types, beside its own."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from mapmrf.bench.cells import Cell, Column, Table, count, number
+from mapmrf.bench.groups import (
+    RELAXED,
+    TIE,
+    Figure,
+    Group,
+    family,
+    figure,
+    group,
+    log_potential,
+    loss,
+    number_in,
+    rank,
+    ranks,
+    seconds,
+    title,
+)
 from mapmrf.bench.records import Record
-from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, set_figure
+from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, set_figure, set_kinds
+from mapmrf.datasets.statistics import Statistics, mean_statistics, paper_statistics
 
-RELAXED = ("lp", "psdd", "ad3")
-"""Methods of which the paper prints ``<theta, mu>`` before rounding."""
-TIE = 1e-6
-"""Relative difference below which two values rank alike."""
 SUMMARISED = ("seg-2", "seg-21", "scene")
 """Sets of which the paper prints mean and standard deviation instead of single models."""
 
-
-@dataclass(frozen=True)
-class Cell:
-    """What stands in a table, and the number behind it, by which the table is sorted."""
-
-    text: str = ""
-    value: float | None = None
-    best: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """A table, ready to be written in any form."""
-
-    name: str
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    note: str = ""
-
-
-@dataclass
-class Group:
-    """The records of one set: its models and runs in their order, and the records by both."""
-
-    name: str
-    models: list[tuple[str, str]] = field(default_factory=list)
-    runs: list[tuple[str, str]] = field(default_factory=list)
-    cells: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
-    best: dict[str, float] = field(default_factory=dict)
-
-    def mean(self, model: str, run: str, what: Callable[[Record], float | None]) -> float | None:
-        """Mean of a figure over the seeds, None where no run has it."""
-        found = [x for x in map(what, self.cells.get((model, run), [])) if x is not None]
-        return statistics.fmean(found) if found else None
-
-    def column(self, run: str, what: Callable[[Record], float | None]) -> list[float]:
-        """A figure of a run on all models that have it."""
-        found = (self.mean(model, run, what) for _, model in self.models)
-        return [x for x in found if x is not None]
-
-
-def group(records: Iterable[Record]) -> list[Group]:
-    """The records by set, the paper's sets first and in its order, models by their number, methods as in the paper."""
-    groups: dict[str, Group] = {}
-    records = list(records)
-    limits = {record["time_limit"] for record in records}
-    for record in records:
-        mine = groups.setdefault(record["set"], Group(record["set"]))
-        name = record["run"] if len(limits) == 1 else f"{record['run']} {record['time_limit']:g} s"
-        model, run = (record.get("index") or "", record["model"]), (record["method"], name)
-        if model not in mine.models:
-            mine.models.append(model)
-        if run not in mine.runs:
-            mine.runs.append(run)
-        if record["outcome"] == "done":
-            mine.cells.setdefault((record["model"], name), []).append(record)
-        _note_best(mine, record)
-    for mine in groups.values():
-        mine.models.sort(key=lambda model: (_number_in(model[0]), model))
-        mine.runs.sort(key=lambda run: (list(COLUMNS).index(run[0]) if run[0] in COLUMNS else len(COLUMNS), run))
-    return sorted(groups.values(), key=lambda mine: (_place(mine.name), mine.name))
-
-
-def _note_best(mine: Group, record: Record) -> None:
-    """Best known value of a model: the catalogue's, or a better one among the records."""
-    for value in (record.get("best"), record.get("value")):
-        if value is not None and math.isfinite(value):
-            mine.best[record["model"]] = max(value, mine.best.get(record["model"], -math.inf))
-
-
-def _number_in(index: str) -> int:
-    return int(index[1:]) if index[1:].isdigit() else 10**9
-
-
-def _place(which: str) -> int:
-    order = list(SETS)
-    family = which.removesuffix("-like")
-    return order.index(family) + (len(order) if which != family else 0) if family in order else 99
-
-
-# -- figures of a record ----------------------------------------------------------------------------------------------
-
-
-def log_potential(record: Record) -> float | None:
-    """What the paper prints as logPot of this method: the labelling's value, or before rounding where it does so."""
-    stopped = record["method"] == "lp" and record.get("kind") == "approximate"  # a simplex that did not come to its end
-    if record["method"] in RELAXED and record.get("relaxed_value") is not None and not stopped:
-        return float(record["relaxed_value"])
-    return record.get("value")
-
-
-def seconds(record: Record) -> float | None:
-    """Seconds without those of compilation."""
-    return None if record.get("runtime") is None else record["runtime"] - record.get("compile_time", 0.0)
-
-
-def figure(name: str) -> Callable[[Record], float | None]:
-    """A field of a record as a figure."""
-    return lambda record: record.get(name)
-
-
-MEASURES: dict[str, tuple[str, Callable[[Record], float | None]]] = {
-    "logpot": ("log potential", log_potential),
-    "iters": ("iterations", figure("iterations")),
-    "runtime": ("seconds", seconds),
+MEASURES: dict[str, tuple[str, Figure, int]] = {
+    "logpot": ("log potential", log_potential, 2),
+    "iters": ("iterations", figure("iterations"), 0),
+    "runtime": ("seconds", seconds, 3),
 }
+"""What the paper's tables are of: our name for it, where a record has it, and decimals."""
 
-
-# -- tables -----------------------------------------------------------------------------------------------------------
+MODEL = (Column("no.", key=True), Column("model", key=True))
 
 
 def tables(records: Iterable[Record]) -> list[Table]:
     """All tables that the records give."""
-    made: list[Table] = []
-    for mine in group(records):
-        made.append(overview(mine))
-        made += [by_model(mine, measure) for measure in MEASURES]
-        if mine.name in SUMMARISED:
-            made += [by_set(mine, measure) for measure in MEASURES]
-        made.append(kinds(mine))
-        made.append(bounds(mine))
+    groups = group(records)
+    made = [datasets(groups), *([everything(groups)] if len(groups) > 1 else [])]
+    for mine in groups:
+        made += [replace(table, of=mine.name) for table in _of_set(mine)]
     return [table for table in made if table.rows]
+
+
+def _of_set(mine: Group) -> list[Table]:
+    made = [overview(mine)]
+    if family(mine.name) in SUMMARISED:
+        made += [by_set(mine, measure) for measure in MEASURES]
+        made.append(kind_counts(mine))
+    return [*made, *(by_model(mine, measure) for measure in MEASURES), kinds(mine), bounds(mine)]
+
+
+# -- the sets ---------------------------------------------------------------------------------------------------------
+
+
+def datasets(groups: Sequence[Group]) -> Table:
+    """The paper's statistics of the sets (C1 to C7), recomputed over the models of the records."""
+    names = list(Statistics.__dataclass_fields__)
+    rows: list[list[Cell]] = []
+    for mine in groups:
+        ours = mean_statistics(found for model in mine.facts.values() if (found := _statistics(model)) is not None)
+        if ours is not None:
+            rows += _beside_the_paper(mine, [getattr(ours, name) for name in names])
+    heads = [Column("set", key=True), Column("of", key=True), *(Column(name.replace("_", " ")) for name in names)]
+    note = (
+        "Means over the models. Factors and edges as the paper counts them, without those on a single variable. "
+        "The paper's figures are over its whole sets, ours over the models that were run."
+    )
+    return Table("datasets", "Statistics of the sets", heads, rows, note)
+
+
+def _statistics(record: Record) -> Statistics | None:
+    """The figures of a model that its record carries; None for a record of a version that did not."""
+    places = ("n_vars", "n_factors", "n_edges", "factor_size", "variable_states", "factor_states")
+    found = [record.get(place) for place in places]
+    return None if None in found else Statistics(1, *map(float, found))  # type: ignore[arg-type]
+
+
+def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
+    """Our line and, if the set is the paper's or looks like it, the paper's and the difference."""
+    lines = {"ours": ours}
+    if family(mine.name) in SETS:
+        lines["paper"] = list(vars(paper_statistics(family(mine.name))).values())
+        lines["difference"] = [a - b for a, b in zip(ours, lines["paper"], strict=True)]
+    return [
+        [Cell(title(mine.name)), Cell(of), *(_short(x, sign=of == "difference") for x in figures)]
+        for of, figures in lines.items()
+    ]
+
+
+def _short(x: float, *, sign: bool = False) -> Cell:
+    """A mean to two decimals, as the paper prints it; a whole number without any."""
+    return number(x, 0 if round(x, 2) == round(x) else 2, sign=sign)
+
+
+# -- summaries --------------------------------------------------------------------------------------------------------
+
+_SUMMARY = ["models", "at best known", "proven", "mean rank", "mean loss %", "median s"]
+_LOSS = "Loss: best known value minus the labelling's, relative to the best known value. Ordered by mean rank."
 
 
 def overview(mine: Group) -> Table:
     """A line per run: how many models, at the best known value, proven, mean rank, gap to the best and time."""
-    ranked = {name: ranks(mine, name) for _, name in mine.models}
+    return _summary(f"{mine.name}-overview", title(mine.name), [mine])
+
+
+def everything(groups: Sequence[Group]) -> Table:
+    """The overview of all sets together."""
+    return _summary("all-overview", "All sets", groups)
+
+
+def _summary(name: str, what: str, groups: Sequence[Group]) -> Table:
+    runs = dict.fromkeys(run for mine in groups for run in mine.runs)
+    places = {(mine.name, model): ranks(mine, model) for mine in groups for _, model in mine.models}
     rows = []
-    for method, run in mine.runs:
-        done = [model for _, model in mine.models if (model, run) in mine.cells]
-        if not done:
-            continue
-        hit = sum(_at_best(mine, model, run) for model in done)
-        proven = sum(all(r["status"] == "optimal" for r in mine.cells[model, run]) for model in done)
-        rank = statistics.fmean(ranked[model][run] for model in done if run in ranked[model])
-        losses = [loss(mine, model, run) for model in done]
-        times = mine.column(run, seconds)
-        rows.append(
-            [
-                Cell(run), Cell(COLUMNS.get(method, "")), count(len(done)), count(hit), count(proven), number(rank, 2),
-                number(100 * statistics.fmean(losses), 3), number(statistics.median(times), 4),
-            ]
-        )  # fmt: skip
-    columns = ["run", "paper's name", "models", "at best known", "proven", "mean rank", "mean loss %", "median s"]
-    note = "Loss: best known value minus the labelling's, relative to the best known value."
-    return Table(f"{mine.name}-overview", f"{title(mine.name)}: overview", columns, rows, note)
+    for method, run in runs:
+        done = [(mine, model) for mine in groups for _, model in mine.models if (model, run) in mine.cells]
+        if done:
+            rank_ = statistics.fmean(places[mine.name, model][run] for mine, model in done)
+            rows.append([Cell(run), Cell(COLUMNS.get(method, "")), *_line(done, run, rank_)])
+    rows.sort(key=lambda row: (row[5].value, row[6].value, row[7].value))
+    for k, sign in ((3, -1), (4, -1), (5, 1), (6, 1), (7, 1)):
+        _mark(rows, k, sign)
+    heads = [Column("run", key=True), Column("paper's name"), *map(Column, _SUMMARY)]
+    return Table(name, f"{what}: overview", heads, rows, _LOSS)
 
 
-def _at_best(mine: Group, model: str, run: str) -> bool:
-    return loss(mine, model, run) <= TIE
+def _line(done: Sequence[tuple[Group, str]], run: str, mean_rank: float) -> list[Cell]:
+    """The figures of a run over some models."""
+    losses = [loss(mine, model, run) for mine, model in done]
+    proven = sum(all(r["status"] == "optimal" for r in mine.cells[model, run]) for mine, model in done)
+    times = [mine.mean(model, run, seconds) for mine, model in done]
+    spent = statistics.median(time for time in times if time is not None)
+    return [
+        count(len(done)), count(sum(x <= TIE for x in losses)), count(proven), number(mean_rank, 2),
+        number(100 * statistics.fmean(losses), 3), number(spent, 4),
+    ]  # fmt: skip
 
 
-def loss(mine: Group, model: str, run: str) -> float:
-    """Distance to the best known value, relative to it; infinite without a finite value."""
-    value = mine.mean(model, run, figure("value"))
-    best = mine.best.get(model)
-    if value is None or best is None or not math.isfinite(value):
-        return math.inf
-    return max(0.0, best - value) / max(1.0, abs(best))
+def _mark(rows: list[list[Cell]], k: int, sign: int) -> None:
+    """Mark the best cells of a column, unless all are equal."""
+    values = [sign * cell.value for row in rows if (cell := row[k]).value is not None]
+    if len(set(values)) > 1:
+        for row in rows:
+            value = row[k].value
+            row[k] = replace(row[k], best=value is not None and sign * value == min(values))
 
 
-def ranks(mine: Group, model: str) -> dict[str, float]:
-    """Rank of every run on a model by the value of its labelling: 1 for the best; equals share the better rank."""
-    values = {run: mine.mean(model, run, figure("value")) for _, run in mine.runs}
-    known = {run: value for run, value in values.items() if value is not None}
-    return {run: 1.0 + sum(_above(other, value) for other in known.values()) for run, value in known.items()}
-
-
-def _above(x: float, y: float) -> bool:
-    if not (math.isfinite(x) and math.isfinite(y)):
-        return x > y
-    return x > y + TIE * max(1.0, abs(y))
+# -- model by model ---------------------------------------------------------------------------------------------------
 
 
 def by_model(mine: Group, measure: str) -> Table:
     """A line per model: for every run our figure (with its rank), the paper's and the difference."""
-    name, what = MEASURES[measure]
-    figures = {
-        (model, run): model_figure(mine.name, model, method, measure)
-        for method, run in mine.runs
-        for _, model in mine.models
-    }
-    printed = {run for (_, run), paper in figures.items() if paper is not None}
-    columns = ["", "model", *(["best known"] if measure == "logpot" else [])]
+    name, what, digits = MEASURES[measure]
+    printed = {run for method, run in mine.runs for _, m in mine.models if _paper(mine, m, method, measure) is not None}
+    with_ranks = measure == "logpot"
+    heads = [*MODEL, *([Column("best known")] if with_ranks else [])]
     for _, run in mine.runs:
-        columns += [run, *(["paper", "difference"] if run in printed else [])]
+        heads += [Column(part, run) for part in ("ours", "paper", "difference")] if run in printed else [Column(run)]
     rows = []
     for index, model in mine.models:
-        row = [Cell(index, float(_number_in(index))), Cell(model)]
-        row += [number(mine.best.get(model), 2)] if measure == "logpot" else []
-        ranked = ranks(mine, model) if measure == "logpot" else {}
-        for _, run in mine.runs:
-            ours = mine.mean(model, run, what)
-            row.append(_ranked(ours, ranked.get(run), measure))
+        row = [*_model_cells(index, model), *([number(mine.best.get(model), 2)] if with_ranks else [])]
+        ours_ranks, theirs = (ranks(mine, model), _paper_ranks(mine, model)) if with_ranks else ({}, {})
+        for method, run in mine.runs:
+            ours, paper = mine.mean(model, run, what), _paper(mine, model, method, measure)
+            row.append(_ranked(number(ours, digits), ours_ranks.get(run)))
             if run in printed:
-                row += _beside(ours, figures[model, run], measure)
+                row += [_ranked(number(paper, digits), theirs.get(method)), _difference(ours, paper, digits)]
         rows.append(row)
-    if measure == "logpot":
-        rows.append(_mean_ranks(mine, columns, printed))
-    note = "In brackets the rank among our runs by the labelling's value." if measure == "logpot" else ""
-    return Table(f"{mine.name}-{measure}", f"{title(mine.name)}: {name}", columns, rows, note)
+    below = _mean_ranks(mine, printed) if with_ranks else None
+    note = "Ranks: ours among our runs by the labelling's value, the paper's by its own figures."
+    text = f"{title(mine.name)}: {name}"
+    return Table(f"{mine.name}-{measure}", text, heads, rows, note if with_ranks else "", below)
 
 
-def _ranked(ours: float | None, rank: float | None, measure: str) -> Cell:
-    cell = number(ours, _digits(measure))
-    if rank is None or ours is None:
-        return cell
-    return Cell(f"{cell.text} ({rank:.0f})", ours, best=rank == 1.0)
+def _model_cells(index: str, model: str) -> list[Cell]:
+    return [Cell(index, float(number_in(index))), Cell(model)]
 
 
-def _beside(ours: float | None, paper: float | None, measure: str) -> list[Cell]:
-    difference = None if ours is None or paper is None else ours - paper
-    return [number(paper, _digits(measure)), number(difference, _digits(measure), sign=True)]
+def _paper(mine: Group, model: str, method: str, measure: str) -> float | None:
+    return model_figure(mine.name, model, method, measure)
 
 
-def _digits(measure: str) -> int:
-    return {"logpot": 2, "iters": 0, "runtime": 3}[measure]
+def _paper_ranks(mine: Group, model: str) -> dict[str, int]:
+    """The paper's ranks on a model: among its methods that give valid solutions."""
+    printed = {method: _paper(mine, model, method, "logpot") for method in COLUMNS if method not in RELAXED}
+    return rank({method: value for method, value in printed.items() if value is not None})
 
 
-def _mean_ranks(mine: Group, columns: Sequence[str], printed: set[str]) -> list[Cell]:
+def _ranked(cell: Cell, place: int | None) -> Cell:
+    return cell if place is None or cell.value is None else replace(cell, rank=place, best=place == 1)
+
+
+def _difference(ours: float | None, paper: float | None, digits: int) -> Cell:
+    return number(None if ours is None or paper is None else ours - paper, digits, sign=True)
+
+
+def _mean_ranks(mine: Group, printed: set[str]) -> list[Cell]:
+    """The line below the log potentials: mean ranks, the paper's over the models that are here."""
+    ours = [ranks(mine, model) for _, model in mine.models]
+    theirs = [_paper_ranks(mine, model) for _, model in mine.models]
     row = [Cell(), Cell("mean rank"), Cell()]
-    for _, run in mine.runs:
-        found = [ranked[run] for _, model in mine.models if run in (ranked := ranks(mine, model))]
-        row.append(number(statistics.fmean(found), 2) if found else Cell())
-        row += [Cell(), Cell()] if run in printed else []
-    assert len(row) == len(columns)
+    for method, run in mine.runs:
+        row.append(_mean_rank(ours, run))
+        row += [_mean_rank(theirs, method), Cell()] if run in printed else []
     return row
 
 
+def _mean_rank(places: Sequence[dict[str, int]], name: str) -> Cell:
+    found = [place[name] for place in places if name in place]
+    return number(statistics.fmean(found), 2) if found else Cell()
+
+
+def bounds(mine: Group) -> Table:
+    """A line per model: the upper bounds that the runs give, the least one marked."""
+    runs = [run for _, run in mine.runs if mine.column(run, figure("bound"))]
+    rows = []
+    for index, model in mine.models:
+        found = {run: mine.mean(model, run, figure("bound")) for run in runs}
+        least = min((bound for bound in found.values() if bound is not None), default=math.nan)
+        cells = [_bound(found[run], least) for run in runs]
+        rows.append([*_model_cells(index, model), number(mine.best.get(model), 2), *cells])
+    heads = [*MODEL, Column("best known"), *map(Column, runs)]
+    return Table(f"{mine.name}-bounds", f"{title(mine.name)}: upper bounds", heads, rows if runs else [])
+
+
+def _bound(bound: float | None, least: float) -> Cell:
+    cell = number(bound, 2)
+    tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
+    return replace(cell, best=tight)
+
+
+# -- over a set -------------------------------------------------------------------------------------------------------
+
+
 def by_set(mine: Group, measure: str) -> Table:
-    """A line per run: mean and standard deviation over the set, the paper's and the differences."""
-    name, what = MEASURES[measure]
+    """A line per run: mean and standard deviation over the set and, for a set of the paper, its own and how far off."""
+    name, what, digits = MEASURES[measure]
+    printed = mine.name in SUMMARISED
     rows = []
     for method, run in mine.runs:
         found = [x for x in mine.column(run, what) if math.isfinite(x)]
@@ -259,24 +254,42 @@ def by_set(mine: Group, measure: str) -> Table:
         row = [Cell(run), count(len(found))]
         deviation = statistics.stdev(found) if len(found) > 1 else None
         for stat, ours in (("mean", statistics.fmean(found)), ("std", deviation)):
-            paper = set_figure(mine.name, method, measure, stat)
-            row += [number(ours, _digits(measure) + 1), *_beside(ours, paper, measure)]
+            row.append(number(ours, digits + 1))
+            if printed:
+                paper = set_figure(mine.name, method, measure, stat)
+                row += [number(paper, digits), _difference(ours, paper, digits)]
         rows.append(row)
-    columns = ["run", "models", "mean", "paper", "difference", "std", "paper", "difference"]
-    note = "The paper's figures are over its whole set, ours over the models that are there."
-    return Table(f"{mine.name}-{measure}-mean", f"{title(mine.name)}: {name}, mean and deviation", columns, rows, note)
+    parts = ("ours", "paper", "difference") if printed else ("ours",)
+    stats = [Column(part, stat) if printed else Column(stat) for stat in ("mean", "std") for part in parts]
+    heads = [Column("run", key=True), Column("models"), *stats]
+    note = "The paper's figures are over its whole set, ours over the models that were run." if printed else ""
+    return Table(f"{mine.name}-{measure}-mean", f"{title(mine.name)}: {name}, mean and deviation", heads, rows, note)
+
+
+# -- types of the solutions -------------------------------------------------------------------------------------------
+
+_TYPES = "V valid, U uniform, F fractional, A approximate (outside the local polytope)."
 
 
 def kinds(mine: Group) -> Table:
-    """What the relaxed solutions are, as the paper writes it: V, U, or percentages of uniform and fractional ones."""
-    runs = [run for _, run in mine.runs if any(r.get("kind_text") for _, m in mine.models for r in _some(mine, m, run))]
+    """A line per model: the type of every relaxed solution as the paper writes it, and the paper's where it has one."""
+    printed = {run for method, run in mine.runs for _, m in mine.models if model_kind(mine.name, m, method)}
+    relaxed = {
+        run for _, run in mine.runs for _, m in mine.models if any(r.get("kind_text") for r in _some(mine, m, run))
+    }
+    runs = [(method, run) for method, run in mine.runs if run in relaxed | printed]
+    heads = [*MODEL]
+    for _, run in runs:
+        heads += [Column("ours", run), Column("paper", run)] if run in printed else [Column(run)]
     rows = []
     for index, model in mine.models:
-        cells = [Cell((_some(mine, model, run) or [{}])[0].get("kind_text") or "") for run in runs]
-        rows.append([Cell(index, float(_number_in(index))), Cell(model), *cells])
-    note = "V valid, U uniform, F fractional, A approximate (outside the local polytope)."
+        row = _model_cells(index, model)
+        for method, run in runs:
+            row.append(Cell(mine.kind(model, run)))
+            row += [Cell(model_kind(mine.name, model, method) or "")] if run in printed else []
+        rows.append(row)
     return Table(
-        f"{mine.name}-kinds", f"{title(mine.name)}: solution types", ["", "model", *runs], rows if runs else [], note
+        f"{mine.name}-kinds", f"{title(mine.name)}: solution types", heads, rows if runs else [], _kinds_note(mine.name)
     )
 
 
@@ -284,41 +297,34 @@ def _some(mine: Group, model: str, run: str) -> list[Record]:
     return mine.cells.get((model, run), [])
 
 
-def bounds(mine: Group) -> Table:
-    """Upper bounds of the runs that give one."""
-    runs = [run for _, run in mine.runs if mine.column(run, figure("bound"))]
+_PAPERS_TYPES = {
+    "grids": "The paper says of LP-LP, PSDD and AD3 only that they are uniform, without shares, and of all others that "
+    "they are valid; DAOOPT has no result on M14 to M21.",
+    "protein": "The paper gives shares for PSDD and AD3 and calls the others valid; it has no result of LP-LP, DAOOPT, "
+    "TRWS, ADSal and l2-Box.",
+} | dict.fromkeys(SUMMARISED, "The paper gives no type model by model, only how many are approximate: see the counts.")
+
+
+def _kinds_note(which: str) -> str:
+    about = _PAPERS_TYPES.get(which, "The paper has no figures for these models.")
+    return f"{_TYPES} Methods that give labellings alone are valid by nature. {about}"
+
+
+def kind_counts(mine: Group) -> Table:
+    """A line per run: how many solutions are of each type, and what the paper says of its whole set."""
     rows = []
-    for index, model in mine.models:
-        found = {run: mine.mean(model, run, figure("bound")) for run in runs}
-        least = min((bound for bound in found.values() if bound is not None), default=math.nan)
-        cells = [_bound(found[run], least) for run in runs]
-        rows.append([Cell(index, float(_number_in(index))), Cell(model), number(mine.best.get(model), 2), *cells])
-    columns = ["", "model", "best known", *runs]
-    return Table(f"{mine.name}-bounds", f"{title(mine.name)}: upper bounds", columns, rows if runs else [])
+    for method, run in mine.runs:
+        letters = Counter(_letter(kind) for _, model in mine.models if (kind := mine.kind(model, run)))
+        if letters:
+            ours = ", ".join(f"{letters[letter]} {letter}" for letter in "VUFA" if letters[letter])
+            paper = set_kinds(mine.name, method) if mine.name in SUMMARISED else None
+            rows.append([Cell(run), Cell(ours), *([Cell(paper or "")] if mine.name in SUMMARISED else [])])
+    heads = [Column("run", key=True), Column("ours"), *([Column("paper")] if mine.name in SUMMARISED else [])]
+    about = "The paper's counts are over its whole set; it leaves DD-SG out." if mine.name in SUMMARISED else ""
+    text = f"{title(mine.name)}: solution types, counted"
+    return Table(f"{mine.name}-kinds-count", text, heads, rows, f"{_TYPES} {about}".strip())
 
 
-def _bound(bound: float | None, least: float) -> Cell:
-    cell = number(bound, 2)
-    tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
-    return Cell(cell.text, cell.value, best=tight)
-
-
-def title(which: str) -> str:
-    """A set's name for people."""
-    family = which.removesuffix("-like")
-    name = SETS.get(family, "Own models" if which == "own" else family)
-    return name if which == family else f"{name} look-alikes"
-
-
-def number(x: Any, digits: int, *, sign: bool = False) -> Cell:
-    """A number as a cell; empty for None."""
-    if x is None:
-        return Cell()
-    value = float(x)
-    text = f"{value:{'+' if sign else ''}.{digits}f}" if math.isfinite(value) else str(value)
-    return Cell(text, value)
-
-
-def count(n: int) -> Cell:
-    """A whole number as a cell."""
-    return Cell(str(n), float(n))
+def _letter(kind: str) -> str:
+    """The type that a mixed one counts as: approximate, else fractional, else uniform."""
+    return next(letter for letter in "AFUV" if letter in kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapmrf.cli.program import BAD_INPUT, Command, complain, json_option, main
+from mapmrf.errors import OptionError
 from mapmrf.output import check_outputs, strict_json, table, write_model
 
 if TYPE_CHECKING:
@@ -39,9 +41,24 @@ def datasets(context: click.Context, data: str | None, verify: bool, as_json: bo
         return
     from mapmrf.datasets.catalogue import data_folders, sets
 
+    _check_folders(data)
     found = {name: _inventory(of, data, verify) for name, of in sets().items()}
     folders = [str(folder) for folder in data_folders(data)]
     click.echo(strict_json({"folders": folders, "sets": found}) if as_json else _listing(folders, found, verify))
+
+
+def _check_folders(data: str | None) -> None:
+    """Refuse a data folder that is not there, and say which of MAPMRF_DATA are not: a slip of the pen is likely."""
+    from pathlib import Path
+
+    from mapmrf.datasets.catalogue import data_folders
+
+    if data is not None and not Path(data).is_dir():
+        raise OptionError(f"--data: {data} is no folder")
+    if data is None and os.environ.get("MAPMRF_DATA"):
+        for folder in data_folders():
+            if not folder.is_dir():
+                complain(f"warning: MAPMRF_DATA: {folder} is no folder")
 
 
 def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
@@ -58,8 +75,9 @@ def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
         checked = right(entry, path) if verify and path is not None else None
         models.append({**dataclasses.asdict(entry), "path": path and str(path), "verified": checked})
     paths = [model["path"] for model in models if model["path"] is not None and model["verified"] is not False]
-    mean = _statistics(paths)
-    statistics = {"files": mean and vars(mean), "paper": vars(paper_statistics(of.name))}
+    mean, paper = _statistics(paths), vars(paper_statistics(of.name))
+    apart = mean and {name: getattr(mean, name) - value for name, value in paper.items()}
+    statistics = {"files": mean and vars(mean), "paper": paper, "difference": apart}
     return {**dataclasses.asdict(of), "models": models, "statistics": statistics}
 
 

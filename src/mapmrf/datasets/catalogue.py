@@ -37,6 +37,11 @@ class ModelSet:
         What the models are, and who published them.
     page
         Where they are published, for those that have no address of their own.
+
+    Examples
+    --------
+    >>> sets()["grids"].source
+    'PIC-2011 Grids'
     """
 
     name: str
@@ -77,6 +82,12 @@ class Entry:
         What the model is, and who published it.
     url
         Address of the file, or of an archive that holds it; empty where none is known.
+
+    Examples
+    --------
+    >>> entry = entries("protein")[0]
+    >>> entry.set, entry.index, entry.file
+    ('protein', 'M1', 'protein/didNotconverge1.uai.gz')
     """
 
     set: str
@@ -156,6 +167,11 @@ def data_folders(data: str | os.PathLike[str] | None = None) -> tuple[Path, ...]
     """Where models are looked for: the folder given, else those of MAPMRF_DATA, else one in the user's cache.
 
     MAPMRF_DATA may name several folders, separated as in PATH. Downloads go to the first one.
+
+    Examples
+    --------
+    >>> [folder.name for folder in data_folders("models")]
+    ['models']
     """
     if data is not None:
         return (Path(data),)
@@ -184,7 +200,21 @@ def plain_file(entry: Entry) -> str:
 
 
 def locate(entry: Entry, data: str | os.PathLike[str] | None = None) -> Path | None:
-    """The file of an entry, compressed or not, or None if it is in none of the `data_folders`."""
+    """The file of an entry, compressed or not, or None if it is in none of the `data_folders`.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> entry = entries("grids")[0]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     print(locate(entry, folder))
+    ...     path = pathlib.Path(folder, "grids", f"{entry.name}.uai")
+    ...     path.parent.mkdir()
+    ...     path.touch()
+    ...     locate(entry, folder) == path
+    None
+    True
+    """
     return next((path for path in _places(entry, data) if path.is_file()), None)
 
 
@@ -202,6 +232,15 @@ def verify(entry: Entry, path: str | os.PathLike[str]) -> bool | None:
     """Whether the uncompressed content of a file is that of an entry; None if no checksum is known.
 
     A file that cannot be read or decompressed is not.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai")
+    ...     _ = path.write_text("MARKOV 0 0")
+    ...     verify(entries("grids")[0], path)  # some other model
+    False
     """
     from mapmrf.formats.files import read_bytes
 

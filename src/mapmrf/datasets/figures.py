@@ -1,4 +1,4 @@
-"""The paper's own figures: log potentials, iterations and seconds of every method on every model or set."""
+"""The paper's own figures: log potentials, iterations, seconds and solution types, by method and model or set."""
 
 from __future__ import annotations
 
@@ -73,10 +73,41 @@ def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "me
     return _find(table, method, {"dataset": SETS[which], "measure": measure, "stat": stat})
 
 
+def model_kind(which: str, model: str, method: str) -> str | None:
+    """Type of a method's solution of one model as the paper gives it; None where it gives none.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets.figures import model_kind
+    >>> model_kind("protein", "didNotconverge1", "ad3")
+    'A+2.01%U+21.52%F'
+    """
+    if which not in ("grids", "protein"):
+        return None
+    return _entry("solution_types", method, {"dataset": SETS[which], "model": model})
+
+
+def set_kinds(which: str, method: str) -> str | None:
+    """How many solutions of a whole set (Seg-2, Seg-21, Scene) are of which type, as the paper tells.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets.figures import set_kinds
+    >>> set_kinds("seg-2", "psdd"), set_kinds("seg-2", "dd_sg")
+    ('45 V, 5 A', None)
+    """
+    return _entry("solution_types", method, {"dataset": SETS[which]})
+
+
 def _find(table: str, method: str, wanted: dict[str, str]) -> float | None:
+    text = _entry(table, method, wanted)
+    return None if text is None else float(text)
+
+
+def _entry(table: str, method: str, wanted: dict[str, str]) -> str | None:
     """The entry of a method's column in the row that agrees with all that is wanted, as far as the table has it."""
     column = COLUMNS.get(method, "")
     for row in rows(table):
         if all(row.get(key, value) == value for key, value in wanted.items()):
-            return float(row[column]) if row.get(column) else None
+            return row.get(column) or None
     return None

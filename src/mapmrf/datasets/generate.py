@@ -120,6 +120,12 @@ class PottsImage:
         The noisy picture: grey level `k` where the label is `k`, plus noise.
     truth : (height, width)
         The labels the picture was made from.
+
+    Examples
+    --------
+    >>> image = potts_image(20, 30, labels=3)
+    >>> image.truth.shape, int(image.truth.max()), image.graph.n_vars
+    ((20, 30), 2, 600)
     """
 
     graph: FactorGraph

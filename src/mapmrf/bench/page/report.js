@@ -26,7 +26,7 @@
   const short = (x) => {
     if (x === null || x === undefined) return "";
     const size = Math.abs(x);
-    if (size !== 0 && (size < 0.001 || size >= 1e6)) return x.toExponential(1).replace("e+", "e");
+    if (size !== 0 && (size < 0.001 || size >= 1e6)) return x.toExponential(1).replace("e+", "e").replace(".0e", "e");
     return String(+x.toPrecision(size >= 1000 ? 7 : 5));
   };
   const linear = (low, high, from, to) => {
@@ -85,16 +85,19 @@
     line.textContent = text;
     place.append(line);
   };
+  const swatch = (tone, dashed = false) => {
+    const mark = document.createElement("span");
+    mark.className = "swatch";
+    mark.style.borderColor = tone;
+    mark.style.borderTopStyle = dashed ? "dashed" : "solid";
+    return mark;
+  };
   const legend = (place, runs, hidden, draw) => {
     const list = document.createElement("div");
     list.className = "legend";
     for (const run of runs) {
       const button = document.createElement("button");
-      const swatch = document.createElement("span");
-      swatch.className = "swatch";
-      swatch.style.borderColor = colour(run);
-      swatch.style.borderTopStyle = pattern(run) ? "dashed" : "solid";
-      button.append(swatch, run);
+      button.append(swatch(colour(run), Boolean(pattern(run))), run);
       button.setAttribute("aria-pressed", String(!hidden.has(run)));
       button.addEventListener("click", () => {
         if (!hidden.delete(run)) hidden.add(run);
@@ -131,7 +134,7 @@
     const box = frame(place, 380);
     const x = logarithmic(FLOOR, 1, box.left, box.right), y = linear(0, 1, box.bottom, box.top);
     const percent = (tick) => (tick <= FLOOR * 1.01 ? "best" : `${short(100 * tick)} %`);
-    axes(box, x, y, ["distance to the best known value, relative", "share of the models"], percent);
+    axes(box, x, y, ["relative distance to the best known", "share of the models"], percent);
     for (const run of runs.filter((name) => !hidden.has(name))) {
       const losses = models.map((model) => model.runs[run]?.loss ?? Infinity).sort((a, b) => a - b);
       const within = (limit) => losses.filter((loss) => loss <= limit).length / models.length;
@@ -149,11 +152,12 @@
     const models = pools[+$("loss-set").value].models.filter((model) => model.best !== null);
     const runs = data.runs.filter((run) => models.some((model) => model.runs[run]));
     if (!models.length || !runs.length) return empty(place, "No run has a value here.");
-    const row = 24, box = frame(place, 54 + row * runs.length, 150);
+    const row = 24, left = 22 + 7 * Math.max(...runs.map((run) => run.length));
+    const box = frame(place, 54 + row * runs.length, Math.min(left, 170));
     const x = logarithmic(FLOOR, 1, box.left + 26, box.right);
     const y = (k) => box.top + row * (k + 0.5);
     y.ticks = [];
-    axes(box, x, y, ["distance to the best known value, relative", ""], (tick) => (tick <= FLOOR * 1.01 ? "" : `${short(100 * tick)} %`));
+    axes(box, x, y, ["relative distance to the best known", ""], (tick) => (tick <= FLOOR * 1.01 ? "" : `${short(100 * tick)} %`));
     svg("text", { x: box.left + 8, y: box.bottom + 17, "text-anchor": "middle" }, box.root, "best");
     runs.forEach((run, k) => {
       svg("text", { x: box.left - 12, y: y(k) + 4, "text-anchor": "end" }, box.root, run);
@@ -180,8 +184,10 @@
     .filter((model) => Object.values(model.runs).some((run) => run.trace.length))
     .map((model) => ({ ...model, label: `${set.name}: ${model.name}` })));
   const series = (trace, name) => trace
-    .map((row) => [Math.max(1e-4, row[column.time]), row[column[name]]])
+    .map((row) => [Math.max(1e-4, row[column.time]), row[column[name]], row[column.phase]])
     .filter((point) => point[1] !== null);
+  // Where a method goes over to another of its parts.
+  const turns = (points) => points.filter((point, k) => point[2] && point[2] !== points[k - 1]?.[2]);
   const drawAnytime = () => {
     const place = $("anytime-chart"), model = traced[+$("anytime-model").value];
     if (!model) return empty(place, "No run has a trace.");
@@ -219,34 +225,46 @@
       const line = svg("path", { class: "line", d: path(points, x, y, true), stroke: colour(run), "stroke-dasharray": dash }, inside);
       const text = `${run}: ${kind}\nends at ${short(points.at(-1)[1])} after ${short(points.at(-1)[0])} s`;
       hover(line, text);
-      if (kind === "value") hover(svg("circle", { cx: x(points.at(-1)[0]), cy: y(points.at(-1)[1]), r: 4, fill: colour(run) }, inside), text);
+      if (kind !== "value") continue;
+      const begun = turns(points);
+      for (const [when, value, phase] of begun.length > 1 ? begun : []) {
+        const mark = svg("circle", { class: "turn", cx: x(when), cy: y(value), r: 3.5, stroke: colour(run) }, inside);
+        hover(mark, `${run}: begins ${phase}\nat ${short(value)} after ${short(when)} s`);
+      }
+      hover(svg("circle", { cx: x(points.at(-1)[0]), cy: y(points.at(-1)[1]), r: 4, fill: colour(run) }, inside), text);
     }
     legend(place, runs, hidden, drawAnytime);
   };
-  const measured = (trace) => trace.some((row) => row[column.primal] !== null && row[column.rho] !== null && row[column.sphere] !== null);
-  const spherical = traced.filter((model) => Object.entries(model.runs).some(([run, mine]) => run.startsWith("lslp") && measured(mine.trace)));
+  const measured = (trace) => trace.some((row) => ["primal", "sphere", "rho"].every((name) => row[column[name]] != null));
+  const spherical = traced.flatMap((model) => Object.entries(model.runs)
+    .filter(([, mine]) => measured(mine.trace))
+    .map(([run, mine]) => ({ ...model, run, trace: mine.trace, label: `${model.label}, ${run}` })));
+  spherical.sort((a, b) => b.run.startsWith("lslp") - a.run.startsWith("lslp"));
   const PARTS = { primal: "consistency", sphere: "sphere", rho: "penalty ρ" };
+  const TONES = { primal: 205, sphere: 24, rho: 140 };
   const drawConvergence = () => {
     const place = $("convergence-chart"), model = spherical[+$("convergence-model").value];
-    if (!model) return empty(place, "No run of LS-LP has a trace.");
+    if (!model) return empty(place, "No run of LS-LP, or of a method like it, has a trace.");
     const box = frame(place, 360);
-    const [run, mine] = Object.entries(model.runs).find(([name, one]) => name.startsWith("lslp") && measured(one.trace));
+    const tone = (name) => `hsl(${TONES[name]} 65% ${dark.matches ? 66 : 42}%)`;
     const lines = Object.keys(PARTS).map((name) => ({
       name,
-      points: mine.trace.filter((row) => row[column[name]] > 0).map((row) => [row[column.iterations], row[column[name]]]),
+      points: model.trace.filter((row) => row[column[name]] > 0).map((row) => [row[column.iterations], row[column[name]]]),
     })).filter((line) => line.points.length);
     const all = lines.flatMap((line) => line.points);
     const x = linear(0, Math.max(...all.map((point) => point[0])), box.left, box.right);
     const y = logarithmic(Math.max(1e-12, Math.min(...all.map((point) => point[1]))), Math.max(...all.map((point) => point[1])), box.bottom, box.top);
-    axes(box, x, y, ["iterations", run]);
-    const tones = { primal: 205, sphere: 24, rho: 140 };
+    axes(box, x, y, ["iterations", model.run]);
+    const names = document.createElement("div");
+    names.className = "legend";
     for (const { name, points } of lines) {
-      const tone = `hsl(${tones[name]} 65% ${dark.matches ? 66 : 42}%)`;
-      const line = svg("path", { class: "line", d: path(points, x, y, false), stroke: tone }, box.root);
+      const line = svg("path", { class: "line", d: path(points, x, y, false), stroke: tone(name) }, box.root);
       hover(line, `${PARTS[name]}\nends at ${short(points.at(-1)[1])}`);
-      const last = points.at(-1);
-      svg("text", { x: x(last[0]) - 4, y: y(last[1]) - 6, "text-anchor": "end", style: `fill:${tone}` }, box.root, PARTS[name]);
+      const entry = document.createElement("span");
+      entry.append(swatch(tone(name)), PARTS[name]);
+      names.append(entry);
     }
+    place.append(names);
   };
 
   // -- sorting ---------------------------------------------------------------------------------------------------
@@ -269,10 +287,71 @@
     body.append(...[...body.rows].sort(compare));
   };
   for (const table of document.querySelectorAll("table")) {
-    table.querySelectorAll("thead th").forEach((head, place) => {
-      head.querySelector("button").addEventListener("click", () => sortBy(table, place, head));
-    });
+    for (const head of table.querySelectorAll("th[data-place]")) {
+      head.querySelector("button").addEventListener("click", () => sortBy(table, +head.dataset.place, head));
+    }
   }
+  const spans = [...document.querySelectorAll("th.group")].map((head) => [head, head.colSpan]);
+  const showPaper = (shown) => {
+    $("tables").classList.toggle("without-paper", !shown);
+    for (const [head, span] of spans) if (head.closest("#tables")) head.colSpan = shown ? span : 1;
+  };
+
+  // -- printing: a table that is too wide for a sheet is printed as several ---------------------------------------
+  const SHEET = 130; // letters of a line, with the space between columns
+  const widthOf = (table, place) => Math.max(
+    ...[...table.tBodies[0].rows].map((row) => row.cells[place].textContent.length * (row.cells[place].className.includes("best") ? 1.12 : 1)),
+    table.querySelector(`th[data-place="${place}"]`).textContent.length * 1.12, // bold
+  ) + 1.6;
+  const partsOf = (table) => {
+    const heads = [...table.querySelectorAll("th[data-place]")].sort((a, b) => a.dataset.place - b.dataset.place)
+      .filter((head) => !($("tables").classList.contains("without-paper") && head.classList.contains("p") && head.closest("#tables")));
+    const keys = heads.filter((head) => head.dataset.key !== undefined).map((head) => +head.dataset.place);
+    const blocks = new Map();
+    for (const head of heads.filter((one) => one.dataset.key === undefined)) {
+      const of = head.dataset.of ?? `#${head.dataset.place}`;
+      blocks.set(of, [...(blocks.get(of) ?? []), +head.dataset.place]);
+    }
+    const size = (places) => places.reduce((sum, place) => sum + widthOf(table, place), 0);
+    const parts = [];
+    let room = 0;
+    for (const block of blocks.values()) {
+      if (!parts.length || size(block) > room) {
+        parts.push([...keys]);
+        room = SHEET - size(keys);
+      }
+      parts.at(-1).push(...block);
+      room -= size(block);
+    }
+    return parts;
+  };
+  const excerpt = (table, places) => {
+    const copy = table.cloneNode(true), kept = new Set(places);
+    copy.removeAttribute("id");
+    copy.className = "excerpt";
+    for (const row of [...copy.tBodies, copy.tFoot].filter(Boolean).flatMap((part) => [...part.rows])) {
+      [...row.cells].forEach((cell, place) => { if (!kept.has(place)) cell.remove(); });
+    }
+    for (const head of copy.querySelectorAll("th[data-place]")) if (!kept.has(+head.dataset.place)) head.remove();
+    for (const head of copy.querySelectorAll("th.group")) {
+      const count = [...copy.querySelectorAll("th[data-of]")].filter((one) => one.dataset.of === head.textContent).length;
+      if (count) head.colSpan = count; else head.remove();
+    }
+    return copy;
+  };
+  const beforePrint = () => {
+    document.querySelectorAll("details").forEach((part) => { part.open = true; });
+    for (const table of document.querySelectorAll(".scroll > table")) {
+      const parts = partsOf(table);
+      if (parts.length < 2) continue;
+      table.after(...parts.map((places) => excerpt(table, places)));
+      table.classList.add("too-wide");
+    }
+  };
+  const afterPrint = () => {
+    document.querySelectorAll("table.excerpt").forEach((copy) => copy.remove());
+    document.querySelectorAll("table.too-wide").forEach((table) => table.classList.remove("too-wide"));
+  };
 
   // -- wiring ----------------------------------------------------------------------------------------------------
   choices($("profile-set"), pools.map((pool) => pool.name));
@@ -283,7 +362,9 @@
   const spread = (model) => Object.values(model.runs).filter((run) => run.loss > 1e-3).length;
   const hardest = (models) => models.reduce((best, model, k) => (spread(model) > spread(models[best]) ? k : best), 0);
   if (traced.length) $("anytime-model").value = String(hardest(traced));
-  if (spherical.length) $("convergence-model").value = String(hardest(spherical));
+  const alike = spherical.filter((model) => model.run === spherical[0].run);
+  const longest = alike.reduce((best, model, k) => (model.trace.length > alike[best].trace.length ? k : best), 0);
+  if (spherical.length) $("convergence-model").value = String(longest);
   const charts = { "profile-set": drawProfile, "loss-set": drawLoss, "anytime-model": drawAnytime, "anytime-bounds": drawAnytime, "convergence-model": drawConvergence };
   for (const [id, draw] of Object.entries(charts)) $(id).addEventListener("change", draw);
   const drawAll = () => { drawProfile(); drawLoss(); drawAnytime(); drawConvergence(); };
@@ -293,7 +374,10 @@
   $("maps-differences").addEventListener("change", (event) => {
     $("maps").classList.toggle("show-differences", event.target.checked);
   });
-  if (!document.querySelector("#maps details")) $("maps").remove();
-  addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+  if (!document.querySelector("#maps details")) $("maps-differences").closest(".controls").remove();
+  if (!spans.some(([head]) => head.closest("#tables"))) $("tables-paper").closest(".controls").remove();
+  else $("tables-paper").addEventListener("change", (event) => showPaper(event.target.checked));
+  addEventListener("beforeprint", beforePrint);
+  addEventListener("afterprint", afterPrint);
   drawAll();
 })();

@@ -1,7 +1,8 @@
 """Packages of others on the same models and limits: one file each, imported only when it is run.
 
 A peer is a module with `PACKAGE`, what pip installs, `MODULE`, what is imported, and `run(graph, seconds, seed)`, which
-yields what it finds as it goes. It raises UnsupportedModel for a model that it cannot take.
+yields what it finds as it goes. It raises UnsupportedModel for a model that it cannot take. What it does before it
+yields `Ready` (imports, translating the model, compiling) is set-up: the clock starts there.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import importlib.util
 import math
 import pkgutil
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,13 @@ class Found:
     finished: bool = False
 
 
+@dataclass(frozen=True)
+class Ready:
+    """The set-up is done. `start_up` is what solving pays in seconds before it begins, and counts as set-up too."""
+
+    start_up: float = 0.0
+
+
 def names() -> list[str]:
     """All peers, installed or not."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
@@ -45,6 +55,36 @@ def names() -> list[str]:
 def installed() -> list[str]:
     """The peers whose package is there."""
     return [name for name in names() if _is_there(_module(name).MODULE)]
+
+
+def missing() -> dict[str, str]:
+    """The peers whose package is not there, and what pip calls it."""
+    there = installed()
+    return {name: _module(name).PACKAGE for name in names() if name not in there}
+
+
+def advice(absent: Sequence[str]) -> str:
+    """What to say of peers that are not there: one line with the command that installs them."""
+    packages = [_module(name).PACKAGE for name in absent]
+    return f"not installed: {', '.join(absent)}; pip install 'mapmrf[peers]', or only {' '.join(packages)}"
+
+
+def prepare(name: str) -> str:
+    """Import a peer's package, which may take seconds, and return its name and version.
+
+    Raises
+    ------
+    UnsupportedModel
+        If it is not installed.
+    """
+    peer = _module(name)
+    if not _is_there(peer.MODULE):
+        raise UnsupportedModel(f"{name} is {advice([name])}")
+    importlib.import_module(peer.MODULE)
+    try:
+        return f"{peer.PACKAGE} {version(peer.PACKAGE)}"
+    except PackageNotFoundError:  # importable, but not by pip
+        return str(peer.PACKAGE)
 
 
 def _module(name: str) -> Any:
@@ -63,31 +103,45 @@ def _is_there(module: str) -> bool:
 def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Result:
     """Let a peer solve a model; the value is evaluated here, as for every method.
 
+    `compile_time` of the result is the set-up, `runtime` all.
+
     Raises
     ------
     UnsupportedModel
         If its package is not installed, or it cannot take the model.
     """
-    peer = _module(name)
-    if not _is_there(peer.MODULE):
-        raise UnsupportedModel(f"{name} needs the optional extra: pip install 'mapmrf[peers]'")
+    prepare(name)
     run = _Course(graph, time.perf_counter())
-    for found in peer.run(graph, seconds, seed):
+    finished = False
+    for found in _module(name).run(graph, seconds, seed):
+        if isinstance(found, Ready):
+            run.start(found.start_up)
+            continue
         run.take(found)
-        if found.finished or run.proven or time.perf_counter() - run.began >= seconds:
+        finished = found.finished
+        if finished or run.proven or run.seconds >= seconds:
             break
-    return run.result(f"peer:{name}", seed, found.finished)
+    return run.result(f"peer:{name}", seed, finished)
 
 
 class _Course:
     """The best so far of a peer's run."""
 
     def __init__(self, graph: FactorGraph, began: float) -> None:
-        self.graph, self.began = graph, began
+        self.graph, self.began, self.started = graph, began, began
         self.labels = segment_argmax(graph.theta_v, graph.var_ptr)
         self.value = graph.value(self.labels)
         self.bound: float | None = None
         self.trace: list[TracePoint] = []
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of solving so far."""
+        return max(0.0, time.perf_counter() - self.started)
+
+    def start(self, start_up: float) -> None:
+        """Start the clock."""
+        self.started = time.perf_counter() + start_up
 
     def take(self, found: Found) -> None:
         """Keep what is better than what was there."""
@@ -97,7 +151,7 @@ class _Course:
                 self.labels, self.value = np.array(found.labels, dtype=np.int64), value
         if found.bound is not None and math.isfinite(found.bound):
             self.bound = found.bound if self.bound is None else min(self.bound, found.bound)
-        when = time.perf_counter() - self.began if found.seconds is None else found.seconds
+        when = self.seconds if found.seconds is None else found.seconds
         self.trace.append(TracePoint(when, found.iterations, self.value, self.bound))
 
     @property
@@ -109,6 +163,7 @@ class _Course:
     def result(self, name: str, seed: int, finished: bool) -> Result:
         """The answer in the form that every method has."""
         status = Status.OPTIMAL if self.proven else Status.CONVERGED if finished else Status.TIME_LIMIT
+        spent, setup = self.seconds, self.started - self.began
         return Result(
             labels=self.labels,
             value=self.value,
@@ -116,7 +171,8 @@ class _Course:
             method=name,
             bound=self.bound,
             iterations=self.trace[-1].iterations if self.trace else 0,
-            runtime=time.perf_counter() - self.began,
+            compile_time=setup,
+            runtime=setup + spent,
             trace=tuple(self.trace),
             seed=seed,
             unit=self.graph.unit,

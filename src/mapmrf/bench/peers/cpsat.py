@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.bench.peers import Found
+from mapmrf.bench.peers import Found, Ready
 from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 
@@ -19,22 +19,23 @@ RESOLUTION = 2**24
 """What the largest log potential is scaled to: larger whole numbers slow the search down."""
 
 
-def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
+def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
     """Solve once; solutions are told afterwards with their times."""
     from ortools.sat.python import cp_model
 
     n_configs = int(np.diff(graph.table_ptr)[graph.table_of].sum())
     if n_configs > MAX_CONFIGS:
         raise UnsupportedModel(f"cpsat takes at most {MAX_CONFIGS} configurations, this model has {n_configs}")
-    began = time.perf_counter()
     model = cp_model.CpModel()
     program = _Program(graph, model)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     solver.parameters.linearization_level = 2  # without its linear relaxation one worker hardly improves a bound
-    solver.parameters.max_time_in_seconds = max(0.01, seconds - (time.perf_counter() - began))
+    solver.parameters.max_time_in_seconds = max(0.01, seconds)
     seen: list[Found] = []
+    yield Ready()
+    began = time.perf_counter()
 
     class Watch(cp_model.CpSolverSolutionCallback):  # type: ignore[misc]
         def on_solution_callback(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mapmrf.bench.peers import Found
+from mapmrf.bench.peers import Found, Ready
 from mapmrf.bench.peers._binary import binary_pairs
 from mapmrf.graph import FactorGraph
 
@@ -16,7 +16,7 @@ SWEEPS = 1000
 READS_BEFORE_LONGER = 10
 
 
-def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
+def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
     """Anneal again and again; after every ten reads twice as slowly."""
     import dimod
     from dwave.samplers import SimulatedAnnealingSampler
@@ -28,8 +28,9 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
     np.add.at(linear, pairs.edges[:, 1], t[:, 0, 0] - t[:, 0, 1])
     both = t[:, 1, 0] + t[:, 0, 1] - t[:, 0, 0] - t[:, 1, 1]
     quadratic = (pairs.edges[:, 0], pairs.edges[:, 1], both)
-    bqm = dimod.BinaryQuadraticModel.from_numpy_vectors(linear, quadratic, 0.0, "BINARY")
+    bqm = dimod.BinaryQuadraticModel.from_numpy_vectors(linear, quadratic, 0.0, dimod.BINARY)
     sampler = SimulatedAnnealingSampler()
+    yield Ready()
     end = time.perf_counter() + seconds
     sweeps, reads = SWEEPS, 0
     while True:

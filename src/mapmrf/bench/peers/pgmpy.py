@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.bench.peers import Found
+from mapmrf.bench.peers import Found, Ready
 from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 
@@ -17,7 +17,7 @@ MAX_EDGES = 1000
 """It looks at all pairs of edges first."""
 
 
-def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
+def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
     """One query; it knows no time limit, so a long one is killed."""
     if not np.all(graph.arity == 2) or graph.n_factors > MAX_EDGES:
         raise UnsupportedModel(f"pgmpy's MPLP takes pairwise models, here of at most {MAX_EDGES} pairs")
@@ -27,7 +27,11 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
         warnings.simplefilter("ignore")
         from pgmpy.inference import Mplp
 
-        answer = Mplp(_network(graph)).map_query()
+        solver = Mplp(_network(graph))
+    yield Ready()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = solver.map_query()
     labels = np.array([answer.get(f"x{i}", 0) for i in range(graph.n_vars)], dtype=np.int64)
     yield Found(labels, iterations=1, finished=True)
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.bench.peers import Found
+from mapmrf.bench.peers import Found, Ready
 from mapmrf.bench.peers._binary import binary_pairs
 from mapmrf.graph import FactorGraph
 
 PACKAGE, MODULE = "thinqpbo", "thinqpbo"
 
 
-def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
+def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
     """Persistent labels and the roof bound first; then improve, starting from where they leave it."""
     import thinqpbo
 
@@ -27,6 +27,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found]:
     for (i, j), table in zip(pairs.edges.tolist(), (-pairs.tables).reshape(-1, 4).tolist(), strict=True):
         energy.add_pairwise_term(i, j, *table)
     energy.merge_parallel_edges()
+    yield Ready()
     energy.solve()
     energy.compute_weak_persistencies()
     bound = graph.constant - energy.compute_twice_lower_bound() / 2

@@ -1,0 +1,138 @@
+"""What a table is made of, and how a wide one is split into parts that fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table, the number behind it, by which the table is sorted, and its rank where it has one."""
+
+    text: str = ""
+    value: float | None = None
+    best: bool = False
+    rank: int | None = None
+
+    @property
+    def shown(self) -> str:
+        """The text, with the rank in brackets."""
+        return self.text if self.rank is None else f"{self.text} ({self.rank})"
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether the text is a number, and not only sorted by one, such as M1."""
+        return self.value is not None and self.text[:1] in tuple("+-.0123456789in")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading: its name, the run that it is of, and whether every part of a split table has it."""
+
+    name: str
+    of: str = ""
+    key: bool = False
+
+    @property
+    def full(self) -> str:
+        """A name that no other column of the table has.
+
+        >>> Column("paper", "lslp").full, Column("ours", "lslp").full
+        ('lslp paper', 'lslp')
+        """
+        return self.of if self.name == "ours" and self.of else f"{self.of} {self.name}".strip()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table, ready to be written in any form; `of` is the set that it is about, empty for all."""
+
+    name: str
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+    summary: Sequence[Cell] | None = None
+    of: str = ""
+
+    @property
+    def lines(self) -> list[Sequence[Cell]]:
+        """The rows and the one below them."""
+        return [*self.rows, *([self.summary] if self.summary is not None else [])]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether columns belong together, so that the head has two lines."""
+        return any(column.of for column in self.columns)
+
+    def numeric(self) -> list[bool]:
+        """Which columns hold figures."""
+        return [any(line[k].is_figure for line in self.lines) for k in range(len(self.columns))]
+
+    def only(self, places: Sequence[int]) -> Table:
+        """Some of the columns."""
+        pick: Callable[[Sequence[Any]], list[Any]] = lambda items: [items[k] for k in places]  # noqa: E731
+        below = None if self.summary is None else pick(self.summary)
+        return replace(self, columns=pick(self.columns), rows=[pick(row) for row in self.rows], summary=below)
+
+
+def split(table: Table, width: float, measure: Callable[[Cell], float], gap: float) -> list[Table]:
+    """A table as parts of at most a width; the key columns stand in each, columns of one run stay together.
+
+    Parameters
+    ----------
+    table
+        The table.
+    width
+        What a part may take, in the units of `measure`. A part that has one run alone may be wider.
+    measure
+        Width of what stands in a cell.
+    gap
+        Space between two columns.
+    """
+    sizes = [gap + max(measure(cell) for cell in _down(table, k)) for k in range(len(table.columns))]
+    keys = [k for k, column in enumerate(table.columns) if column.key]
+    others = (k for k, column in enumerate(table.columns) if not column.key)
+    blocks = [list(some) for _, some in groupby(others, key=lambda k: table.columns[k].of or k)]
+    parts: list[list[int]] = []
+    room = 0.0
+    for block in blocks:
+        needed = sum(sizes[k] for k in block)
+        if not parts or needed > room:
+            parts.append([*keys])
+            room = width + gap - sum(sizes[k] for k in keys)
+        parts[-1] += block
+        room -= needed
+    if len(parts) < 2:
+        return [table]
+    named = f"{table.title} ({{}} of {len(parts)})"
+    return [replace(table.only(part), title=named.format(n)) for n, part in enumerate(parts, start=1)]
+
+
+def _down(table: Table, k: int) -> list[Cell]:
+    """A column from its heading down."""
+    return [Cell(table.columns[k].name), *(line[k] for line in table.lines)]
+
+
+def number(x: Any, digits: int, *, sign: bool = False) -> Cell:
+    """A number as a cell; empty for None.
+
+    >>> number(1.25, 1, sign=True).text, number(-0.001, 2, sign=True).text, number(None, 2).text
+    ('+1.2', '0.00', '')
+    """
+    if x is None:
+        return Cell()
+    value = float(x)
+    if not math.isfinite(value):
+        return Cell(str(value), value)
+    rounded = round(value, digits) + 0.0  # no negative zero
+    return Cell(f"{rounded:{'+' if sign and rounded else ''}.{digits}f}", value)
+
+
+def count(n: int) -> Cell:
+    """A whole number as a cell."""
+    return Cell(str(n), float(n))

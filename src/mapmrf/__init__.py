@@ -22,16 +22,22 @@ from mapmrf.graph import FactorGraph as FactorGraph
 from mapmrf.graph import Names as Names
 
 if TYPE_CHECKING:
+    from mapmrf.batch import solve_many as solve_many
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
     from mapmrf.methods.ad3 import AD3 as AD3
     from mapmrf.methods.adsal import ADSal as ADSal
+    from mapmrf.methods.annealing import Annealing as Annealing
+    from mapmrf.methods.auto import Auto as Auto
     from mapmrf.methods.blocks import Blocks as Blocks
     from mapmrf.methods.bp import BP as BP
     from mapmrf.methods.branch import Branch as Branch
+    from mapmrf.methods.chains import Chains as Chains
     from mapmrf.methods.cuts import Cuts as Cuts
     from mapmrf.methods.dd_sg import DDSG as DDSG
     from mapmrf.methods.exhaustive import Exhaustive as Exhaustive
+    from mapmrf.methods.flips import Flips as Flips
+    from mapmrf.methods.fusion import Fusion as Fusion
     from mapmrf.methods.icm import ICM as ICM
     from mapmrf.methods.l2box import L2Box as L2Box
     from mapmrf.methods.lp import LP as LP
@@ -39,16 +45,17 @@ if TYPE_CHECKING:
     from mapmrf.methods.mplp import MPLP as MPLP
     from mapmrf.methods.mplp_c import MPLPC as MPLPC
     from mapmrf.methods.psdd import PSDD as PSDD
+    from mapmrf.methods.restarts import Restarts as Restarts
     from mapmrf.methods.toulbar2 import Toulbar2 as Toulbar2
     from mapmrf.methods.trbp import TRBP as TRBP
     from mapmrf.methods.trws import TRWS as TRWS
     from mapmrf.polytope import Kind as Kind
     from mapmrf.result import Result as Result
     from mapmrf.result import Status as Status
+    from mapmrf.rows import solve_rows as solve_rows
     from mapmrf.solver import Method as Method
     from mapmrf.solver import methods as methods
     from mapmrf.solver import solve as solve
-    from mapmrf.solver import solve_many as solve_many
     from mapmrf.tuning import tune as tune
 
 _LAZY = {
@@ -56,12 +63,17 @@ _LAZY = {
     "write": "mapmrf.formats",
     "AD3": "mapmrf.methods.ad3",
     "ADSal": "mapmrf.methods.adsal",
+    "Annealing": "mapmrf.methods.annealing",
+    "Auto": "mapmrf.methods.auto",
     "Blocks": "mapmrf.methods.blocks",
     "BP": "mapmrf.methods.bp",
     "Branch": "mapmrf.methods.branch",
+    "Chains": "mapmrf.methods.chains",
     "Cuts": "mapmrf.methods.cuts",
     "DDSG": "mapmrf.methods.dd_sg",
     "Exhaustive": "mapmrf.methods.exhaustive",
+    "Flips": "mapmrf.methods.flips",
+    "Fusion": "mapmrf.methods.fusion",
     "ICM": "mapmrf.methods.icm",
     "L2Box": "mapmrf.methods.l2box",
     "LP": "mapmrf.methods.lp",
@@ -69,6 +81,7 @@ _LAZY = {
     "MPLP": "mapmrf.methods.mplp",
     "MPLPC": "mapmrf.methods.mplp_c",
     "PSDD": "mapmrf.methods.psdd",
+    "Restarts": "mapmrf.methods.restarts",
     "Toulbar2": "mapmrf.methods.toulbar2",
     "TRBP": "mapmrf.methods.trbp",
     "TRWS": "mapmrf.methods.trws",
@@ -78,13 +91,19 @@ _LAZY = {
     "Method": "mapmrf.solver",
     "methods": "mapmrf.solver",
     "solve": "mapmrf.solver",
-    "solve_many": "mapmrf.solver",
+    "solve_rows": "mapmrf.rows",
+    "solve_many": "mapmrf.batch",
     "tune": "mapmrf.tuning",
 }
 
 
+_MODULES = ("bridges", "datasets", "images", "plots")
+
+
 def __getattr__(name: str) -> Any:
     """Import what is heavy only when it is used: numba must not slow down reading a file."""
+    if name in _MODULES:
+        return importlib.import_module(f"mapmrf.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'mapmrf' has no attribute {name!r}")
     value = getattr(importlib.import_module(_LAZY[name]), name)
@@ -93,4 +112,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted({*globals(), *_LAZY, *_MODULES})

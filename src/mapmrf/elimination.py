@@ -90,15 +90,18 @@ def find_order(graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10
     return best
 
 
-def fill_orders(graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10) -> Iterator[Order]:
+def fill_orders(
+    graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10, max_entries: float = math.inf
+) -> Iterator[Order]:
     """Orders by min-fill, plain and weighted by the logarithms of the cardinalities, ties broken at random.
 
-    There are `restarts` of each, on large models fewer. One whose tables outgrow the best so far is not finished.
+    There are `restarts` of each, on large models fewer. One whose tables outgrow the best so far, or `max_entries`, is
+    not finished.
     """
     random = np.random.default_rng(seed)
     log_card = np.log2(card.astype(np.float64))
     weights = [np.ones(graph.n)] if len(np.unique(card)) <= 1 else [np.ones(graph.n), np.maximum(log_card, 1.0)]
-    smallest, work = math.inf, 0
+    smallest, work = max_entries, 0
     max_listed = 2 * len(graph.nbr) + 4 * graph.n + MAX_LISTED
     for turn in range(restarts * len(weights)):
         noise, weight = random.random(graph.n), weights[turn % len(weights)]

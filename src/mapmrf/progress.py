@@ -1,13 +1,18 @@
-"""A progress bar on standard error, shown only where that is a terminal."""
+"""How a run is followed: a progress bar where standard error is a terminal, or a line for every improvement."""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from mapmrf.arrays import Ints
 from mapmrf.result import TracePoint
+
+WORTH_A_LINE = 0.01
+"""Share of the gap that a better bound must close to be told."""
 
 
 class ProgressBar:
@@ -56,8 +61,33 @@ class ProgressBar:
             done = point.iterations / self.max_iterations
             if self.time_limit:
                 done = max(done, point.time / self.time_limit)
-            state = f"iteration {point.iterations}  value {point.value:.4f}"
+            state = f"{point.phase or 'iteration'} {point.iterations}  value {point.value:.4f}"
             if point.bound is not None:
                 state += f"  bound {point.bound:.4f}  gap {point.gap:.2g}"
             self.bar.update(self.task, completed=min(1.0, done), state=state)
+        return False
+
+
+class ImprovementLines:
+    """Tells every improvement in a line of its own: when, by which part, value, bound and gap.
+
+    A better bound is told when it has closed a hundredth of the gap since the last line.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self.tell = tell
+        self.value, self.bound = -math.inf, math.inf
+        tell(f"{'seconds':>9}  {'part':<14}  {'value':>16}  {'bound':>16}  {'gap':>8}")
+
+    def update(self, point: TracePoint, labels: Ints) -> bool:
+        """Tell a trace point if it is an improvement; never stops the run."""
+        bound = math.inf if point.bound is None else point.bound
+        closed = bound < math.inf and (
+            self.bound == math.inf or self.bound - bound >= WORTH_A_LINE * (self.bound - point.value)
+        )
+        if point.value > self.value or (closed and bound < self.bound):
+            self.value, self.bound = point.value, bound
+            shown = "-" if point.bound is None else f"{point.bound:.4f}"
+            gap = "-" if point.gap is None else f"{point.gap:.2g}"
+            self.tell(f"{point.time:>9.3f}  {point.phase:<14}  {point.value:>16.4f}  {shown:>16}  {gap:>8}")
         return False

@@ -132,7 +132,7 @@ class Result:
         What produced this.
     details
         Extra figures of the method, such as the epsilon-KKT residuals of LS-LP.
-    mu_v
+    mu_v : (sum of card,)
         The relaxed solution on the variables where the method stopped, or None; a warm start can use it.
     unit
         What gaps are measured in at least: 1, or how far the model's potentials are apart where that is less.

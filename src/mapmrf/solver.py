@@ -12,7 +12,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,7 +22,7 @@ from numpy.typing import ArrayLike
 from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.compiling import CompileClock
-from mapmrf.errors import MapMRFError, OptionError, UnknownName, UnsupportedModel
+from mapmrf.errors import OptionError, UnknownName, UnsupportedModel
 from mapmrf.feasible import find_feasible
 from mapmrf.graph import FactorGraph
 from mapmrf.polytope import FactorMarginals, classify, integral, relaxed_value
@@ -32,7 +31,7 @@ from mapmrf.result import Result, Status, TracePoint, relative_gap
 
 log = logging.getLogger("mapmrf")
 
-DEFAULT_METHOD = "lslp"
+DEFAULT_METHOD = "auto"
 TRUST_FROM = 200_000
 """Factors from which a method's own value of a candidate is believed during the run; the report evaluates it anew."""
 GAP_TOLERANCE = 1e-6
@@ -45,6 +44,7 @@ REPAIR_SECONDS = 1.0
 """How long a run whose time is over may still look for a labelling of finite value, if it has none."""
 
 _CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED)
+_UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
 
 Initial = ArrayLike | Result | None
 Callback = Callable[[TracePoint, Ints], bool | None]
@@ -58,14 +58,23 @@ class Progress:
     ----------
     iterations
         Iterations done since the start.
-    labels, value
-        A candidate labelling and what the method thinks it is worth (None: evaluate it).
+    labels : (n_vars,)
+        A candidate labelling.
+    value
+        What the method thinks it is worth (None: evaluate it).
     bound
         A valid upper bound, if this step gives one.
     finished
         Set when the method has come to its own end.
     relaxed_value, primal, sphere, rho, phase
         For the trace.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> progress = Progress(iterations=3, labels=np.array([1, 0]), bound=2.5)
+    >>> progress.value is None, progress.finished is None  # the library evaluates the labels, and the run goes on
+    (True, True)
     """
 
     iterations: int
@@ -82,7 +91,26 @@ class Progress:
 
 @dataclass(slots=True)
 class Answer:
-    """Where a method stands: all parts optional. The loop's best labelling is used beside these labels."""
+    """Where a method stands: all parts optional. The loop's best labelling is used beside these labels.
+
+    Attributes
+    ----------
+    labels : (n_vars,)
+        A labelling.
+    mu_v : (sum of card,)
+        The relaxed solution on the variables.
+    mu_f : (sum of table sizes over all factors,)
+        The same on the factors; or a function that gives it for some factors at a time.
+    bound
+        A valid upper bound.
+    details
+        Figures for the result.
+
+    Examples
+    --------
+    >>> Answer(details={"restarts": 4.0}).labels is None
+    True
+    """
 
     labels: Ints | None = None
     mu_v: Floats | None = None
@@ -96,6 +124,26 @@ class Method(ABC):
 
     Concrete methods live in ``mapmrf/methods/<name>.py``, one class each, and declare all their options, among them
     `max_iterations`. The class attributes say what a method promises; the contract test holds it to them.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import mapmrf
+    >>> from mapmrf.solver import Answer, Progress
+    >>> @dataclass(frozen=True)
+    ... class Constant(mapmrf.Method):
+    ...     name = "constant"
+    ...     max_iterations: int = 2
+    ...     def start(self, problem, seed, initial):
+    ...         return [0]
+    ...     def step(self, problem, state):
+    ...         state[0] += 1
+    ...         return Progress(state[0], labels=0 * problem.graph.card + (state[0] - 1))
+    ...     def answer(self, problem, state):
+    ...         return Answer()
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> mapmrf.solve(graph, Constant())
+    Result(constant: value=2.000000, status=iteration_limit)
     """
 
     name: ClassVar[str]
@@ -130,7 +178,13 @@ class Method(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A warm start: a labelling, and a relaxed solution where an earlier Result had one; both may be None."""
+    """A warm start: labels (n_vars,), and mu_v (sum of card,) where an earlier Result had one; both may be None.
+
+    Examples
+    --------
+    >>> Start().labels is None  # nothing was given: the method begins as it likes
+    True
+    """
 
     labels: Ints | None = None
     mu_v: Floats | None = None
@@ -161,7 +215,14 @@ def method_class(name: str) -> type[Method]:
 
 
 def methods() -> dict[str, type[Method]]:
-    """All methods by name."""
+    """All methods by name.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.methods()["icm"].title
+    'iterated conditional modes: single-variable ascent (ogm-ICM)'
+    """
     return {name: method_class(name) for name in method_names()}
 
 
@@ -196,6 +257,7 @@ def solve(
     callback: Callback | None = None,
     progress: bool = False,
     gap_tolerance: float = GAP_TOLERANCE,
+    polish: str | Method | None = None,
     **options: Any,
 ) -> Result:
     """Find a labelling of high log potential.
@@ -212,7 +274,7 @@ def solve(
         Seed of everything random; same input and seed, same answer.
     threads
         Threads a method may use; the answer does not depend on it.
-    initial
+    initial : (n_vars,) or Result
         A labelling or an earlier Result to start from.
     callback
         Called with every TracePoint and the best labels so far; a true answer ends the run.
@@ -220,6 +282,9 @@ def solve(
         Show a progress bar on standard error, if that is a terminal.
     gap_tolerance
         Relative gap at which a labelling counts as proven optimal.
+    polish
+        A method that improves the labelling at the end, such as ``"blocks"``, ``"chains"`` or ``Flips(depth=3)``. It
+        starts from the best labelling and has the time that is left; its iterations come on top.
     **options
         Options of the method by name.
 
@@ -232,8 +297,9 @@ def solve(
     ([1, 1], 2.0, 'optimal')
     """
     chosen = make_method(method, options)
-    _check_limits(time_limit, threads, seed)
+    check_limits(time_limit, threads, seed)
     run = _Run(chosen, seed, time_limit, gap_tolerance, callback)
+    run.polisher = None if polish is None else make_method(polish, {})
     start = _start_from(graph, initial)
     with ExitStack() as stack:
         run.compiling = stack.enter_context(CompileClock())
@@ -262,6 +328,7 @@ class _Run:
         self.bound: float | None = None
         self.trace: list[TracePoint] = []
         self.iterations = 0
+        self.polisher: Method | None = None
 
     def solve(self, graph: FactorGraph, start: Start, threads: int) -> Result:
         self.graph = graph
@@ -275,21 +342,40 @@ class _Run:
         try:
             problem = Problem.compile(graph, threads)
             compile_time = time.perf_counter() - self.began
-            reason = self.method.supports(problem)
-            if reason is not None:
-                raise UnsupportedModel(f"{self.method.name} cannot solve this model: {reason}")
+            for method in (self.method, self.polisher):
+                reason = None if method is None else method.supports(problem)
+                if method is not None and reason is not None:
+                    raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
             state = self.method.start(problem, self.seed, start)
-            status = self.loop(problem, state)
+            status = self.loop(problem, self.method, state)
             answer = self.method.answer(problem, state)
+            if self.polisher is not None and status in _UNPROVEN:
+                status = self.polish(problem, self.polisher, answer, status)
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
         return self.report(problem, answer, status, compile_time + self.compiling.seconds)
 
-    def loop(self, problem: Problem, state: Any) -> Status:
-        """Step until the method ends, the gap closes, a limit is hit or somebody interrupts."""
+    def polish(self, problem: Problem, polisher: Method, answer: Answer, status: Status) -> Status:
+        """Improve the best labelling by another method; the method's own status stays unless this one is cut short."""
+        if answer.labels is not None:
+            self.offer(answer.labels, None)
+        state = polisher.start(problem, self.seed, Start(self.labels))
+        ended = self.loop(problem, polisher, state, self.iterations)
+        labels = polisher.answer(problem, state).labels
+        if labels is not None:
+            self.offer(labels, None)
+        return ended if ended in _CUT_SHORT else status
+
+    def loop(self, problem: Problem, method: Method, state: Any, before: int = 0) -> Status:
+        """Step until the method ends, the gap closes, a limit is hit or somebody interrupts.
+
+        `before` are iterations of another method that this one goes on from.
+        """
         while True:
             try:
-                progress = self.method.step(problem, state)
+                progress = method.step(problem, state)
+                if method is not self.method:
+                    progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped = self.record(progress)
             except KeyboardInterrupt:
                 return Status.INTERRUPTED
@@ -297,9 +383,9 @@ class _Run:
                 return Status.INTERRUPTED
             if progress.finished is not None:
                 return progress.finished
-            if self.method.stops_at_gap and self.proven():
+            if method.stops_at_gap and self.proven():
                 return Status.OPTIMAL
-            if self.iterations >= self.method.max_iterations:
+            if self.iterations - before >= method.max_iterations:
                 return Status.ITERATION_LIMIT
             if time.perf_counter() >= self.deadline:
                 return Status.TIME_LIMIT
@@ -367,6 +453,11 @@ class _Run:
             return Status.INFEASIBLE
         return status
 
+    def options(self) -> dict[str, Any]:
+        """The method's options, and the polish if there is one."""
+        polish = {} if self.polisher is None else {"polish": self.polisher.name}
+        return {**dataclasses.asdict(self.method), **polish}  # type: ignore[call-overload]
+
     def report(self, problem: Problem | None, answer: Answer, status: Status, compile_time: float) -> Result:
         """Recompute every figure from the answer: no method reports its own value."""
         self.value = self.graph.value(self.labels)
@@ -405,16 +496,18 @@ class _Run:
             compile_time=compile_time,
             runtime=time.perf_counter() - self.began,
             trace=tuple(self.trace),
-            options=dataclasses.asdict(self.method),  # type: ignore[call-overload]
+            options=self.options(),
             seed=self.seed,
             version=__version__,
             details=answer.details,
             mu_v=mu_v,
             unit=self.graph.unit,
+            names=self.graph.names,
         )
 
 
-def _check_limits(time_limit: float | None, threads: int, seed: int) -> None:
+def check_limits(time_limit: float | None, threads: int, seed: int) -> None:
+    """Raise OptionError for a limit or a seed that cannot be."""
     if time_limit is not None and not time_limit >= 0:
         raise OptionError(f"time_limit is {time_limit}, expected a number of seconds of at least 0")
     if threads < 1:
@@ -430,41 +523,3 @@ def _start_from(graph: FactorGraph, initial: Initial) -> Start:
         mu_v = initial.mu_v if initial.mu_v is not None and initial.mu_v.shape == graph.theta_v.shape else None
         return Start(graph.check_labels(initial.labels), mu_v)
     return Start(graph.check_labels(initial))
-
-
-def solve_many(
-    graphs: Iterable[FactorGraph], method: str | Method = DEFAULT_METHOD, *, jobs: int = 1, **options: Any
-) -> list[Result | MapMRFError]:
-    """Solve many models, `jobs` at a time; results in input order.
-
-    A model that cannot be solved gives its error in place of a Result and does not stop the rest. Ctrl-C ends the runs
-    under way, and the best labellings so far come back.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> [result.value for result in mapmrf.solve_many([graph, graph], jobs=2)]
-    [2.0, 2.0]
-    """
-    if jobs < 1:
-        raise OptionError(f"jobs is {jobs}, expected at least 1")
-    user = options.pop("callback", None)
-    stopped: list[bool] = []
-
-    def callback(point: TracePoint, labels: Ints) -> bool:
-        return bool(stopped) or bool(user is not None and user(point, labels))
-
-    def one(graph: FactorGraph) -> Result | MapMRFError:
-        try:
-            return solve(graph, method, callback=callback, **options)
-        except MapMRFError as error:
-            return error
-
-    with ThreadPoolExecutor(max_workers=jobs) as pool:
-        futures = [pool.submit(one, graph) for graph in graphs]
-        try:
-            return [future.result() for future in futures]
-        except KeyboardInterrupt:
-            stopped.append(True)
-            return [future.result() for future in futures]

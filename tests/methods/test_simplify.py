@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from mapmrf import datasets
 from mapmrf.graph import FactorGraph
+from mapmrf.methods import _simplify
 from mapmrf.methods._simplify import Simplified, simplify
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes
@@ -276,7 +278,10 @@ def test_tables_stay_shared_where_they_are_untouched_and_equal_new_ones_become_s
 
 
 @pytest.mark.parametrize(("n", "worthwhile"), [(24, True), (36, False)])
-def test_one_variable_of_a_large_model_is_not_worth_a_rewriting(n: int, worthwhile: bool) -> None:
+def test_one_variable_of_a_large_model_is_not_worth_a_rewriting(
+    n: int, worthwhile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_simplify, "FEW", 0.0)  # or a look at the tables would be the end of it
     recipe = grid(n, 12)
     recipe.card.append(2)
     recipe.add((0, n**2), 0.1 * np.random.default_rng(0).normal(size=(2, 2)))
@@ -309,3 +314,16 @@ def test_nothing_is_left_of_a_large_tree_of_factors_of_mixed_arity() -> None:
     assert small.problem.n_vars == 0
     assert graph.value(small.labels) == pytest.approx(small.problem.graph.constant)
     assert small.problem.graph.constant == pytest.approx(mapmrf.solve(graph, "bp").value)
+
+
+def test_a_binary_model_with_nothing_easy_in_it_is_left_alone_and_one_with_strong_wishes_is_not() -> None:
+    graph = datasets.grid(20, 20, coupling=3.0, wrap=True, seed=0)
+    assert simplify(Problem.compile(graph)).problem.graph is graph
+    theta_v = graph.theta_v.reshape(-1, 2).copy()
+    theta_v[::10, 1] += 100.0  # these variables are decided, whatever their neighbours do
+    edges = graph.scope.reshape(-1, 2)
+    tables = np.stack([graph.table(a) for a in range(graph.n_factors)])
+    strong = mapmrf.FactorGraph.from_pairwise(theta_v, edges, tables)
+    small = simplify(Problem.compile(strong))
+    assert small.problem.n_vars <= 0.9 * graph.n_vars
+    assert small.labels[::10].tolist() == [1] * 40

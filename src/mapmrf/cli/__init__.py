@@ -4,7 +4,8 @@ Each module holds the commands of one kind. Only click is imported at the top of
 itself, so that help and the commands that only read files start at once.
 """
 
-from mapmrf.cli import solving, models, generating, datasets, bench  # isort: skip  # their order is that of the help
+# The order of these is that of the help.
+from mapmrf.cli import solving, models, plotting, generating, datasets, bench, competition  # isort: skip
 from mapmrf.cli.program import main
 
-__all__ = ["bench", "datasets", "generating", "main", "models", "solving"]
+__all__ = ["bench", "competition", "datasets", "generating", "main", "models", "plotting", "solving"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapmrf._version import __version__
+from mapmrf.cli.batch import Request, solve_files, solve_table
 from mapmrf.cli.program import (
     INFEASIBLE,
     INTERRUPTED,
@@ -40,47 +42,87 @@ if TYPE_CHECKING:
     from mapmrf.result import Result, TracePoint
     from mapmrf.solver import Method
 
+OUTPUT_HELP = """Write the labelling: a result if *.json, else a solution (.MPE). Of several models, a folder for the
+solutions; of a table of evidence, a .csv, .tsv or .jsonl file of answers."""
+
 
 @main.command()
-@click.argument("model")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @method_option
 @evidence_option
+@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL for every row of observations.")
 @set_option
 @time_option
 @seed_option
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads to use.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads for each model.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, help="Models at a time.")
+@click.option("--backend", metavar="NAME", help="Where: threads, processes, or a joblib backend such as loky, dask.")
 @click.option("--initial", metavar="FILE", help="A solution file to start from.")
-@click.option("--output", "-o", metavar="FILE", help="Write the labelling: a result if *.json, else a solution (.MPE).")
+@click.option("--output", "-o", metavar="FILE|DIR/", help=OUTPUT_HELP)
 @json_option
 @click.option("--trace", metavar="FILE.csv", help="Write the course of the run.")
+@click.option("--polish", metavar="NAME", help="A method that improves the labelling at the end, such as blocks.")
+@click.option("--progress", is_flag=True, help="Tell every improvement in a line: when, by which part, value and gap.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
-    model: str,
+    models: Sequence[str],
     method: str | None,
     evidence: str | None,
+    evidence_table: str | None,
     settings: Sequence[str],
     time_limit: float | None,
     seed: int,
     threads: int,
+    jobs: int,
+    backend: str | None,
     initial: str | None,
     output: str | None,
     as_json: bool,
     trace: str | None,
+    polish: str | None,
+    progress: bool,
     quiet: bool,
 ) -> int:
-    """Find a labelling of MODEL with a large log potential."""
+    """Find a labelling of MODEL with a large log potential.
+
+    Of several models each is reported in a line, or by --json as an object, in the order given. One that cannot be
+    solved does not stop the others. The time limit is that of each model.
+    """
+    many = len(models) > 1 or backend is not None or _is_folder(output)
+    if evidence_table is not None or many:
+        _refuse_for_many(models, evidence_table, {"--initial": initial, "--trace": trace, "--progress": progress or None})
+        chosen = _method(method, settings)
+        limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": polish}
+        options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
+        request = Request(chosen, options, evidence, output, as_json, quiet)
+        return (
+            solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
+        )
     check_outputs(output, trace)
     chosen = _method(method, settings)
-    graph = read_model(model, evidence)
+    graph = read_model(models[0], evidence)
     start = None if initial is None else read_labels(initial, graph)
-    limits = {"time_limit": time_limit, "seed": seed, "threads": threads, "initial": start}
-    result = _solve(graph, chosen, {**limits, "progress": not quiet})
+    limits = {"time_limit": time_limit, "seed": seed, "threads": threads, "initial": start, "polish": polish}
+    result = _solve(graph, chosen, {**limits, "progress": not (quiet or progress)}, progress)
     try:
         _write(result, output, trace)
     finally:  # a full disk must not take the answer along
         if as_json or not quiet:
             click.echo(result.to_json() if as_json else report(result))
     return _exit_code(result)
+
+
+def _is_folder(output: str | None) -> bool:
+    return output is not None and (output.endswith("/") or Path(output).is_dir())
+
+
+def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str, object]) -> None:
+    """Options that make sense for one run only."""
+    if table is not None and len(models) > 1:
+        raise OptionError(f"--evidence-table: found {len(models)} models, expected one")
+    for option, value in single.items():
+        if value is not None:
+            raise OptionError(f"{option} is for one run, found {'a table of evidence' if table else 'several models'}")
 
 
 def _method(name: str | None, settings: Sequence[str]) -> Method:
@@ -92,22 +134,28 @@ def _method(name: str | None, settings: Sequence[str]) -> Method:
     return make_method(name, parse_settings(method_class(name), settings))
 
 
-def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any]) -> Result:
+def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], in_lines: bool) -> Result:
     """Solve; Ctrl-C outside the loop, which handles it, also gives the best labelling so far."""
     from mapmrf.arrays import segment_argmax
+    from mapmrf.progress import ImprovementLines
     from mapmrf.result import Result, Status
     from mapmrf.solver import solve
 
     initial = arguments["initial"]
     best = [segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else initial]
 
+    lines = ImprovementLines(lambda line: click.echo(line, err=True)) if in_lines else None
+
     def keep(point: TracePoint, labels: Ints) -> None:
         best[0] = labels
+        if lines is not None:
+            lines.update(point, labels)
 
     try:
         return solve(graph, method, callback=keep, **arguments)
     except KeyboardInterrupt:
-        return Result(best[0], graph.value(best[0]), Status.INTERRUPTED, method.name, version=__version__)
+        value = graph.value(best[0])
+        return Result(best[0], value, Status.INTERRUPTED, method.name, version=__version__, names=graph.names)
 
 
 def _write(result: Result, output: str | None, trace: str | None) -> None:
@@ -166,10 +214,10 @@ def tune(
     check_outputs(output)
     axes = _axes(grid)
     from mapmrf.settings import parse_settings
-    from mapmrf.solver import DEFAULT_METHOD, method_class
+    from mapmrf.solver import method_class
     from mapmrf.tuning import tune
 
-    name = method or DEFAULT_METHOD
+    name = method or "lslp"
     options = parse_settings(method_class(name), settings)
     graph = read_model(model, evidence)
     search: dict[str, Any] = {**axes, **options}

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges, short
-from mapmrf.kernels.mplp import bound_of, decode, fuse, pass_trees, passes_factors, passes_pairs2, peel
+from mapmrf.kernels.fusion import fuse
+from mapmrf.kernels.mplp import bound_of, decode, pass_trees, passes_factors, passes_pairs2, peel
 from mapmrf.methods.icm import ICM
 from mapmrf.problem import Problem
 from mapmrf.solver import Start
@@ -224,8 +225,6 @@ class Primal:
         self.labels = self.icm.labels.copy()
         self.value = problem.graph.value(self.labels) if start.labels is not None else -math.inf
         self.fresh = start.labels is None
-        self.card_e = short(problem.graph.card[problem.scope])
-        self.factor_of = short(problem.edge_factor)
 
     def offer(self, labels: Ints) -> None:
         """Climb from a labelling and let the best one take over whatever is better in it."""
@@ -246,11 +245,11 @@ class Primal:
     def cross(self, other: Ints) -> None:
         """Take over every independent group of variables in which another labelling is better."""
         problem, graph = self.problem, self.problem.graph
-        part, seen = np.full(problem.n_vars, -1), np.full(problem.n_factors, -1)
+        among, seen = np.arange(problem.n_vars), np.zeros(problem.n_vars, dtype=bool)
+        looked = np.zeros(problem.n_factors, dtype=bool)
         fuse(
-            graph.var_ptr, graph.theta_v, graph.theta_t, problem.table_at, problem.scope_ptr, problem.scope,
-            self.card_e, problem.nbr_ptr, problem.nbr, self.factor_of, other, self.labels, part, seen,
-            np.zeros(problem.n_vars, dtype=np.int64),
+            self.labels, other, among, seen, looked, graph.var_ptr, graph.theta_v, graph.theta_t, problem.nbr_ptr,
+            self.icm.factor_of, problem.scope_ptr, problem.scope, problem.edge_stride, problem.table_at, 0.0,
         )  # fmt: skip
 
 

@@ -11,6 +11,9 @@ from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.methods._reduction import Reduction, Step
 from mapmrf.problem import Problem
 
+FEW = 0.05
+"""Share of the variables that must be easy to take away, or else a model of binary variables is left as it is."""
+
 
 @dataclass(frozen=True, eq=False)
 class Simplified:
@@ -62,7 +65,32 @@ def simplify(problem: Problem) -> Simplified:
     """
     if problem.graph.constant == -np.inf:
         return Simplified(problem, (), feasible=False)
+    if _is_stiff(problem):
+        return Simplified(problem, ())
     reduction = Reduction(problem)
     if not reduction.feasible or not reduction.worthwhile:
         return Simplified(problem, (), reduction.feasible)
     return Simplified(reduction.smaller(), (reduction.step(),))
+
+
+def _is_stiff(problem: Problem) -> bool:
+    """Whether all variables are binary, and few in less than three factors or decided by their own potentials.
+
+    A look at the tables is enough to see that; such models need not wait for the kernels to be compiled.
+    """
+    graph = problem.graph
+    if problem.n_vars == 0 or np.any(graph.card != 2) or not problem.feasible_v.all():
+        return False
+    if any(batch.hard for batch in problem.batches):
+        return False
+    least = np.diff(graph.theta_v.reshape(-1, 2), axis=1)[:, 0]
+    most = least.copy()
+    for batch in problem.batches:
+        starts, of = np.unique(batch.table_at, return_inverse=True)
+        tables = graph.theta_t[starts[:, None] + np.arange(batch.n_configs)].reshape(-1, *batch.shape)
+        for k in range(batch.arity):
+            gain = np.diff(tables, axis=1 + k).reshape(len(starts), -1)
+            least += np.bincount(batch.scope[:, k], gain.min(axis=1)[of], problem.n_vars)
+            most += np.bincount(batch.scope[:, k], gain.max(axis=1)[of], problem.n_vars)
+    easy = (problem.degree < 3) | (least >= 0.0) | (most <= 0.0)
+    return bool(np.mean(easy) < FEW)

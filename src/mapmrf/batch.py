@@ -1,0 +1,196 @@
+"""Many models: `solve_many` solves them side by side and gives the results in order."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from mapmrf.errors import OptionError
+from mapmrf.pools import Evidence, Model, Outcome, Task, outcomes_of
+from mapmrf.result import Result, Status
+from mapmrf.solver import DEFAULT_METHOD, Method, check_limits, make_method
+
+_OF_SOLVE = ("time_limit", "threads", "initial", "callback", "gap_tolerance", "polish")
+
+
+def solve_many(
+    graphs: Iterable[Model],
+    method: str | Method = DEFAULT_METHOD,
+    *,
+    jobs: int = 1,
+    backend: str | None = None,
+    progress: bool = False,
+    seeds: Sequence[int] | None = None,
+    evidence: Evidence = None,
+    **options: Any,
+) -> list[Outcome]:
+    """Solve many models, `jobs` at a time; results in input order.
+
+    A model that cannot be read or solved gives its error in place of a Result and does not stop the rest. The answers
+    depend neither on `jobs` nor on `backend`. Ctrl-C ends the runs under way: their best labellings so far come back,
+    and models whose turn had not come give their first labelling or, if they are files, a `NotSolved`.
+
+    Parameters
+    ----------
+    graphs
+        Models, or files with models. They are taken, and files are read, when their turn comes, so that a long list
+        does not fill the memory.
+    method
+        Name of a method, or a method object.
+    jobs
+        Models at a time.
+    backend
+        Where the runs are made: ``"threads"`` (the default; kernels run side by side), ``"processes"``, or a backend
+        of joblib by its name, such as ``"loky"`` or ``"dask"``. The last uses the cluster of the current Dask client
+        whatever `jobs` says.
+    progress
+        Show one progress bar for all models on standard error, if that is a terminal.
+    seeds
+        A seed for every model, in place of one `seed` for all.
+    evidence
+        What is observed in every model: an evidence file or a mapping variable -> state.
+    **options
+        The other arguments of `solve`, among them `time_limit`, which holds for each model by itself, and options of
+        the method.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> good, bad = mapmrf.solve_many([graph, "absent.uai"], jobs=2)
+    >>> good.value
+    2.0
+    >>> print(bad)
+    absent.uai: cannot read: No such file or directory
+    """
+    shared: dict[str, Any] = {"seeds": seeds, "evidence": evidence, **options}
+    return list(solve_stream(graphs, method, jobs=jobs, backend=backend, progress=progress, **shared))
+
+
+def solve_stream(
+    graphs: Iterable[Model],
+    method: str | Method = DEFAULT_METHOD,
+    *,
+    jobs: int = 1,
+    backend: str | None = None,
+    progress: bool = False,
+    seeds: Sequence[int] | None = None,
+    evidence: Evidence = None,
+    **options: Any,
+) -> Iterator[Outcome]:
+    """Like `solve_many`, but give every result as soon as it and all before it are there.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.batch import solve_stream
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> for result in solve_stream([graph, graph.condition({0: 0})]):
+    ...     print(result.value)
+    2.0
+    1.0
+    """
+    plan = Plan.of(method, seeds, options)
+    total = len(graphs) if isinstance(graphs, Sized) else None
+    pairs = ((model, evidence) for model in graphs)
+    return stream(plan.tasks(pairs, total), total, jobs, backend, progress)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the models of a batch are solved: what is the same for all, and their seeds."""
+
+    method: Method
+    seed: int
+    seeds: Sequence[int] | None
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, method: str | Method, seeds: Sequence[int] | None, options: dict[str, Any]) -> Plan:
+        """Tell options of `solve` from those of the method, and check both before anything runs."""
+        rest = dict(options)
+        of_solve = {key: rest.pop(key) for key in _OF_SOLVE if key in rest}
+        if seeds is not None and "seed" in rest:
+            raise OptionError("seed and seeds are both given, expected one of them")
+        seed = rest.pop("seed", 0)
+        if of_solve.get("polish") is not None:
+            of_solve["polish"] = make_method(of_solve["polish"], {})
+        check_limits(of_solve.get("time_limit"), of_solve.get("threads", 1), min(seeds or [seed]))
+        return cls(make_method(method, rest), seed, seeds, of_solve)
+
+    def tasks(self, pairs: Iterable[tuple[Model, Evidence]], total: int | None) -> Iterator[Task]:
+        """The tasks for pairs of a model and what is observed in it."""
+        if self.seeds is not None and total not in (None, len(self.seeds)):
+            raise OptionError(f"{len(self.seeds)} seeds, expected one for each of the {total} models")
+        return self._tasks(pairs)
+
+    def _tasks(self, pairs: Iterable[tuple[Model, Evidence]]) -> Iterator[Task]:
+        seeds = itertools.repeat(self.seed) if self.seeds is None else iter(self.seeds)
+        for model, evidence in pairs:
+            seed = next(seeds, None)
+            if seed is None:
+                raise OptionError(f"{len(self.seeds or ())} seeds, expected one for each model")
+            yield Task(model, self.method, seed, self.options, evidence)
+
+
+def stream(
+    tasks: Iterator[Task], total: int | None, jobs: int, backend: str | None, progress: bool
+) -> Iterator[Outcome]:
+    """Run tasks and give their outcomes in order; of a list of known length every place is filled after Ctrl-C, too."""
+    if jobs < 1:
+        raise OptionError(f"jobs is {jobs}, expected at least 1")
+    return _stream(tasks, total, jobs, backend, progress)
+
+
+def _stream(
+    tasks: Iterator[Task], total: int | None, jobs: int, backend: str | None, progress: bool
+) -> Iterator[Outcome]:
+    with BatchBar(total, shown=progress and sys.stderr.isatty()) as bar:
+        yield from outcomes_of(tasks, jobs, backend, bar.update)
+    if total is not None:
+        yield from (task.unsolved() for task in tasks)  # none are left unless the batch was interrupted
+
+
+class BatchBar:
+    """One bar for all models of a batch, on standard error."""
+
+    def __init__(self, total: int | None, *, shown: bool) -> None:
+        self.shown = shown
+        self.optimal = self.errors = 0
+        if shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self.bar = Progress(
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[state]}"),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe must get there
+            )
+            self.task = self.bar.add_task("models", total=total, state="")
+
+    def __enter__(self) -> BatchBar:
+        if self.shown:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.shown:
+            self.bar.stop()
+
+    def update(self, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self.optimal += isinstance(outcome, Result) and outcome.status is Status.OPTIMAL
+        self.errors += not isinstance(outcome, Result)
+        if self.shown:
+            state = f"{self.optimal} optimal" + (f", {self.errors} failed" if self.errors else "")
+            self.bar.update(self.task, advance=1, state=state)

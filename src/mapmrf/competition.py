@@ -1,0 +1,381 @@
+"""Competition mode: the calls, variables, limits and result files of PIC 2011, UAI 2014 to 2016 and UAI 2022."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from mapmrf.arrays import Ints, segment_argmax
+from mapmrf.errors import FormatError, OptionError
+from mapmrf.formats import read
+from mapmrf.formats.evidence import read_evidence
+from mapmrf.formats.files import write_bytes
+from mapmrf.formats.solution import SolutionStream
+from mapmrf.graph import FactorGraph
+from mapmrf.result import Result, Status, TracePoint, relative_gap
+from mapmrf.solver import GAP_TOLERANCE, TRUST_FROM, Method, make_method, solve
+
+log = logging.getLogger("mapmrf")
+
+DONE, OTHERS = ("MPE", "MAP"), ("PR", "MAR", "MMAP")
+
+TIME_NAMES = {"INF_TIME": 1.0, "UAI_TIME": 1.0, "TIMESEC": 1.0}
+MEMORY_NAMES = {"INF_MEMORY": 1e9, "UAI_MEMORY": 1e9, "MEMKB": 1e3}
+"""Variables with the limits, in the order in which they count, and their units in seconds and bytes."""
+
+WRITING = 0.1
+"""Share of the time that may go into writing solutions; what waits for its turn is written in the end."""
+
+ENDLESS = 10**9
+"""Iterations of a run that a time limit ends."""
+
+METHOD_MEMORY = 0.5
+"""Share of the memory that a method's tables may take."""
+
+PROVEN = (Status.OPTIMAL, Status.INFEASIBLE)
+"""Ends after which there is nothing more to find."""
+
+Stopped = Callable[[], bool]
+
+
+# -- what is asked for -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contest:
+    """What an evaluation asks for.
+
+    Attributes
+    ----------
+    model, evidence
+        Files; the latter may be absent or None.
+    result
+        The file for the solutions.
+    task
+        ``"MPE"`` or ``"MAP"``: two names for the same.
+    style
+        Layout of that: ``"2014"``, or ``"2010"`` with the number of solutions before them.
+    seed
+        Seed of everything random.
+    seconds, memory
+        Limits, the latter in bytes; None for none.
+
+    Examples
+    --------
+    >>> contest = contest_from(["grid.uai", "grid.uai.evid", "grid.uai.query", "MPE"], {"INF_MEMORY": "2"})
+    >>> contest.model, contest.task, contest.memory
+    ('grid.uai', 'MPE', 2000000000.0)
+    """
+
+    model: str
+    evidence: str | None
+    result: str
+    task: str = "MPE"
+    style: str = "2014"
+    seed: int = 0
+    seconds: float | None = None
+    memory: float | None = None
+
+
+def contest_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Contest:
+    """Read what is asked for from the command line and the environment.
+
+    Four arguments are ``MODEL EVID QUERY TASK`` (UAI 2014, 2016) or ``MODEL EVID SEED TASK`` (UAI 2010, PIC 2011); the
+    limits are in ``INF_TIME`` and ``INF_MEMORY``, in 2010 ``UAI_TIME`` and ``UAI_MEMORY``. Without arguments all is in
+    the variables ``MODEL``, ``EVID``, ``QUERY``, ``RESULT``, ``TIMESEC`` and ``MEMKB`` (UAI 2022).
+
+    Raises
+    ------
+    OptionError
+        If arguments or variables are missing or senseless, or the task is another one.
+
+    Examples
+    --------
+    >>> contest = contest_from(["nets/grid.uai", "grid.uai.evid", "grid.uai.query", "MPE"], {"INF_TIME": "60"})
+    >>> contest.result, contest.style, contest.seconds
+    ('grid.uai.MPE', '2014', 60.0)
+    >>> contest_from(["grid.uai", "grid.uai.evid", "7", "MPE"], {}).style
+    '2010'
+    """
+    contest = _from_arguments(arguments) if arguments else _from_environment(environ)
+    seconds, memory = _limit(environ, TIME_NAMES), _limit(environ, MEMORY_NAMES)
+    return dataclasses.replace(contest, seconds=seconds, memory=memory)
+
+
+def _from_arguments(arguments: Sequence[str]) -> Contest:
+    if len(arguments) != 4:
+        raise OptionError(f"found {len(arguments)} arguments, expected MODEL EVID QUERY TASK or none")
+    model, evidence, third, named = arguments
+    task = _task(named)
+    contest = Contest(model, evidence or None, f"{Path(model).name}.{task}", task)
+    if third.isascii() and third.isdigit() and not Path(third).exists():
+        return dataclasses.replace(contest, style="2010", seed=int(third))
+    return contest
+
+
+def _from_environment(environ: Mapping[str, str]) -> Contest:
+    model = environ.get("MODEL")
+    if not model:
+        raise OptionError("found neither arguments nor the variable MODEL, expected MODEL EVID QUERY TASK")
+    result = environ.get("RESULT") or f"{Path(model).name}.MPE"
+    suffix = Path(result).suffix[1:].upper()  # nothing else says which task is meant
+    return Contest(model, environ.get("EVID") or None, result, _task(suffix) if suffix in (*DONE, *OTHERS) else "MPE")
+
+
+def _task(task: str) -> str:
+    if task.upper() in DONE:
+        return task.upper()
+    if task.upper() in OTHERS:
+        raise OptionError(f"task {task.upper()} is not done by mapmrf, expected {' or '.join(DONE)}")
+    raise OptionError(f"found task {task!r}, expected {' or '.join(DONE)}")
+
+
+def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | None:
+    """The first limit that is set, in seconds or bytes."""
+    for name, unit in names.items():
+        text = environ.get(name)
+        if text:
+            try:
+                amount = float(text)
+            except ValueError:
+                amount = -1.0
+            if not amount > 0:
+                raise OptionError(f"{name}: found {text!r}, expected a number above 0")
+            return amount * unit
+    return None
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """How much of the time is left, counted from the beginning of the process.
+
+    What has passed is the larger of wall-clock and processor time: rules differ in which they mean. A margin is kept
+    back for the end of the run, and half of it for the end of the process.
+    """
+
+    def __init__(self, seconds: float | None, age: float) -> None:
+        self.seconds = seconds
+        self.margin = 0.0 if seconds is None else min(10.0, max(1.0, 0.05 * seconds), 0.5 * seconds)
+        self._began = time.monotonic() - age
+
+    def passed(self) -> float:
+        """Seconds since the process began."""
+        return max(time.monotonic() - self._began, time.process_time())
+
+    def left(self) -> float | None:
+        """Seconds in which the solver may work; None without a limit."""
+        return None if self.seconds is None else max(0.0, self.seconds - self.margin - self.passed())
+
+    def last(self) -> float | None:
+        """Seconds after which the process must end."""
+        return None if self.seconds is None else max(0.0, self.seconds - self.margin / 2 - self.passed())
+
+    def over(self) -> bool:
+        """Whether the solver has no time left."""
+        return self.left() == 0.0
+
+
+def process_age() -> float:
+    """Seconds since this process began, as far as the system tells; at least its processor time."""
+    with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
+        # The name of the program, in parentheses, may hold anything; the 20th field behind it is the start.
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        return max(0.0, since_boot - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    return time.process_time()
+
+
+def limit_memory(size: float) -> None:
+    """Let this process take no more memory than `size` bytes, where the system can: better an exception than a kill."""
+    try:
+        import resource
+    except ImportError:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        pages = [int(text) for text in Path("/proc/self/statm").read_text(encoding="ascii").split()[:2]]
+        reserved, resident = (count * resource.getpagesize() for count in pages)
+        # What is reserved but not used does not count against the limit of an evaluation.
+        most = reserved + max(0.0, size - resident)
+        resource.setrlimit(resource.RLIMIT_AS, (int(most), resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+# -- the entry -------------------------------------------------------------------------------------------------------
+
+
+class Entry:
+    """A run under competition rules: reads the model, and keeps the best labellings and the file of them.
+
+    Once `read` has returned, the file holds a solution at every moment, and the last block of it is the best that was
+    written. Its functions may be called from several threads.
+    """
+
+    def __init__(self, contest: Contest, clock: Clock) -> None:
+        self.contest, self.clock = contest, clock
+        self.graphs: list[FactorGraph] = []
+        self.labels: list[Ints] = []
+        self.values: list[float] = []
+        self._stream: SolutionStream | None = None
+        self._lock = threading.Lock()
+        self._waiting = False
+        self._writing = 0.0
+
+    def read(self) -> None:
+        """Read the model and its evidence, and write the best state of every variable alone as first solution."""
+        graph = read(self.contest.model)
+        self.graphs = [graph.condition(cast(Any, sample)) if sample else graph for sample in self._samples(graph)]
+        self.labels = [segment_argmax(one.theta_v, one.var_ptr) for one in self.graphs]
+        self.values = [one.value(labels) for one, labels in zip(self.graphs, self.labels, strict=True)]
+        self._waiting = True
+        self.flush()
+
+    def _samples(self, graph: FactorGraph) -> list[dict[int, int]]:
+        """The samples of evidence; only the layout of 2010 has room for more than one solution."""
+        path = self.contest.evidence
+        if path is None:
+            return [{}]
+        if not Path(path).exists():
+            log.warning("%s: no such file, so nothing is observed", path)
+            return [{}]
+        samples = read_evidence(path, graph)
+        if len(samples) > 1 and self.contest.style == "2014":
+            log.warning("%s: %d samples of evidence, the first is used", path, len(samples))
+            return samples[:1]
+        return samples
+
+    def run(self, method: str | Method, options: Mapping[str, Any], stopped: Stopped) -> list[Result]:
+        """Solve every sample, each in an equal share of the time that is left; return the best result of each."""
+        chosen = self._fitted(method, options)
+        results = []
+        for sample in range(len(self.graphs)):
+            left = self.clock.left()
+            share = None if left is None else left / (len(self.graphs) - sample)
+            results.append(self._solve(sample, chosen, share, stopped))
+        self.flush()
+        return results
+
+    def _fitted(self, method: str | Method, options: Mapping[str, Any]) -> Method:
+        """The method with the limits of the contest in place of its own, where they are not asked for."""
+        chosen = make_method(method, dict(options))
+        limits: dict[str, Any] = {}
+        known = {item.name for item in dataclasses.fields(cast(Any, chosen))}
+        if self.contest.seconds is not None:
+            limits["max_iterations"] = max(ENDLESS, chosen.max_iterations)
+        if self.contest.memory is not None and "memory" in known:
+            limits["memory"] = min(getattr(chosen, "memory"), METHOD_MEMORY * self.contest.memory / 1e6)  # noqa: B009
+        return make_method(chosen, {key: value for key, value in limits.items() if key not in options})
+
+    def _solve(self, sample: int, method: Method, share: float | None, stopped: Stopped) -> Result:
+        """Run the method, and with time left and no proof again, with another seed and in turn from the best."""
+        end = None if share is None else time.monotonic() + share
+        best: Result | None = None
+        for turn in itertools.count():
+            result = solve(
+                self.graphs[sample],
+                method,
+                time_limit=None if end is None else max(0.0, end - time.monotonic()),
+                seed=self.contest.seed + turn,
+                initial=self.labels[sample] if turn % 2 else None,
+                callback=self._listener(sample, stopped),
+            )
+            self.offer(sample, result.labels, result.value)
+            best = result if best is None else _better(best, result)
+            if end is None or best.status in PROVEN or stopped():
+                break
+            if time.monotonic() >= end or self.clock.over():
+                best = dataclasses.replace(best, status=Status.TIME_LIMIT)
+                break
+        assert best is not None
+        return best
+
+    def _listener(self, sample: int, stopped: Stopped) -> Callable[[TracePoint, Ints], bool]:
+        def listen(point: TracePoint, labels: Ints) -> bool:
+            self.offer(sample, labels, point.value)
+            return stopped() or self.clock.over()
+
+        return listen
+
+    def offer(self, sample: int, labels: Ints, value: float) -> None:
+        """Keep a labelling if it is the best of its sample, and write it soon."""
+        if value > self.values[sample]:
+            graph = self.graphs[sample]
+            if graph.n_factors > TRUST_FROM:  # here the loop believes what the method says
+                value = graph.value(labels)
+            with self._lock:
+                if value > self.values[sample]:
+                    self.labels[sample], self.values[sample] = labels.copy(), value
+                    self._waiting = True
+        if self._waiting and self._writing <= WRITING * self.clock.passed():
+            self.flush()
+
+    def flush(self, patience: float = -1.0) -> None:
+        """Write the best labellings if they are not written yet; give up after so many seconds of waiting for it."""
+        if not self._lock.acquire(timeout=patience):
+            return
+        try:
+            if self._waiting:
+                began = time.monotonic()
+                self._write()
+                self._waiting = False
+                self._writing += time.monotonic() - began
+        finally:
+            self._lock.release()
+
+    def _write(self) -> None:
+        if len(self.labels) > 1 or self.contest.task != "MPE":
+            write_bytes(self.contest.result, self._whole().encode())  # the last block is all that counts
+        elif self._stream is None:
+            self._stream = _begun(self.contest, self.labels[0])
+        else:
+            self._stream.add(self.labels[0])
+
+    def _whole(self) -> str:
+        """A file with the best labellings, for a task or number of samples that streams do not know."""
+        number = [str(len(self.labels))] if self.contest.style == "2010" else []
+        lines = [" ".join(map(str, [len(labels), *labels.tolist()])) for labels in self.labels]
+        return "\n".join([self.contest.task, *number, *lines, ""])
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _better(old: Result, new: Result) -> Result:
+    """The better of two results on one model, with the lower of their bounds and the later of their ends."""
+    best = new if new.value > old.value else old
+    bound = min((result.bound for result in (old, new) if result.bound is not None), default=None)
+    gap = relative_gap(best.value, bound, best.unit)
+    status = Status.OPTIMAL if gap is not None and gap <= GAP_TOLERANCE else new.status
+    return dataclasses.replace(best, bound=bound, status=status)
+
+
+def _begun(contest: Contest, labels: Ints) -> SolutionStream:
+    """A stream whose file holds a whole solution from the moment on at which it appears."""
+    target = Path(os.path.realpath(contest.result))
+    if target.exists() and not target.is_file():
+        stream = SolutionStream(target, contest.style)
+        stream.add(labels)
+        return stream
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        stream = SolutionStream(temporary, contest.style)
+        stream.add(labels)
+        os.replace(temporary, target)
+    except OSError as error:
+        raise FormatError(f"{contest.result}: cannot write: {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)
+    stream.path = target
+    return stream

@@ -1,0 +1,237 @@
+"""Auto: every part alone gives what it promises, and together they prove what can be proven."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Result, Status
+from mapmrf.datasets import grid
+from mapmrf.methods import _portfolio, auto
+from mapmrf.methods._portfolio import Part, Portfolio
+from mapmrf.methods._search import Search
+from mapmrf.methods._standing import Standing
+from mapmrf.methods.trws import TRWS
+from mapmrf.problem import Problem
+from mapmrf.solver import Progress
+from strategies import Recipe, brute_force, recipes
+
+same_patch_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class Unsimplified:
+    """A model as it is, as if nothing could be taken out of it."""
+
+    feasible = True
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+
+    def whole(self, labels: np.ndarray) -> np.ndarray:
+        return labels
+
+    def part(self, labels: np.ndarray) -> np.ndarray:
+        return labels
+
+
+def potts(height: int, width: int, states: int, seed: int) -> FactorGraph:
+    """A grid with tables of its own on every pair, too wide to be eliminated at once and not binary."""
+    random = np.random.default_rng(seed)
+    pixel = np.arange(height * width).reshape(height, width)
+    across, down = (pixel[:, :-1], pixel[:, 1:]), (pixel[:-1], pixel[1:])
+    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], 1) for a, b in (across, down)])
+    return FactorGraph.from_pairwise(
+        random.normal(size=(pixel.size, states)), edges, 2.0 * random.normal(size=(len(edges), states, states))
+    )
+
+
+@pytest.fixture
+def wide_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the relaxation nor simplification nor elimination may close a gap: the turns have to."""
+    monkeypatch.setattr(_portfolio, "simplify", Unsimplified)
+    monkeypatch.setattr(_portfolio, "solve_small", lambda small: small)
+    monkeypatch.setattr(auto, "TRWS", lambda: TRWS(max_iterations=1))
+    monkeypatch.setattr(_portfolio, "NARROW_VARIABLES", -1)
+
+
+def phases(result: Result) -> list[str]:
+    """The parts of a run in the order of their first appearance."""
+    return list(dict.fromkeys(point.phase for point in result.trace))
+
+
+# -- the parts ---------------------------------------------------------------------------------------------------------
+
+
+@same_patch_for_all
+@given(recipe=recipes())
+def test_turns_alone_prove_small_models(wide_open: None, recipe: Recipe) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    result = mapmrf.solve(graph, "auto", max_iterations=200)
+    assert result.value == pytest.approx(optimum)
+    assert result.status is (Status.INFEASIBLE if optimum == -np.inf else Status.OPTIMAL)
+
+
+@given(recipe=recipes())
+def test_the_search_alone_finds_small_optima(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    search = Search(problem, 0, 13.0, 2)
+    list(search.add(np.zeros(graph.n_vars, dtype=np.int64)))
+    assert search.value == pytest.approx(brute_force(graph)[0])  # a pass whose tables all fit is exact
+
+
+def test_an_easy_model_is_proven_by_the_relaxation_alone() -> None:
+    result = mapmrf.solve(grid(20, 20, coupling=0.1, seed=0))
+    assert result.method == "auto"
+    assert (result.status, phases(result)) == (Status.OPTIMAL, ["relax"])
+
+
+def test_a_narrow_model_is_eliminated() -> None:
+    graph = grid(5, 60, coupling=3.0, seed=0)
+    result = mapmrf.solve(graph, "auto")
+    assert phases(result)[-1] in ("simplify", "eliminate")
+    assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
+
+
+def test_a_sparse_binary_model_is_proven_by_cutting_planes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+    graph = grid(16, 16, coupling=4.0, seed=2)
+    result = mapmrf.solve(graph, "auto")
+    assert result.status is Status.OPTIMAL
+    assert "cuts" in phases(result)
+    assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
+
+
+def test_without_proofs_only_the_search_goes_on() -> None:
+    result = mapmrf.solve(grid(30, 30, coupling=4.0, seed=2), "auto", prove=False, max_iterations=60)
+    assert result.status is Status.ITERATION_LIMIT
+    assert set(phases(result)) <= {"relax", "simplify", "eliminate", "blocks", "bp", "lslp", "kicks", "restarts"}
+    assert "restarts" in phases(result)
+
+
+def test_a_model_of_many_states_takes_turns() -> None:
+    graph = potts(12, 12, 4, seed=0)
+    result = mapmrf.solve(graph, "auto", max_iterations=150)
+    assert {"bp", "clusters", "branch", "lslp"} <= set(phases(result))
+    assert result.value >= mapmrf.solve(graph, "lslp").value
+    assert result.bound is not None and result.bound < mapmrf.solve(graph, "trws").bound
+
+
+def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    # A dense model whose odd-cycle relaxation is loose, called sparse so that the cutting planes get it.
+    random = np.random.default_rng(0)
+    n = 24
+    edges = np.stack(np.triu_indices(n, 1), 1)
+    weights = random.normal(size=len(edges))
+    tables = weights[:, None, None] * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    graph = FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, tables)
+    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+    monkeypatch.setattr(_portfolio, "MAX_DEGREE", float(n))
+    monkeypatch.setattr(_portfolio, "BRANCH_GAP", 10.0)
+    result = mapmrf.solve(graph, "auto", solver="highs")
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_part_that_brings_nothing_comes_less_often() -> None:
+    graph = grid(3, 3, seed=0)
+    standing = Standing(Problem.compile(graph), np.zeros(9, dtype=np.int64))
+    portfolio = Portfolio(mapmrf.Auto(), standing, 0)
+    standing.bound = 1000.0
+
+    def idle() -> Iterator[Progress]:
+        while True:
+            yield standing.worked("idle")
+
+    def useful() -> Iterator[Progress]:
+        while True:
+            standing.bound -= 0.1 * (standing.bound - standing.value)
+            yield standing.worked("useful")
+
+    def short() -> Iterator[Progress]:
+        yield standing.worked("short")
+
+    portfolio.turns = [Part(idle(), 2), Part(useful(), 2), Part(short(), 2)]
+    steps = portfolio.take_turns()
+    seen = [next(steps).phase for _ in range(60)]
+    assert seen[:6] == ["idle", "idle", "useful", "useful", "short", "idle"]
+    assert seen.count("short") == 1
+    assert seen.count("useful") > 2 * seen.count("idle") > 0
+
+
+def test_a_labelling_that_another_part_found_reaches_the_search() -> None:
+    graph = grid(6, 6, coupling=2.0, seed=1)
+    problem = Problem.compile(graph)
+    best = mapmrf.solve(graph, "branch").labels
+    search = Search(problem, 0, 2.0, 1)
+    search.pool, search.values = [np.zeros(36, dtype=np.int64)], [graph.value(np.zeros(36, dtype=np.int64))]
+    search.learn(best)
+    assert search.value == pytest.approx(graph.value(best))
+
+
+# -- promises ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", ["binary", "states"])
+def test_an_iteration_budget_gives_the_same_run_every_time(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+    graph = grid(14, 14, coupling=4.0, seed=3) if model == "binary" else potts(10, 10, 4, seed=1)
+
+    def course(threads: int) -> list[tuple[object, ...]]:
+        result = mapmrf.solve(graph, "auto", max_iterations=45, seed=5, threads=threads)
+        rows = [(point.iterations, point.phase, point.value, point.bound) for point in result.trace]
+        return [*dict.fromkeys(rows), tuple(result.labels.tolist())]  # waiting for a solver repeats rows
+
+    assert course(1) == course(2)
+
+
+def test_the_seed_matters_to_the_search() -> None:
+    graph = grid(30, 30, coupling=4.0, seed=2)
+    runs = [mapmrf.solve(graph, "auto", prove=False, max_iterations=30, seed=seed) for seed in (0, 1)]
+    assert runs[0].trace[-1].value != runs[1].trace[-1].value
+
+
+def test_the_trace_names_the_part_that_found_each_improvement() -> None:
+    result = mapmrf.solve(grid(24, 24, coupling=4.0, seed=2), "auto", prove=False, max_iterations=60)
+    improvements = result.improvements
+    assert improvements[-1].value == pytest.approx(result.value)
+    assert all(point.phase for point in improvements)
+    values = [point.value for point in improvements]
+    assert values == sorted(values)
+    assert len({point.phase for point in improvements}) >= 3
+
+
+def test_stopping_while_a_solver_works_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+    seen: list[float] = []
+
+    def stop(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
+        seen.append(point.value)
+        return point.phase == "cuts"
+
+    result = mapmrf.solve(grid(40, 40, coupling=4.0, seed=2), "auto", callback=stop)
+    assert result.status is Status.INTERRUPTED
+    assert result.value == max(seen)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"starts": 0}, "starts is 0"),
+        ({"pool": 0}, "pool is 0"),
+        ({"width": -1.0}, "width is -1"),
+        ({"memory": 0.0}, "memory is 0"),
+        ({"solver": "cplex"}, "solver is 'cplex'"),
+    ],
+)
+def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        mapmrf.Auto(**options)  # type: ignore[arg-type]

@@ -1,0 +1,178 @@
+"""Flips: at rest no change of a small connected set helps, whatever the model; the table of gains is exact."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Status
+from mapmrf.datasets import grid
+from mapmrf.methods import flips
+from mapmrf.methods._gains import Descent
+from mapmrf.methods.flips import Flips
+from mapmrf.problem import Problem
+from mapmrf.solver import Start
+from strategies import Recipe, any_recipes, brute_force, random_recipe, recipes
+
+
+def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:
+    """Broken hard entries, then minus the finite sum."""
+    terms = [graph.theta_v[graph.var_ptr[i] + k] for i, k in enumerate(labels)]
+    terms += [graph.table(a)[tuple(labels[graph.scope_of(a)])] for a in range(graph.n_factors)]
+    broken = sum(term == -np.inf for term in terms)
+    return broken, -float(sum(term for term in terms if term > -np.inf))
+
+
+def alone(graph: FactorGraph, labels: np.ndarray | None = None, **options: Any) -> np.ndarray:
+    """Where the method itself comes to rest, without the library's repair of infeasible labellings."""
+    problem, method = Problem.compile(graph), Flips(**options)
+    state = method.start(problem, 0, Start(labels))
+    while (progress := method.step(problem, state)).finished is None:
+        pass
+    assert progress.labels is not None
+    return progress.labels
+
+
+def connected_sets(graph: FactorGraph, largest: int) -> set[frozenset[int]]:
+    """All sets of variables that hang together by factors, by growing them one variable at a time."""
+    beside: dict[int, set[int]] = {i: set() for i in range(graph.n_vars)}
+    for a in range(graph.n_factors):
+        for i, j in itertools.permutations(graph.scope_of(a).tolist(), 2):
+            beside[i].add(j)
+    found = level = {frozenset([i]) for i in range(graph.n_vars)}
+    for _ in range(largest - 1):
+        level = {s | {j} for s in level for i in s for j in beside[i] - s}
+        found = found | level
+    return found
+
+
+@given(recipe=recipes() | any_recipes(max_vars=6), depth=st.integers(1, 4), data=st.data())
+def test_at_rest_no_change_of_a_connected_set_helps(recipe: Recipe, depth: int, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    rest = alone(graph, start, depth=depth)
+    broken, lost = cost(graph, rest)
+    assert (broken, lost - 1e-9) <= cost(graph, start)
+    for members in connected_sets(graph, depth):
+        for states in itertools.product(*(range(recipe.card[i]) for i in members)):
+            changed = rest.copy()
+            changed[list(members)] = states
+            assert cost(graph, changed) >= (broken, lost - 1e-9)
+
+
+def test_sets_as_large_as_the_model_are_an_exhaustive_search() -> None:
+    for seed in range(8):
+        graph = random_recipe(seed, 6, 12, hard=0.1, max_card=3).graph()
+        solved = mapmrf.solve(graph, "flips", depth=6)
+        pieces = mapmrf.solve(graph, "exhaustive")
+        assert solved.value == pytest.approx(pieces.value)
+
+
+def test_larger_sets_reach_more_on_a_frustrated_grid() -> None:
+    graph = grid(20, 20, 3.0, seed=2)
+    values = [mapmrf.solve(graph, "flips", depth=depth).value for depth in (1, 2, 3, 5)]
+    assert values == sorted(values) and values[0] < values[-1]
+
+
+def test_single_flips_are_made_best_first() -> None:
+    """The middle of a chain gains most by flipping, and then its neighbours have no reason to."""
+    pair = np.array([[0.0, 0.0], [0.0, -10.0]])
+    graph = FactorGraph.from_pairwise([[0.0, 1.0], [0.0, 3.0], [0.0, 1.0]], [[0, 1], [1, 2]], pair)
+    assert alone(graph, np.zeros(3, dtype=np.int64), depth=1).tolist() == [0, 1, 0]
+
+
+def test_a_pair_that_only_helps_together_is_found_by_depth_two_alone() -> None:
+    graph = FactorGraph.from_pairwise([[0.1, 0.0], [0.1, 0.0]], [[0, 1]], [[0.0, -5.0], [-5.0, 3.0]])
+    assert mapmrf.solve(graph, "flips", depth=1).labels.tolist() == [0, 0]
+    assert mapmrf.solve(graph, "flips", depth=2).labels.tolist() == [1, 1]
+
+
+@given(recipe=recipes(), entries=st.integers(1, 30), depth=st.integers(1, 3))
+@settings(max_examples=15)
+def test_cutting_the_work_into_short_steps_changes_nothing(recipe: Recipe, entries: int, depth: int) -> None:
+    graph = recipe.graph()
+    whole = alone(graph, depth=depth)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flips, "STEP_ENTRIES", entries)
+        assert alone(graph, depth=depth).tolist() == whole.tolist()
+
+
+@given(recipe=recipes(), entries=st.integers(1, 40), data=st.data())
+def test_between_steps_scores_and_labels_are_those_of_one_labelling(
+    recipe: Recipe, entries: int, data: st.DataObject
+) -> None:
+    """The labels that are handed out never hold a trial flip, and values never fall on the way."""
+    graph = recipe.graph()
+    start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
+    descent = Descent(Problem.compile(graph), 3)
+    descent.restart(start)
+    before = cost(graph, start)
+    while not descent.at_rest:
+        descent.run(entries)
+        now = cost(graph, descent.labels())
+        assert now <= (before[0], before[1] + 1e-9) or now[0] < before[0]
+        before = now
+    field = descent.field
+    if np.isinf(field.floor):
+        for i in range(graph.n_vars):
+            for k in range(graph.card[i]):
+                changed = descent.labels()
+                changed[i] = k
+                gain = graph.value(changed) - graph.value(descent.labels())
+                row = field.score[field.var_ptr[i] :]
+                assert row[k] - row[field.labels[i]] == pytest.approx(gain, abs=1e-9)
+
+
+def test_rows_stay_exact_over_thousands_of_flips() -> None:
+    """An entry of 1e9 that comes and goes leaves no trace in the scores."""
+    random = np.random.default_rng(0)
+    n = 60
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    tables = random.normal(size=(len(pairs), 2, 2))
+    tables[::7, 0, 1] -= 1e9
+    graph = FactorGraph.from_pairwise(np.zeros((n, 2)), pairs, tables)
+    values = []
+    for seed in range(20):
+        start = np.random.default_rng(seed).integers(0, 2, n)
+        rest = alone(graph, start, depth=1)
+        for i in range(n):
+            changed = rest.copy()
+            changed[i] = 1 - changed[i]
+            assert graph.value(changed) <= graph.value(rest) + 1e-6
+        values.append(graph.value(rest))
+    assert max(values) > -1e6
+
+
+def test_a_dense_model_with_many_states_can_be_stopped_at_any_time() -> None:
+    random = np.random.default_rng(1)
+    pairs = [(i, j) for i in range(12) for j in range(i)]
+    graph = FactorGraph.from_pairwise(np.zeros((12, 20)), pairs, random.normal(size=(len(pairs), 20, 20)))
+    result = mapmrf.solve(graph, "flips", depth=4, callback=lambda point, labels: len(labels) > 0)
+    assert result.status is Status.INTERRUPTED
+    assert result.value == graph.value(result.labels)
+
+
+def test_the_run_converges_and_counts_sweeps() -> None:
+    result = mapmrf.solve(grid(10, 10, 2.0), "flips")
+    assert result.status is Status.CONVERGED
+    assert 1 <= result.iterations < 20
+    cut = mapmrf.solve(grid(10, 10, 2.0), "flips", max_iterations=1)
+    assert (cut.status, cut.iterations) == (Status.ITERATION_LIMIT, 1)
+
+
+def test_from_the_optimum_nothing_moves() -> None:
+    graph = random_recipe(5, 6, 10).graph()
+    best, labels = brute_force(graph)
+    assert mapmrf.solve(graph, "flips", initial=labels).value == pytest.approx(best)
+
+
+@pytest.mark.parametrize("option", ["depth", "max_iterations"])
+def test_counts_below_one_are_refused(option: str) -> None:
+    with pytest.raises(OptionError, match=f"{option} is 0"):
+        Flips(**{option: 0})

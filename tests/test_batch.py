@@ -1,0 +1,468 @@
+"""Many models and many rows of evidence: order, errors in place, interrupts, and the same answers wherever they run."""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import logging
+import math
+import os
+import pickle
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, FormatError, MapMRFError, Method, Names, OptionError, Result, Status, UnknownName
+from mapmrf.batch import solve_stream
+from mapmrf.joblib_pool import Switch
+from mapmrf.pools import NotSolved, bare
+from mapmrf.problem import Problem
+from mapmrf.rows import read_rows, solve_rows
+from mapmrf.solver import Answer, Progress, Start
+from strategies import any_recipes, brute_force, random_recipe
+
+
+@dataclass(frozen=True)
+class Odd(Method):
+    """A method that does what its mode says to models of three variables, and is done at once with all others."""
+
+    name: ClassVar[str] = "odd"
+    title: ClassVar[str] = "misbehaves"
+
+    max_iterations: int = 10**9
+    mode: str = "endless"
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> int:
+        return problem.graph.n_vars
+
+    def step(self, problem: Problem, state: int) -> Progress:
+        if state != 3:
+            return Progress(1, finished=Status.CONVERGED)
+        if self.mode == "dies":
+            os._exit(7)
+        if self.mode == "fails":
+            raise ZeroDivisionError("a bug")
+        if self.mode == "swallows":
+            raise MemoryError
+        time.sleep(1000 if self.mode == "stuck" else 0.01)
+        return Progress(1)
+
+    def answer(self, problem: Problem, state: int) -> Answer:
+        return Answer()
+
+
+def small(n: int, seed: int = 5) -> list[FactorGraph]:
+    return [random_recipe(seed + k, 5, 6).graph() for k in range(n)]
+
+
+def blank(n_vars: int) -> FactorGraph:
+    return FactorGraph.from_tables([2] * n_vars, [], [])
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two outcomes agree in all but the time they took."""
+    if isinstance(one, MapMRFError):
+        return type(one) is type(other) and str(one) == str(other)
+    figures = [(r.value, r.bound, r.status, r.iterations, r.seed, r.method) for r in (one, other)]
+    return figures[0] == figures[1] and np.array_equal(one.labels, other.labels)
+
+
+def interrupt_soon(seconds: float = 0.5) -> None:
+    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+# -- files and graphs -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_files_and_graphs_come_back_in_order(jobs: int, tmp_path: Path) -> None:
+    graphs = small(6)
+    models: list[Any] = list(graphs)
+    for k in (1, 4):
+        models[k] = tmp_path / f"{k}.LG"
+        mapmrf.write(graphs[k], models[k])
+    models[4] = str(models[4])
+    results = mapmrf.solve_many(models, "exhaustive", jobs=jobs)
+    assert [result.value for result in results] == pytest.approx([brute_force(graph)[0] for graph in graphs])
+
+
+def test_errors_stand_in_their_place_and_name_the_file(tmp_path: Path) -> None:
+    (tmp_path / "bad.uai").write_text("MARKOV 2")
+    mapmrf.write(random_recipe(1, 5, 5).graph(), tmp_path / "large.LG")
+    models = [blank(1), tmp_path / "bad.uai", tmp_path / "absent.uai", tmp_path / "large.LG", blank(2)]
+    first, bad, absent, large, last = mapmrf.solve_many(models, "exhaustive", jobs=2, max_labellings=4)
+    assert isinstance(first, Result) and isinstance(last, Result)
+    assert isinstance(bad, FormatError) and "bad.uai" in str(bad)
+    assert isinstance(absent, FormatError) and "absent.uai" in str(absent)
+    assert isinstance(large, mapmrf.UnsupportedModel)
+    assert str(large).startswith(f"{tmp_path / 'large.LG'}: exhaustive cannot solve")
+
+
+@pytest.mark.parametrize(("mode", "says"), [("fails", "ZeroDivisionError: a bug"), ("swallows", "not enough memory")])
+def test_what_nobody_expects_does_not_stop_the_rest(mode: str, says: str, caplog: pytest.LogCaptureFixture) -> None:
+    first, odd, last = mapmrf.solve_many([blank(2), blank(3), blank(2)], Odd(mode=mode))
+    assert isinstance(first, Result) and isinstance(last, Result)
+    assert isinstance(odd, MapMRFError) and says in str(odd)
+    assert mode != "fails" or isinstance(odd.__cause__, ZeroDivisionError)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_models_are_taken_one_by_one() -> None:
+    """A model lives only as long as it is being solved."""
+    alive: list[int] = []
+
+    def models() -> Iterator[FactorGraph]:
+        seen: list[weakref.ref[FactorGraph]] = []
+        for k in range(6):
+            gc.collect()
+            alive.append(sum(ref() is not None for ref in seen))
+            graph = random_recipe(k, 5, 6).graph()
+            seen.append(weakref.ref(graph))
+            yield graph
+            del graph
+
+    assert len(mapmrf.solve_many(models(), "exhaustive")) == 6
+    assert max(alive) <= 2
+
+
+def test_what_the_source_raises_reaches_the_caller() -> None:
+    def models() -> Iterator[FactorGraph]:
+        yield blank(1)
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        mapmrf.solve_many(models(), "icm", jobs=2)
+
+
+def test_results_come_while_later_models_wait() -> None:
+    asked: list[int] = []
+    gate = threading.Event()
+
+    def models() -> Iterator[FactorGraph]:
+        for k in range(3):
+            if k == 2:
+                gate.wait(60)
+            asked.append(k)
+            yield blank(1)
+
+    stream = solve_stream(models(), "icm")
+    next(stream)
+    next(stream)
+    assert asked == [0, 1]
+    gate.set()
+    assert len(list(stream)) == 1
+
+
+def test_a_stream_that_is_left_ends_its_runs() -> None:
+    before = threading.active_count()
+    stream = solve_stream([blank(1), blank(3), blank(3)], Odd(), jobs=2)
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
+
+
+def test_seeds_belong_to_their_models() -> None:
+    graph = random_recipe(3, 6, 12).graph()
+    results = mapmrf.solve_many([graph] * 3, "icm", seeds=[4, 5, 6], starts=3, jobs=2)
+    assert all(same(result, mapmrf.solve(graph, "icm", seed=4 + k, starts=3)) for k, result in enumerate(results))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"jobs": 0}, "jobs is 0"),
+        ({"stars": 3}, "did you mean 'starts'"),
+        ({"time_limit": -1.0}, "time_limit is -1"),
+        ({"threads": 0}, "threads is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"seeds": [1]}, "1 seeds, expected one for each of the 2 models"),
+        ({"seeds": [1, -2]}, "seed is -2"),
+        ({"seeds": [1, 2], "seed": 3}, "seed and seeds"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_runs(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        solve_stream([blank(1), blank(1)], "icm", **options)
+
+
+def test_too_few_seeds_for_a_source_of_unknown_length() -> None:
+    with pytest.raises(OptionError, match="1 seeds, expected one for each model"):
+        mapmrf.solve_many(iter([blank(1), blank(1)]), "icm", seeds=[1])
+
+
+def test_evidence_holds_for_every_model(tmp_path: Path) -> None:
+    (tmp_path / "seen.evid").write_text("1 0 0")
+    mapmrf.write(blank(2), tmp_path / "two.uai")
+    graph = FactorGraph.from_tables([2, 2], [(0,)], [[0.0, 1.0]])
+    for evidence in ({0: 0}, tmp_path / "seen.evid"):
+        found = mapmrf.solve_many([graph, tmp_path / "two.uai"], "exhaustive", evidence=evidence)
+        assert [result.labels[0] for result in found] == [0, 0]
+
+
+def test_the_time_limit_is_that_of_each_model() -> None:
+    results = mapmrf.solve_many([blank(3)] * 3, Odd(), time_limit=0.05)
+    assert [result.status for result in results] == [Status.TIME_LIMIT] * 3
+
+
+def test_progress_is_silent_where_there_is_no_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    mapmrf.solve_many(small(2), "icm", progress=True)
+    assert capfd.readouterr() == ("", "")
+
+
+# -- where it runs ----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_sent_survives_it() -> None:
+    graph = random_recipe(2, 5, 6, hard=0.2).graph()
+    labels = np.zeros(5, dtype=np.int64)
+    _ = graph.stride, graph.var_ptr
+    sent = pickle.dumps(bare(graph))
+    assert len(sent) < len(pickle.dumps(graph))
+    back = bare(pickle.loads(sent))
+    assert isinstance(back, FactorGraph)
+    assert back.value(labels) == graph.value(labels)
+    assert not any(array.flags.writeable for array in (back.card, back.theta_v, back.scope, back.theta_t))
+    assert pickle.loads(pickle.dumps(mapmrf.ICM(starts=3))) == mapmrf.ICM(starts=3)
+    result = mapmrf.solve(graph, "trws")
+    assert same(pickle.loads(pickle.dumps(result)), result)
+
+
+def test_a_switch_is_shared_by_threads_but_not_by_copies() -> None:
+    switch = Switch()
+    copy = pickle.loads(pickle.dumps(switch))
+    switch.on()
+    assert switch() and not copy()
+
+
+def assert_same_as_threads(backend: str, tmp_path: Path, jobs: int = 2) -> None:
+    models: list[Any] = small(5)
+    models.insert(2, tmp_path / "absent.uai")
+    mapmrf.write(models[0], tmp_path / "first.LG")
+    models.append(tmp_path / "first.LG")
+    here = mapmrf.solve_many(models, "trws", seed=3)
+    there = mapmrf.solve_many(models, "trws", seed=3, jobs=jobs, backend=backend)
+    assert [isinstance(outcome, Result) for outcome in here] == [True, True, False, True, True, True, True]
+    assert all(same(one, other) for one, other in zip(here, there, strict=True))
+    rows = [{0: 0}, {1: 0}, {}]
+    here, there = solve_rows(models[0], rows, "trws"), solve_rows(models[0], rows, "trws", backend=backend)
+    assert all(same(one, other) for one, other in zip(here, there, strict=True))
+
+
+def test_processes_give_the_same_answers(tmp_path: Path) -> None:
+    assert_same_as_threads("processes", tmp_path)
+
+
+@pytest.mark.parametrize(("backend", "jobs"), [("loky", 2), ("loky", 1), ("threading", 2), ("sequential", 1)])
+def test_joblib_gives_the_same_answers(backend: str, jobs: int, tmp_path: Path) -> None:
+    pytest.importorskip("joblib")
+    assert_same_as_threads(backend, tmp_path, jobs)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_dask_cluster_gives_the_same_answers(processes: bool, tmp_path: Path) -> None:
+    pytest.importorskip("joblib")
+    distributed = pytest.importorskip("distributed")
+    cluster = distributed.LocalCluster(
+        n_workers=1 + (not processes), threads_per_worker=1, processes=processes, dashboard_address=None
+    )
+    with cluster, distributed.Client(cluster):
+        assert_same_as_threads("dask", tmp_path)
+
+
+def test_a_backend_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("joblib")
+    with pytest.raises(OptionError, match=r"backend='nonsense', expected threads, processes or a backend of joblib"):
+        mapmrf.solve_many([blank(1)], "icm", backend="nonsense")
+    monkeypatch.setitem(__import__("sys").modules, "joblib", None)
+    with pytest.raises(ImportError, match=r"backend='loky' needs joblib: pip install 'mapmrf\[batch\]'"):
+        mapmrf.solve_many([blank(1)], "icm", backend="loky")
+
+
+def test_a_process_that_dies_takes_one_model_along() -> None:
+    models = [blank(2), blank(3), blank(2), blank(4)]
+    first, odd, *rest = mapmrf.solve_many(models, Odd(mode="dies"), jobs=1, backend="processes")
+    assert isinstance(first, Result) and all(isinstance(result, Result) for result in rest)
+    assert isinstance(odd, MapMRFError) and "ended with code 7" in str(odd)
+
+
+def test_a_worker_of_joblib_that_dies_does_not_end_the_batch() -> None:
+    pytest.importorskip("joblib")
+    first, odd, *rest = mapmrf.solve_many(
+        [blank(2), blank(3), *[blank(2)] * 3], Odd(mode="dies"), jobs=2, backend="loky"
+    )
+    assert isinstance(first, Result) and len(rest) == 3 and all(isinstance(result, Result) for result in rest)
+    assert isinstance(odd, MapMRFError) and "the worker of loky that solved this model died" in str(odd)
+
+
+def test_what_cannot_be_sent_is_said_in_its_place() -> None:
+    seen: list[int] = []
+    (outcome,) = mapmrf.solve_many([blank(2)], "icm", backend="processes", callback=lambda *_: bool(seen))
+    assert isinstance(outcome, OptionError) and "cannot be sent to a process" in str(outcome)
+
+
+# -- interrupts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["threads", "processes"])
+def test_ctrl_c_keeps_what_is_there(backend: str, tmp_path: Path) -> None:
+    """Done, running, waiting as a graph, waiting as a file."""
+    mapmrf.write(blank(3), tmp_path / "later.uai")
+    stream = solve_stream([blank(2), blank(3), blank(3), tmp_path / "later.uai"], Odd(), backend=backend)
+    done = next(stream)
+    interrupt_soon()
+    running, waiting, unread = stream
+    assert done.status is Status.CONVERGED
+    assert (running.status, waiting.status) == (Status.INTERRUPTED, Status.INTERRUPTED)
+    assert (running.iterations, waiting.iterations) == (1, 0)
+    assert isinstance(unread, NotSolved) and "later.uai" in str(unread)
+
+
+def test_ctrl_c_kills_a_process_that_does_not_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapmrf.pools.STOP_SECONDS", 0.1)
+    interrupt_soon()
+    (result,) = mapmrf.solve_many([blank(3)], Odd(mode="stuck"), backend="processes")
+    assert (result.status, result.iterations) == (Status.INTERRUPTED, 0)
+
+
+@pytest.mark.parametrize(("backend", "jobs"), [("threading", 2), ("sequential", 1)])
+def test_ctrl_c_ends_a_batch_of_joblib(backend: str, jobs: int) -> None:
+    pytest.importorskip("joblib")
+    stream = solve_stream([blank(2), *[blank(3)] * 4], Odd(), backend=backend, jobs=jobs)
+    done = next(stream)
+    interrupt_soon()
+    rest = list(stream)
+    assert done.status is Status.CONVERGED
+    assert [result.status for result in rest] == [Status.INTERRUPTED] * 4
+
+
+def test_after_ctrl_c_a_source_without_length_is_asked_no_more() -> None:
+    asked: list[int] = []
+
+    def models() -> Iterator[FactorGraph]:
+        for k in range(1000):
+            asked.append(k)
+            yield blank(3)
+
+    interrupt_soon()
+    assert [result.status for result in mapmrf.solve_many(models(), Odd(), jobs=2)] == [Status.INTERRUPTED] * 2
+    assert asked == [0, 1]
+
+
+# -- rows of evidence -------------------------------------------------------------------------------------------------
+
+NAMES = Names(("rain", "grass", "2"), (("no", "yes"), ("dry", "wet", "1"), ("a", "b")))
+
+
+@pytest.fixture
+def named() -> FactorGraph:
+    recipe = random_recipe(11, 3, 0)
+    rng = np.random.default_rng(2)
+    recipe.card = [2, 3, 2]
+    recipe.add((0, 1), rng.normal(size=(2, 3)))
+    recipe.add((1, 2), rng.normal(size=(3, 2)))
+    return FactorGraph.from_tables(recipe.card, recipe.scopes, recipe.tables, names=NAMES)
+
+
+@given(any_recipes(), st.integers(0, 2**32 - 1))
+def test_rows_are_conditioned_models(recipe: Any, seed: int) -> None:
+    graph, rng = recipe.graph(), np.random.default_rng(seed)
+    rows = [{i: int(rng.integers(graph.card[i])) for i in range(graph.n_vars) if rng.random() < 0.4} for _ in range(3)]
+    for row, result in zip(rows, solve_rows(graph, rows, "exhaustive"), strict=True):
+        best, _ = brute_force(graph.condition(row))  # type: ignore[arg-type]
+        assert isinstance(result, Result)
+        assert result.value == (pytest.approx(best) if best > -math.inf else -math.inf)
+        assert best == -math.inf or all(result.labels[i] == k for i, k in row.items())
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".csv.gz", ".txt"])
+def test_tables_are_read_from_files(named: FactorGraph, suffix: str, tmp_path: Path) -> None:
+    text = "\ufeffgrass,rain,2\r\nwet,1,\r\n\r\n ,, b\r\n1,no,0\r\n"
+    text = {".tsv": text.replace(",", "\t"), ".txt": text.replace(",", ";")}.get(suffix, text)
+    data = text.encode()
+    (tmp_path / f"rows{suffix}").write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    # The third state of grass is named "1"; a name counts before an index.
+    assert read_rows(tmp_path / f"rows{suffix}", named) == [{1: 1, 0: 1}, {2: 1}, {1: 2, 0: 0, 2: 0}]
+
+
+def test_tables_are_lists_of_dicts_or_columns(named: FactorGraph) -> None:
+    expected = [{1: 1, 0: 1}, {2: 1}, {1: 2}]
+    assert read_rows([{"grass": "wet", 0: True}, {2: "b"}, {1: 2, "rain": None}], named) == expected
+    columns = {"grass": ["wet", float("nan"), 2.0], 0: [np.int64(1), None, ""], "2": [None, 1.0, np.nan]}
+    assert read_rows(columns, named) == expected
+    assert read_rows([], named) == []
+    assert read_rows({}, named) == []
+
+
+def test_a_data_frame_is_a_mapping_of_columns(named: FactorGraph) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"grass": ["wet", None], "rain": pandas.array([1, None], dtype="Int64")})
+    assert read_rows(frame, named) == [{1: 1, 0: 1}, {}]
+
+
+def test_bad_rows_stand_in_their_place(named: FactorGraph, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("rain,grass\nyes,wet\nmaybe,wet\nyes\nno,3\n,-1\n,1.5\n")
+    good, *bad = solve_rows(named, tmp_path / "rows.csv", "exhaustive")
+    assert isinstance(good, Result)
+    says = [
+        "rows.csv: line 3: found state 'maybe' of variable rain, expected 0 to 1 or one of no, yes",
+        "rows.csv: line 4: found 1 cells, expected 2",
+        "rows.csv: line 5: found state '3' of variable grass, expected 0 to 2 or one of dry, wet, 1",
+        "line 6: found state '-1'",
+        "line 7: found state '1.5'",
+    ]
+    assert all(isinstance(error, FormatError) and text in str(error) for error, text in zip(bad, says, strict=True))
+    (error,) = solve_rows(named, [{"rain": "maybe"}], "exhaustive")
+    assert "evidence: row 0: found state 'maybe'" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("rian\n1\n", r"column 'rian' is no variable, expected a name or 0 to 2, did you mean 'rain'\?"),
+        ("7\n1\n", "column '7' is no variable"),
+        ("rain,0\n1,1\n", "columns 'rain' and '0' are the same variable"),
+        ("", "found no columns"),
+        ("rain\n\x00", "rows.csv"),
+    ],
+)
+def test_bad_tables_are_refused_at_once(named: FactorGraph, text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text(text)
+    outcome: Any = None
+    try:
+        outcome = solve_rows(named, tmp_path / "rows.csv", "exhaustive")[0]
+    except (FormatError, UnknownName) as error:
+        outcome = error
+    with pytest.raises((FormatError, UnknownName), match=says):
+        raise outcome
+
+
+def test_bad_columns_are_refused_at_once(named: FactorGraph, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="columns of 1 to 2 values"):
+        read_rows({"rain": [0], "grass": [0, 1]}, named)
+    with pytest.raises(UnknownName, match=r"expected 0 to 1$"):
+        read_rows([{"x": 0}], blank(2))
+    (tmp_path / "latin.csv").write_bytes(b"rain\n\xe9\n")
+    with pytest.raises(FormatError, match="not UTF-8"):
+        read_rows(tmp_path / "latin.csv", named)
+    with pytest.raises(FormatError, match=r"absent\.csv"):
+        read_rows(tmp_path / "absent.csv", named)
+
+
+def test_rows_take_seeds_and_jobs(named: FactorGraph) -> None:
+    rows = [{"rain": 0}, {}, {"grass": "wet", "rain": "yes"}]
+    results = solve_rows(named, rows, "icm", seeds=[3, 4, 5], jobs=2, starts=4)
+    assert [result.seed for result in results] == [3, 4, 5]
+    assert results[2].assignment["grass"] == "wet"
+    with pytest.raises(OptionError, match="2 seeds, expected one for each of the 3"):
+        solve_rows(named, rows, "icm", seeds=[3, 4])

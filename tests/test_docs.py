@@ -40,16 +40,24 @@ class Block(NamedTuple):
     line: int
 
 
-def blocks(page: Path, language: str) -> list[Block]:
-    """The fenced blocks of a page in a language."""
+def blocks(page: Path, language: str | None = None) -> list[Block]:
+    """The fenced blocks of a page, of a language or all."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in FENCED.finditer(text):
-        if match[2] == language:
+        if language in (None, match[2]):
             title = re.search(r'title="([^"]*)"', match[3])
             code = "".join(line.removeprefix(match[1]) for line in match[4].splitlines(keepends=True))
             found.append(Block(match[2], title[1] if title else "", code, text.count("\n", 0, match.start()) + 2))
     return found
+
+
+def put_files(page: Path, folder: Path) -> None:
+    """Write the blocks that have the name of a file as their title; sources of the package have their own way."""
+    for block in blocks(page):
+        if block.title and not block.title.startswith("src/"):
+            (folder / block.title).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.title).write_text(block.code, encoding="utf-8")
 
 
 def with_blocks(language: str) -> list[Path]:
@@ -91,17 +99,33 @@ def placed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     _register.cache_clear()
 
 
+@pytest.fixture
+def forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules that a page has put into its folder, and what it has added to the register, are gone afterwards."""
+    package = importlib.import_module("mapmrf.methods")
+    monkeypatch.setattr(package, "__path__", list(package.__path__))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").resolve().is_relative_to(tmp_path):
+            sys.modules.pop(name)
+            vars(package).pop(name.rpartition(".")[2], None)
+
+
+@pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("page", with_blocks("python"), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_python_blocks_run_one_after_another(
     page: Path, placed: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A block with the title of a source file becomes that file; the others are one script."""
+    """A block with a title becomes the file of that name; the others are one script."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    put_files(page, tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(page, "python"):
-        if block.title:
+        if block.title.startswith("src/"):
             placed(block.title, block.code)
-        else:
+        elif not block.title:
             # Line numbers of a failure are those of the page.
             exec(compile("\n" * (block.line - 1) + block.code, str(page), "exec"), names)
 
@@ -127,6 +151,7 @@ def test_commands_run_and_print_what_the_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    put_files(page, tmp_path)
     for block in blocks(page, "console"):
         for command in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
             line, *shown = command.splitlines()

@@ -2,24 +2,80 @@
 
 
 class MapMRFError(Exception):
-    """Base of every error that a user can cause; its text is one clear line."""
+    """Base of every error that a user can cause; its text is one clear line.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> try:
+    ...     mapmrf.read("absent.uai")
+    ... except mapmrf.MapMRFError as error:
+    ...     print(error)
+    absent.uai: cannot read: No such file or directory
+    """
 
 
 class GraphError(MapMRFError, ValueError):
-    """The arrays handed over do not describe a factor graph."""
+    """The arrays handed over do not describe a factor graph.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[1.0, 2.0]])
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.GraphError: factor 0 (variables 0, 1): the table has 2 entries, expected 4 = 2 x 2
+    """
 
 
 class FormatError(MapMRFError, ValueError):
-    """A file cannot be read as the format it should be."""
+    """A file cannot be read as the format it should be.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.read("model.bmp")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.FormatError: model.bmp: ...
+    """
 
 
 class OptionError(MapMRFError, ValueError):
-    """An option does not exist or has an impossible value."""
+    """An option does not exist or has an impossible value.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.ICM(starts=0)
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.OptionError: icm: starts is 0, expected at least 1
+    """
 
 
 class UnsupportedModel(MapMRFError, ValueError):
-    """The chosen method cannot work on this model."""
+    """The chosen method cannot work on this model.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> triple = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0, 1, 2)], [[0, 1, 0, 0, 0, 0, 0, 2]])
+    >>> mapmrf.solve(triple, "l2box")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.UnsupportedModel: l2box cannot solve this model: it takes factors of at most two variables, ...
+    """
 
 
 class UnknownName(MapMRFError, LookupError):
-    """No method, format, variable or state has this name."""
+    """No method, format, variable or state has this name.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.FactorGraph.from_tables([2], [], []).condition({"Rain": 1})
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.UnknownName: no variable is named 'Rain'
+    """

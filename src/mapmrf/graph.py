@@ -239,11 +239,11 @@ class FactorGraph:
     def from_arrays(
         cls,
         card: ArrayLike,
-        scope_ptr: Ints,
-        scope: Ints,
-        table_of: Ints,
-        table_ptr: Ints,
-        theta_t: Floats,
+        scope_ptr: ArrayLike,
+        scope: ArrayLike,
+        table_of: ArrayLike,
+        table_ptr: ArrayLike,
+        theta_t: ArrayLike,
         *,
         names: Names | None = None,
     ) -> FactorGraph:
@@ -283,6 +283,9 @@ class FactorGraph:
         (2, 1, 2.0)
         """
         card = as_ints(card, "card")
+        scope_ptr, scope = as_ints(scope_ptr, "scope_ptr"), as_ints(scope, "scope")
+        table_of, table_ptr = as_ints(table_of, "table_of"), as_ints(table_ptr, "table_ptr")
+        theta_t = as_array(theta_t, "theta_t")
         check_arrays(card, scope_ptr, scope, table_of, table_ptr, theta_t)
         arity = np.diff(scope_ptr)
         first = table_ptr[table_of]
@@ -304,7 +307,7 @@ class FactorGraph:
             scope=short(scope[ranges(scope_ptr[keep], arity[keep])]),
             table_of=short(table_of),
             table_ptr=offsets(sizes),
-            theta_t=np.array(theta_t, dtype=np.float64),
+            theta_t=theta_t,
             constant=constant,
             names=_checked_names(names, card),
         )
@@ -423,6 +426,11 @@ class FactorGraph:
     def value(self, labels: ArrayLike) -> float:
         """Log potential of a labelling: the sum over all factors.
 
+        Parameters
+        ----------
+        labels : (n_vars,)
+            A state for every variable.
+
         Raises
         ------
         GraphError
@@ -454,7 +462,7 @@ class FactorGraph:
         return total
 
     def check_labels(self, labels: ArrayLike) -> Ints:
-        """Return the labels as integers; raise GraphError unless there is a legal one for every variable.
+        """Return the labels, (n_vars,), as integers; raise GraphError unless there is a legal one for every variable.
 
         Examples
         --------

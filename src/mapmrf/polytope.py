@@ -20,7 +20,15 @@ TOLERANCE = 1e-4
 
 
 class Kind(StrEnum):
-    """The paper's four kinds of a relaxed solution (its table of measures)."""
+    """The paper's four kinds of a relaxed solution (its table of measures).
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "lp").kind == mapmrf.Kind.UNIFORM
+    True
+    """
 
     VALID = "valid"
     UNIFORM = "uniform"
@@ -30,7 +38,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class KindFractions:
-    """Fractions of the variables whose marginal is integer, uniform, or otherwise fractional; they sum to 1."""
+    """Fractions of the variables whose marginal is integer, uniform, or otherwise fractional; they sum to 1.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> mapmrf.solve(mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]]), "lp").kind_fractions
+    KindFractions(valid=1.0, uniform=0.0, fractional=0.0)
+    """
 
     valid: float
     uniform: float
@@ -49,6 +64,11 @@ class Residuals:
         Largest deviation of a factor's or a variable's total mass from 1.
     negativity
         Size of the most negative entry.
+
+    Examples
+    --------
+    >>> Residuals(consistency=1e-9, simplex=0.0, negativity=0.0).largest
+    1e-09
     """
 
     consistency: float

@@ -35,6 +35,14 @@ class Tuning:
         The Result of the best run.
     table
         A row for every run: its parameters, seed, value, relaxed value, kind, iterations, runtime, status.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> tuning = mapmrf.tune(graph, rho=[0.1, 1.0], eta=[1.03], rho_upper=[1e6], jobs=1)
+    >>> len(tuning.table), tuning.result.value
+    (2, 2.0)
     """
 
     best: dict[str, Any]

@@ -107,7 +107,7 @@ def from_networkx(
         Edge attribute with the log potentials of a pair, shape ``(card of the first, card of the second)``. Rows belong
         to the source of a directed edge; of an undirected one to the node that comes first among ``graph.nodes``,
         unless the edge has an attribute ``scope`` with its two nodes in the order of the axes.
-    default
+    default : (card, card)
         Table of the edges without this attribute, one for all; without a default such an edge is an error.
 
     Examples

@@ -44,8 +44,8 @@ def inference_dispatch(
         ``"auto"`` is what `solve` takes by default.
     return_energy
         Whether to return the energy, too.
-    initial : (...)
-        A labelling to start from.
+    initial : (...,)
+        A labelling to start from, in the shape of ``unary_potentials`` without its last axis.
     time_limit
         Seconds at most.
     seed
@@ -53,7 +53,7 @@ def inference_dispatch(
 
     Returns
     -------
-    labels : (...)
+    labels : (...,)
         A state for each variable, in the shape of ``unary_potentials`` without its last axis.
     energy
         Minus the log potential of the labels. Only with `return_energy`.

@@ -90,7 +90,9 @@ def solve(
     """
     many = len(models) > 1 or backend is not None or _is_folder(output)
     if evidence_table is not None or many:
-        _refuse_for_many(models, evidence_table, {"--initial": initial, "--trace": trace, "--progress": progress or None})
+        _refuse_for_many(
+            models, evidence_table, {"--initial": initial, "--trace": trace, "--progress": progress or None}
+        )
         chosen = _method(method, settings)
         limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": polish}
         options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}

@@ -70,7 +70,7 @@ def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
 
 
 def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> None:
-    r"""Write labels as a ``.MPE`` file, in the layout since 2014 or that of 2010.
+    r"""Write labels, (n_vars,), as a ``.MPE`` file, in the layout since 2014 or that of 2010.
 
     Examples
     --------
@@ -120,7 +120,17 @@ class SolutionStream:
         self._descriptor = self._open(os.O_CREAT | os.O_TRUNC)
 
     def add(self, labels: ArrayLike) -> None:
-        """Append a solution."""
+        """Append a solution: labels (n_vars,).
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with SolutionStream(pathlib.Path(folder, "model.uai.MPE")) as stream:
+        ...         stream.add([1, 1, 0])
+        ...     read_solution(stream.path, 3).tolist()
+        [1, 1, 0]
+        """
         block = _block(labels, self.style)
         try:
             if len(block) > _PAGE and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
@@ -132,7 +142,17 @@ class SolutionStream:
         self._before = _BEGIN + b"\n"
 
     def close(self) -> None:
-        """Close the file; more than once does no harm."""
+        """Close the file; more than once does no harm.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     stream = SolutionStream(pathlib.Path(folder, "model.uai.MPE"))
+        ...     stream.close()
+        ...     stream.path.exists()
+        True
+        """
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -26,7 +26,7 @@ def unary_from_stereo(
     disparities: int | ArrayLike,
     *,
     matching: Matching = "absolute",
-    window: int = 1,
+    window: int | None = None,
     truncation: float | None = None,
     weight: float = 1.0,
 ) -> Floats:
@@ -45,7 +45,7 @@ def unary_from_stereo(
         pictures. ``census``: share of the pixels in a window that are darker than its centre in one picture but not in
         the other, from 0 to 1; it does not mind different exposures.
     window
-        Side of the square window, odd; at most 7 for ``census``, where it must be above 1.
+        Side of the square window, odd; by default 1, and 5 for ``census``, where it is 3 to 7.
     truncation
         The most that a pixel's cost counts, so that pixels which are hidden in the right picture do little harm.
     weight
@@ -68,6 +68,8 @@ def unary_from_stereo(
     if one.shape != other.shape or one.ndim != 3:
         raise GraphError(f"the pictures have shapes {one.shape} and {other.shape}, expected one (H, W, C) for both")
     steps = _disparities(disparities, one.shape[1])
+    if window is None:
+        window = 5 if matching == "census" else 1
     _check_options(matching, window, truncation, weight)
     if matching == "census":
         one_code, other_code = census(one.mean(axis=-1), window), census(other.mean(axis=-1), window)

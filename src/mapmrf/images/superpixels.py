@@ -146,7 +146,11 @@ def superpixel_model(
         scikit-image begin at 0 with ``start_label=0``.
     unary : (n_segments, L)
         Log potential of each label for each region; `-inf` forbids.
-    smoothness, truncation, values, neighbours, levels, costs, memory_limit
+    smoothness
+        ``potts``, ``linear``, ``quadratic``, or a table (L, L) of log potentials.
+    values : (L,)
+        What the labels stand for.
+    truncation, neighbours, levels, costs, memory_limit
         As for `grid_model`.
     weight
         What a border of length 1 counts, at least 0.

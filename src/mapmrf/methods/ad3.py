@@ -61,6 +61,14 @@ class AD3(Method):
         Which open node comes next: ``"best"`` bound first, or ``"depth"`` first.
     node_iterations
         Iterations that a node may take before it is branched on.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import potts_image
+    >>> result = mapmrf.solve(potts_image(12, 16, labels=3).graph, "ad3")
+    >>> result.status.value, result.kind.value
+    ('optimal', 'valid')
     """
 
     name: ClassVar[str] = "ad3"

@@ -60,6 +60,14 @@ class ADSal(Method):
         What the temperature is divided by when it falls.
     order
         The order of the variables, as in `trws`.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.ADSal(tol=1e-5))
+    >>> round(result.bound, 2), round(result.relaxed_value, 2)  # the linear relaxation, from above and from below
+    (62.74, 62.74)
     """
 
     name: ClassVar[str] = "adsal"

@@ -32,6 +32,16 @@ class BP(MessagePassing):
     decode
         ``sequential``, the best state of one variable after another given those decided before, or ``argmax``, the
         best state of each belief by itself.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> chain = grid(1, 20, coupling=2.0)
+    >>> mapmrf.solve(chain, "bp").status.value  # there are no cycles
+    'optimal'
+    >>> mapmrf.solve(grid(6, 6, coupling=2.0), mapmrf.BP(damping=0.5)).bound is None
+    True
     """
 
     name: ClassVar[str] = "bp"

@@ -51,6 +51,14 @@ class DDSG(Method):
         these in turn.
     tolerance
         Relative gap between bound and labelling at which to stop.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import potts_image
+    >>> graph = potts_image(12, 16, labels=3).graph
+    >>> mapmrf.solve(graph, mapmrf.DDSG(decomposition="trees")).status.value
+    'optimal'
     """
 
     name: ClassVar[str] = "dd_sg"

@@ -33,6 +33,18 @@ class Exhaustive(Method):
         An iteration evaluates a block of up to 2^14 labellings; the bound is only known after all of them.
     max_labellings
         Models with more labellings than this are refused.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(3, 4, coupling=2.0), "exhaustive")
+    >>> result.status.value, result.bound == result.value
+    ('optimal', True)
+    >>> mapmrf.solve(grid(6, 6), "exhaustive")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.UnsupportedModel: exhaustive cannot solve this model: it has 68719476736 labellings, more than ...
     """
 
     name: ClassVar[str] = "exhaustive"

@@ -48,6 +48,14 @@ class LP(Method):
     presolve
         Let HiGHS simplify first: faster on some models with factors of three and more variables, slower on large
         tables. It cannot be stopped meanwhile, and a run that is stopped early has no multipliers.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "lp")
+    >>> round(result.bound, 5), result.kind.value  # far from a labelling
+    (62.73998, 'uniform')
     """
 
     name: ClassVar[str] = "lp"

@@ -112,6 +112,14 @@ class LSLP(Method):
         Iterations between two looks at labels, bound and residuals.
     max_iterations
         Iterations of all phases together.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.LSLP(starts=5))
+    >>> round(result.value, 6), result.kind.value
+    (55.647253, 'valid')
     """
 
     name: ClassVar[str] = "lslp"

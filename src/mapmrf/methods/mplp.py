@@ -35,6 +35,14 @@ class MPLP(Method):
         ``alternate`` goes through the factors forward and backward in turn, ``forward`` always forward.
     decode_every
         Iterations between two evaluations of the bound with decoding of labels.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.MPLP(tol=1e-4))
+    >>> result.status.value, result.bound > result.value
+    ('converged', True)
     """
 
     name: ClassVar[str] = "mplp"

@@ -67,6 +67,14 @@ class MPLPC(Method):
         Cycles added in a round, as a part of the number of the model's pairs.
     max_entries
         Limit on the table entries of all clusters.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> graph = grid(6, 6, coupling=2.0, seed=1)
+    >>> mapmrf.solve(graph, "mplp").status.value, mapmrf.solve(graph, "mplp_c").status.value  # clusters close the gap
+    ('converged', 'optimal')
     """
 
     name: ClassVar[str] = "mplp_c"

@@ -43,6 +43,13 @@ class PSDD(Method):
         weighted by the lengths of the steps. ``last``: the choices of the last round.
     tolerance
         Relative gap between bound and labelling at which to stop.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import potts_image
+    >>> mapmrf.solve(potts_image(12, 16, labels=3).graph, "psdd").status.value
+    'optimal'
     """
 
     name: ClassVar[str] = "psdd"

@@ -66,6 +66,14 @@ class Toulbar2(Method):
     eliminate
         Variables with at most so many neighbours are eliminated before the search; by default as many as keep the
         tables that this makes within 256 entries (8 for binary models), but at least 2.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), "toulbar2")
+    >>> round(result.value, 6), result.status.value
+    (55.647253, 'optimal')
     """
 
     name: ClassVar[str] = "toulbar2"

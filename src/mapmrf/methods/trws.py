@@ -39,6 +39,14 @@ class TRWS(Method):
     decode_every
         Two labellings are read off in every so many iterations, one in each pass: each variable takes its best state
         given the labels of those visited before it and the messages of the others.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import potts_image
+    >>> result = mapmrf.solve(potts_image(60, 80, labels=3).graph, "trws", max_iterations=100)
+    >>> result.status.value
+    'optimal'
     """
 
     name: ClassVar[str] = "trws"

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mapmrf
+from apart import solve_apart
 from catalogue import data_folder, models
 from mapmrf.arrays import Ints
-from mapmrf.bench import peers
 from mapmrf.datasets import grid
 from mapmrf.methods._search import Search
 from mapmrf.problem import Problem
@@ -82,7 +82,7 @@ def crossed(task: Task, restarts: bool) -> float:
 
 def peer(name: str) -> Callable[[Task], float]:
     """A package of others."""
-    return lambda task: peers.solve_with(name, task.graph, task.seconds, 0).value
+    return lambda task: solve_apart(name, task.graph, task.seconds, 0).value
 
 
 ROWS: dict[str, Callable[[Task], float]] = {

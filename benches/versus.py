@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import mapmrf
+from apart import solve_apart
 from auto_quality import Target, targets
 from catalogue import data_folder
 from mapmrf.bench import peers
@@ -78,7 +79,7 @@ def compare(
     print(f"{target.name}: auto {shown(ours, marks)}, {proof}", flush=True)
     for name in names if open_marks else ():
         try:
-            theirs = Run(peers.solve_with(name, graph, max(open_marks), 0))
+            theirs = Run(solve_apart(name, graph, max(open_marks), 0))
         except mapmrf.UnsupportedModel:
             continue
         print(f"{target.name}: {name} {shown(theirs, open_marks)}", flush=True)

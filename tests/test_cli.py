@@ -78,6 +78,23 @@ def test_solve_json_is_the_result(model):
     assert {"bound", "gap", "kind", "iterations", "runtime", "method"} <= set(data)
 
 
+def test_a_polish_is_named_and_a_misspelt_one_does_not_wait_for_the_model(model):
+    data = json.loads(done("solve", model, "-m", "icm", "--polish", "blocks", "--json"))
+    assert data["options"]["polish"] == "blocks"
+    assert data["value"] == mapmrf.solve(mapmrf.read(model), "icm", polish="blocks").value
+    assert "no method is named 'block'" in refused("solve", "missing.uai", "--polish", "block")
+    assert "no method is named 'block'" in refused("solve", "missing.uai", model, "--polish", "block")
+
+
+def test_progress_tells_every_improvement_on_standard_error(model):
+    result = run("solve", model, "--progress", "--json")
+    head, *lines = result.stderr.splitlines()
+    assert head.split() == ["seconds", "part", "value", "bound", "gap"]
+    values = [float(line.split()[2]) for line in lines]
+    assert values == sorted(values) and values[-1] == pytest.approx(json.loads(result.stdout)["value"], abs=1e-4)
+    assert lines[0].split()[1] == "relax"
+
+
 def test_quiet_prints_nothing_but_json(model):
     assert done("solve", model, "-m", "icm", "--quiet") == ""
     assert json.loads(done("solve", model, "-m", "icm", "--quiet", "--json"))["method"] == "icm"

@@ -64,6 +64,11 @@ def test_the_call_of_2014() -> None:
     assert contest == Contest("nets/t3.uai", "t3.evid", "t3.uai.MPE", seconds=60.0, memory=2.5e9)
 
 
+def test_an_infinite_limit_is_none() -> None:
+    contest = contest_from(["t3.uai", "", "", "MPE"], {"INF_TIME": "inf", "INF_MEMORY": "inf"})
+    assert (contest.seconds, contest.memory) == (None, None)
+
+
 def test_the_call_of_2010_and_2011() -> None:
     contest = contest_from(["t3.uai", "t3.evid", "12", "MPE"], {"UAI_TIME": "20", "UAI_MEMORY": "4"})
     assert contest == Contest("t3.uai", "t3.evid", "t3.uai.MPE", style="2010", seed=12, seconds=20.0, memory=4e9)

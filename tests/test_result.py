@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FormatError, Kind, Result, Status
 from mapmrf.polytope import KindFractions, Residuals
-from mapmrf.result import TracePoint, relative_gap
+from mapmrf.result import TracePoint, read_trace, relative_gap
 
 
 def full() -> Result:
@@ -77,6 +78,32 @@ def test_any_numbers_survive_json(value: float, bound: float | None, labels: lis
 def test_something_else_is_not_taken_for_a_result(text: str) -> None:
     with pytest.raises(FormatError, match="not a result written by mapmrf"):
         Result.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong", "said"),
+    [
+        ("labels", 3, "labels: expected a list"),
+        ("labels", [1e400], "infinity"),
+        ("value", None, "value is None, expected a number"),
+        ("bound", "x", "bound is 'x', expected a number"),
+        ("iterations", [], "iterations is"),
+        ("runtime", "inf", "runtime is inf, expected a finite number"),
+        ("unit", True, "unit is True"),
+        ("trace", [{"time": 0.0, "iterations": 1, "value": "x"}], "value is 'x'"),
+    ],
+)
+def test_a_result_with_something_else_in_place_of_a_figure_is_refused(field: str, wrong: object, said: str) -> None:
+    data = json.loads(full().to_json(trace=True)) | {field: wrong}
+    with pytest.raises(FormatError, match=f"not a result written by mapmrf: .*{re.escape(said)}"):
+        Result.from_json(json.dumps(data))
+
+
+def test_a_trace_with_an_infinite_time_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("time,iterations,value\n0.1,1,2.0\ninf,2,-inf\n")
+    with pytest.raises(FormatError, match=r"trace\.csv: line 3: time is inf, expected a finite number"):
+        read_trace(path)
 
 
 def test_numpy_numbers_are_plain_in_json() -> None:

@@ -177,6 +177,17 @@ def test_ctrl_c_in_a_step_keeps_the_best_so_far_and_asks_for_the_answer() -> Non
     assert (result.status, result.value, result.bound) == (Status.INTERRUPTED, 3.0, 4.0)
 
 
+def test_ctrl_c_while_compiled_code_hands_its_arrays_over_is_an_interrupt() -> None:
+    """Numba ignores the exception there, and the interpreter makes a SystemError of it."""
+    error = SystemError("a result with an exception set")
+    error.__cause__ = SystemError("a result with an exception set")
+    error.__cause__.__cause__ = KeyboardInterrupt()
+    result = play(Progress(1, labels=labels(1, 1)), error, final=Answer(bound=4.0))
+    assert (result.status, result.value, result.bound) == (Status.INTERRUPTED, 3.0, 4.0)
+    with pytest.raises(SystemError, match="something else"):
+        play(SystemError("something else"))
+
+
 def test_ctrl_c_in_the_callback_counts_as_well() -> None:
     def callback(point: TracePoint, best: np.ndarray) -> None:
         raise KeyboardInterrupt
@@ -317,6 +328,52 @@ def test_ctrl_c_ends_all_runs_and_returns_what_they_have() -> None:
     results = mapmrf.solve_many([chain()] * 4, slow, jobs=2)
     assert time.perf_counter() - began < 5.0
     assert [result.status for result in results if isinstance(result, Result)] == [Status.INTERRUPTED] * 4
+
+
+# -- polish ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_polish_starts_from_the_best_labelling_and_its_iterations_come_on_top() -> None:
+    first = Progress(7, labels=labels(0, 1), finished=Status.CONVERGED)
+    second = Progress(2, labels=labels(1, 1), finished=Status.ITERATION_LIMIT)
+    given: list[np.ndarray | None] = []
+
+    class Noting(Script):
+        def start(self, problem: Problem, seed: int, initial: Start) -> list[Any]:
+            given.append(initial.labels)
+            return super().start(problem, seed, initial)
+
+    result = play(first, final=Answer(labels=labels(1, 0)), polish=Noting(steps=(Progress(1), second)))
+    assert [start.tolist() for start in given if start is not None] == [[1, 0]]  # the answer of the method counts, too
+    assert (result.value, result.status, result.iterations) == (3.0, Status.CONVERGED, 9)
+    assert [point.phase for point in result.trace] == ["", "script", "script"]
+    assert result.options["polish"] == "script" and "+ script" in result.summary()
+
+
+def test_a_polish_that_proves_the_optimum_says_so() -> None:
+    result = mapmrf.solve(chain(), Script(steps=(Progress(1, finished=Status.CONVERGED),)), polish="exhaustive")
+    assert (result.status, result.value, result.bound) == (Status.OPTIMAL, 3.0, 3.0)
+
+
+@pytest.mark.parametrize("status", [Status.OPTIMAL, Status.INFEASIBLE, Status.INTERRUPTED, Status.TIME_LIMIT])
+def test_what_is_proven_or_cut_short_is_not_polished(status: Status) -> None:
+    never = Script(steps=(ZeroDivisionError(),))
+    last = KeyboardInterrupt() if status is Status.INTERRUPTED else Progress(1, finished=status)
+    play(Progress(0, labels=labels(1, 1)), last, polish=never)
+
+
+def test_a_polish_that_is_interrupted_keeps_what_it_has() -> None:
+    polish = Script(steps=(Progress(1, labels=labels(1, 1)), KeyboardInterrupt()))
+    result = play(Progress(1, labels=labels(0, 1), finished=Status.CONVERGED), polish=polish)
+    assert (result.status, result.value) == (Status.INTERRUPTED, 3.0)
+
+
+def test_an_impossible_polish_is_refused_before_the_run() -> None:
+    never = Script(steps=(ZeroDivisionError(),))
+    with pytest.raises(UnknownName, match="no method is named 'block', did you mean 'blocks'"):
+        mapmrf.solve(chain(), never, polish="block")
+    with pytest.raises(UnsupportedModel, match="script cannot solve this model: too odd"):
+        mapmrf.solve(chain(), never, polish=Script(refusal="too odd"))
 
 
 def test_no_models_give_no_results_and_no_jobs_are_refused() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import math
 import os
 import secrets
 import threading
@@ -151,7 +152,7 @@ def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | No
                 amount = -1.0
             if not amount > 0:
                 raise OptionError(f"{name}: found {text!r}, expected a number above 0")
-            return amount * unit
+            return amount * unit if amount < math.inf else None
     return None
 
 

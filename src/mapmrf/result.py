@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,10 @@ _MEANINGS = {
     Status.INTERRUPTED: "stopped by the user or a callback; the best labelling so far",
     Status.INFEASIBLE: "every labelling has probability zero (log potential -inf)",
 }
+
+
+_FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
+"""Figures that are finite, whatever the model."""
 
 
 @dataclass(frozen=True)
@@ -299,22 +303,28 @@ class Result:
         """
         try:
             data = json.loads(text)
+            if not isinstance(data, dict):
+                raise TypeError("expected an object")
             data.pop("gap", None)
             data.pop("assignment", None)
             # A state may well be named "inf": names stay what they are.
             data = {key: value if key in ("labels", "names") else numbers(value) for key, value in data.items()}
             data["labels"] = np.array(data["labels"], dtype=np.int64)
+            if data["labels"].ndim != 1:
+                raise ValueError("labels: expected a list of whole numbers")
             data["status"] = Status(data["status"])
             data["kind"] = None if data.get("kind") is None else Kind(data["kind"])
             if data.get("kind_fractions") is not None:
                 data["kind_fractions"] = KindFractions(**data["kind_fractions"])
             if data.get("residuals") is not None:
                 data["residuals"] = Residuals(**data["residuals"])
-            data["trace"] = tuple(TracePoint(**point) for point in data.get("trace", ()))
+            data["trace"] = tuple(_checked(TracePoint(**point)) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
             data["names"] = _names_from(data.get("names"), data["labels"])
-            return cls(**data)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return _checked(cls(**data))
+        except KeyError as error:
+            raise FormatError(f"not a result written by mapmrf: no {error}") from None
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
             raise FormatError(f"not a result written by mapmrf: {error}") from None
 
     def write_trace(self, path: str | Path) -> None:
@@ -350,6 +360,9 @@ class Result:
         from mapmrf.display import result_rich
 
         yield from result_rich(self, ascii_only=options.ascii_only)
+
+
+Read = TypeVar("Read", Result, TracePoint)
 
 
 def read_trace(path: str | Path) -> tuple[TracePoint, ...]:
@@ -394,7 +407,24 @@ def _trace_point(row: Mapping[str, str | None], place: str) -> TracePoint:
                 cells[item.name] = int(text or "") if item.name == "iterations" else float(text or "")
             except ValueError:
                 raise FormatError(f"{place}: {item.name} is {text or ''!r}, expected a number") from None
-    return TracePoint(**cells)
+    try:
+        return _checked(TracePoint(**cells))
+    except ValueError as error:
+        raise FormatError(f"{place}: {error}") from None
+
+
+def _checked(found: Read) -> Read:
+    """What has been read from a file, if every field for a number holds one, and a finite one where it must be."""
+    for item in fields(found):
+        kind, optional, _ = str(item.type).partition(" | None")
+        value = getattr(found, item.name)
+        if kind not in ("int", "float") or (optional and value is None):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise TypeError(f"{item.name} is {value!r}, expected a number")
+        if item.name in _FINITE and not math.isfinite(value):
+            raise ValueError(f"{item.name} is {value!r}, expected a finite number")
+    return found
 
 
 def plain(value: Any) -> Any:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.compiling import CompileClock
+from mapmrf.compiling import CompileClock, true_interrupts
 from mapmrf.errors import OptionError, UnknownName, UnsupportedModel
 from mapmrf.feasible import find_feasible
 from mapmrf.graph import FactorGraph
@@ -340,17 +340,18 @@ class _Run:
         problem: Problem | None = None
         compile_time = 0.0
         try:
-            problem = Problem.compile(graph, threads)
-            compile_time = time.perf_counter() - self.began
-            for method in (self.method, self.polisher):
-                reason = None if method is None else method.supports(problem)
-                if method is not None and reason is not None:
-                    raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
-            state = self.method.start(problem, self.seed, start)
-            status = self.loop(problem, self.method, state)
-            answer = self.method.answer(problem, state)
-            if self.polisher is not None and status in _UNPROVEN:
-                status = self.polish(problem, self.polisher, answer, status)
+            with true_interrupts():
+                problem = Problem.compile(graph, threads)
+                compile_time = time.perf_counter() - self.began
+                for method in (self.method, self.polisher):
+                    reason = None if method is None else method.supports(problem)
+                    if method is not None and reason is not None:
+                        raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
+                state = self.method.start(problem, self.seed, start)
+                status = self.loop(problem, self.method, state)
+                answer = self.method.answer(problem, state)
+                if self.polisher is not None and status in _UNPROVEN:
+                    status = self.polish(problem, self.polisher, answer, status)
         except KeyboardInterrupt:
             status = Status.INTERRUPTED
         return self.report(problem, answer, status, compile_time + self.compiling.seconds)
@@ -373,7 +374,8 @@ class _Run:
         """
         while True:
             try:
-                progress = method.step(problem, state)
+                with true_interrupts():
+                    progress = method.step(problem, state)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped = self.record(progress)
@@ -443,7 +445,8 @@ class _Run:
         """Look for a labelling of finite value, within the time that is left."""
         left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
         try:
-            search = find_feasible(problem, self.labels, seconds=REPAIR_SECONDS if status in _CUT_SHORT else left)
+            with true_interrupts():
+                search = find_feasible(problem, self.labels, seconds=REPAIR_SECONDS if status in _CUT_SHORT else left)
         except KeyboardInterrupt:
             return Status.INTERRUPTED
         if search.labels is not None:

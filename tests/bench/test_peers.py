@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -136,3 +137,19 @@ def test_every_peer_names_its_package() -> None:
     for name in names():
         module = peers._module(name)
         assert module.PACKAGE and module.MODULE and callable(module.run)
+
+
+def test_what_a_peer_tells_afterwards_is_heard_to_its_end(peer: Any) -> None:
+    """A peer that tells its course when its time is over must not lose all but the first of it."""
+    best, labels = brute_force(GRAPH)
+
+    def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
+        yield Ready()
+        time.sleep(2 * seconds)
+        yield Found(np.zeros(9, dtype=int), iterations=1, seconds=0.0)
+        yield Found(np.array(labels), iterations=2, seconds=seconds)
+
+    peer.run = run
+    result = solve_with("made_up", GRAPH, 0.02, 0)
+    assert result.value == best
+    assert [point.time for point in result.trace] == [0.0, 0.02]

@@ -93,18 +93,18 @@ def solve(
         _refuse_for_many(
             models, evidence_table, {"--initial": initial, "--trace": trace, "--progress": progress or None}
         )
-        chosen = _method(method, settings)
-        limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": polish}
+        chosen, polisher = _method(method, settings), _polisher(polish)
+        limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": polisher}
         options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
         request = Request(chosen, options, evidence, output, as_json, quiet)
         return (
             solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
         )
     check_outputs(output, trace)
-    chosen = _method(method, settings)
+    chosen, polisher = _method(method, settings), _polisher(polish)
     graph = read_model(models[0], evidence)
     start = None if initial is None else read_labels(initial, graph)
-    limits = {"time_limit": time_limit, "seed": seed, "threads": threads, "initial": start, "polish": polish}
+    limits = {"time_limit": time_limit, "seed": seed, "threads": threads, "initial": start, "polish": polisher}
     result = _solve(graph, chosen, {**limits, "progress": not (quiet or progress)}, progress)
     try:
         _write(result, output, trace)
@@ -134,6 +134,10 @@ def _method(name: str | None, settings: Sequence[str]) -> Method:
 
     name = name or DEFAULT_METHOD
     return make_method(name, parse_settings(method_class(name), settings))
+
+
+def _polisher(name: str | None) -> Method | None:
+    return None if name is None else _method(name, ())
 
 
 def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], in_lines: bool) -> Result:

@@ -245,7 +245,7 @@ class Portfolio:
             state.know(self.search.best)
             step = method.step(self.problem, state)
             self.standing.iterations += state.count_rounds()
-            yield self.take("cuts" if step.phase == "cuts" else "branch and cut", step)
+            yield self.take("branch and cut" if step.phase == "branch" else "cuts", step)
         self.turns += self.provers()
 
     def provers(self) -> list[Part]:

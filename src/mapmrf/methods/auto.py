@@ -50,7 +50,7 @@ class Auto(Method):
         Solver for the branch and bound after the cutting planes: ``highs``, ``scip`` (an optional extra), or ``auto``,
         which is SCIP if it is installed.
     memory
-        Megabytes for the tables of elimination and of AND/OR search.
+        Megabytes for the tables of elimination and of AND/OR search, and for SCIP.
 
     Examples
     --------

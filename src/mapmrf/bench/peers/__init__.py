@@ -119,7 +119,8 @@ def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Resu
             continue
         run.take(found)
         finished = found.finished
-        if finished or run.proven or run.seconds >= seconds:
+        told_live = found.seconds is None  # what is told afterwards is to be heard to its end
+        if finished or run.proven or (told_live and run.seconds >= seconds):
             break
     return run.result(f"peer:{name}", seed, finished)
 

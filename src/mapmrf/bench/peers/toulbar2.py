@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import mapmrf
+from mapmrf.arrays import Ints
 from mapmrf.bench.peers import Found, Ready
 from mapmrf.graph import FactorGraph
-from mapmrf.result import Status
+from mapmrf.result import Status, TracePoint
 
 PACKAGE, MODULE = "pytoulbar2", "pytoulbar2"
 
@@ -20,8 +21,15 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
     pair = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     start_up = mapmrf.solve(pair, "toulbar2").runtime
     yield Ready(start_up)
-    result = mapmrf.solve(graph, "toulbar2", time_limit=seconds + start_up, seed=seed)
-    for point in result.trace[:-1]:
-        yield Found(bound=point.bound, iterations=point.iterations, seconds=max(0.0, point.time - start_up))
+    seen: list[Found] = []
+
+    def watch(point: TracePoint, labels: Ints) -> None:
+        better = not seen or seen[-1].labels is not labels
+        if better or point.bound != seen[-1].bound:
+            seen.append(Found(labels, point.bound, point.iterations, max(0.0, point.time - start_up)))
+
+    result = mapmrf.solve(graph, "toulbar2", time_limit=seconds + start_up, seed=seed, callback=watch)
+    yield from seen
     done = result.status in (Status.OPTIMAL, Status.INFEASIBLE)
-    yield Found(result.labels, result.bound, result.iterations, finished=done)
+    at = min(seconds, max(0.0, result.runtime - start_up))
+    yield Found(result.labels, result.bound, result.iterations, seconds=at, finished=done)

@@ -1,0 +1,21 @@
+"""Packages of others, each in a process of its own: some of them cannot be loaded beside each other."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import mapmrf
+from mapmrf.bench import peers
+
+
+def solve_apart(name: str, graph: mapmrf.FactorGraph, seconds: float, seed: int) -> mapmrf.Result:
+    """What a peer makes of a model; see `mapmrf.bench.peers.solve_with`."""
+    return _process(name).submit(peers.solve_with, name, graph, seconds, seed).result()
+
+
+@functools.cache
+def _process(name: str) -> ProcessPoolExecutor:
+    """The process of a peer; it stays, so that what it has imported and compiled serves all models."""
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))

@@ -151,5 +151,5 @@ def test_what_a_peer_tells_afterwards_is_heard_to_its_end(peer: Any) -> None:
 
     peer.run = run
     result = solve_with("made_up", GRAPH, 0.02, 0)
-    assert result.value == best
+    assert result.value == pytest.approx(best)
     assert [point.time for point in result.trace] == [0.0, 0.02]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import threading
+import time
+import weakref
+from collections.abc import Callable, Generator
 
 import numpy as np
 import pytest
@@ -11,10 +15,13 @@ from hypothesis import HealthCheck, given, settings
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
-from mapmrf.methods import _portfolio, auto
+from mapmrf.methods import _admm, _portfolio, auto
 from mapmrf.methods._portfolio import Part, Portfolio
 from mapmrf.methods._search import Search
 from mapmrf.methods._standing import Standing
+from mapmrf.methods.branch import Branch
+from mapmrf.methods.cuts import Cuts
+from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.methods.trws import TRWS
 from mapmrf.problem import Problem
 from mapmrf.solver import Progress
@@ -148,16 +155,16 @@ def test_a_part_that_brings_nothing_comes_less_often() -> None:
     portfolio = Portfolio(mapmrf.Auto(), standing, 0)
     standing.bound = 1000.0
 
-    def idle() -> Iterator[Progress]:
+    def idle() -> Generator[Progress, None, None]:
         while True:
             yield standing.worked("idle")
 
-    def useful() -> Iterator[Progress]:
+    def useful() -> Generator[Progress, None, None]:
         while True:
             standing.bound -= 0.1 * (standing.bound - standing.value)
             yield standing.worked("useful")
 
-    def short() -> Iterator[Progress]:
+    def short() -> Generator[Progress, None, None]:
         yield standing.worked("short")
 
     portfolio.turns = [Part(idle(), 2), Part(useful(), 2), Part(short(), 2)]
@@ -221,6 +228,38 @@ def test_stopping_while_a_solver_works_returns_the_best_so_far(monkeypatch: pyte
     result = mapmrf.solve(grid(40, 40, coupling=4.0, seed=2), "auto", callback=stop)
     assert result.status is Status.INTERRUPTED
     assert result.value == max(seen)
+
+
+@pytest.mark.parametrize("model", ["binary", "states"])
+def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither threads nor tables: they must not wait for Python to look for cycles."""
+    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+    monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
+    graph = grid(24, 24, coupling=4.0, seed=3) if model == "binary" else potts(12, 12, 4, seed=1)
+    made: list[weakref.ref[object]] = []
+
+    def noting(start: Callable[..., object]) -> Callable[..., object]:
+        def noted(*arguments: object) -> object:
+            state = start(*arguments)
+            made.append(weakref.ref(state))
+            return state
+
+        return noted
+
+    provers = {"binary": [Cuts], "states": [Branch, MPLPC]}[model]
+    for method in (mapmrf.Auto, mapmrf.LSLP, *provers):
+        monkeypatch.setattr(method, "start", noting(method.start))
+    before = threading.active_count()
+    gc.disable()
+    try:
+        mapmrf.solve(graph, "auto", max_iterations=70, threads=2)
+    finally:
+        gc.enable()
+    assert len(made) == 2 + len(provers) and [ref() for ref in made] == [None] * len(made)
+    for _ in range(100):  # a thread that has been told to end needs a moment
+        if threading.active_count() > before:
+            time.sleep(0.05)
+    assert threading.active_count() == before
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -55,6 +55,9 @@ PROGRESS, IDLE_TURNS, MAX_PAUSE = 1e-3, 2, 7
 a part is left out of one cycle more, up to seven."""
 
 
+Steps = Generator[Progress, None, None]
+
+
 @dataclass
 class Part:
     """A part that takes turns with others.
@@ -67,7 +70,7 @@ class Part:
         Turns since it last brought anything, and the cycle in which it is due again.
     """
 
-    steps: Iterator[Progress]
+    steps: Steps
     turn: int
     idle: int = 0
     due: int = 0
@@ -99,11 +102,10 @@ class Portfolio:
     small: Simplified
     problem: Problem
     search: Search
-    turns: list[Part]
 
     def __init__(self, method: Auto, standing: Standing, seed: int) -> None:
         self.method, self.standing, self.seed = method, standing, seed
-        self._at_work: tuple[Method, object] | None = None
+        self.turns: list[Part] = []
 
     def run(self) -> Iterator[Progress]:
         """All parts; the loop ends the run when the gap is closed."""
@@ -131,10 +133,9 @@ class Portfolio:
         yield from self.take_turns()
 
     def halt(self) -> None:
-        """Stop a solver that works on a thread of its own."""
-        if self._at_work is not None:
-            method, state = self._at_work
-            method.answer(self.problem, state)
+        """End the parts: a solver that works on a thread of its own stops, and the memory of all is free."""
+        for part in self.turns:
+            part.steps.close()
 
     # -- turns --------------------------------------------------------------------------------------------------------
 
@@ -192,19 +193,19 @@ class Portfolio:
 
     # -- search -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> Iterator[Progress]:
+    def start(self) -> Steps:
         """Starting points for the pool."""
         for step in self.search.starts(self.method.starts, lp_phase=self.standing.gap <= LP_GAP):
             self.standing.note(step.bound)
             yield self.searched(step.phase)
 
-    def restart(self) -> Iterator[Progress]:
+    def restart(self) -> Steps:
         """Restarts of regions, for ever."""
         while True:
             self.search.restart_regions()
             yield self.searched("restarts")
 
-    def kick(self) -> Iterator[Progress]:
+    def kick(self) -> Steps:
         """Kicks, for ever."""
         while True:
             self.search.kick()
@@ -232,20 +233,22 @@ class Portfolio:
         """Rounds of cutting planes that take about as long as a turn of the search."""
         return max(1, CUTS_TURN // self.problem.n_factors)
 
-    def cut(self) -> Iterator[Progress]:
+    def cut(self) -> Steps:
         """Cutting planes, and branching if they leave a small gap; the other provers have to do the rest.
 
         A round is an iteration. While a solver is waited for none goes by: how often is a matter of time.
         """
         method = Cuts(BRANCH_NODES, self.method.solver, local_search=0, memory=self.method.memory)
         state = method.start(self.problem, self.seed, Start(self.search.best))
-        self._at_work = method, state
         step = Progress(0)
-        while step.finished is None and (step.phase != "branch" or self.standing.gap <= BRANCH_GAP):
-            state.know(self.search.best)
-            step = method.step(self.problem, state)
-            self.standing.iterations += state.count_rounds()
-            yield self.take("branch and cut" if step.phase == "branch" else "cuts", step)
+        try:
+            while step.finished is None and (step.phase != "branch" or self.standing.gap <= BRANCH_GAP):
+                state.know(self.search.best)
+                step = method.step(self.problem, state)
+                self.standing.iterations += state.count_rounds()
+                yield self.take("branch and cut" if step.phase == "branch" else "cuts", step)
+        finally:
+            method.answer(self.problem, state)  # stops the solver
         self.turns += self.provers()
 
     def provers(self) -> list[Part]:
@@ -255,18 +258,21 @@ class Portfolio:
             found.append(Part(self.prove("branch", Branch(memory=self.method.memory)), PROOF_TURN))
         return found
 
-    def prove(self, phase: str, method: Method) -> Iterator[Progress]:
+    def prove(self, phase: str, method: Method) -> Steps:
         """Follow a method that lowers the bound, to its end."""
         if method.supports(self.problem) is not None:
             return
         state = method.start(self.problem, self.seed, Start(self.search.best))
         step = Progress(0)
-        while step.finished is None and step.iterations < method.max_iterations:
-            if isinstance(state, Informed):
-                state.know(self.search.best)
-            step = method.step(self.problem, state)
-            self.standing.iterations += 1
-            yield self.take(phase, step)
+        try:
+            while step.finished is None and step.iterations < method.max_iterations:
+                if isinstance(state, Informed):
+                    state.know(self.search.best)
+                step = method.step(self.problem, state)
+                self.standing.iterations += 1
+                yield self.take(phase, step)
+        finally:
+            method.answer(self.problem, state)  # frees its tables
 
     def take(self, phase: str, step: Progress) -> Progress:
         """Take over what a prover found; the search gets its labelling, too."""

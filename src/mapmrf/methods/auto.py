@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
@@ -91,7 +91,8 @@ class Auto(Method):
         return next(state.parts)
 
     def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best labelling; stops what works on a thread of its own."""
+        """The best labelling; ends all parts."""
+        state.parts.close()  # or else the run would be in memory until Python looks for cycles
         if state.portfolio is not None:
             state.portfolio.halt()
         standing = state.standing
@@ -107,7 +108,7 @@ class _State:
         self.portfolio: Portfolio | None = None
         self.parts = self.run()
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Generator[Progress, None, None]:
         """The relaxation, and the rest if that leaves a gap; the loop ends the run when there is none."""
         yield from self.relax()
         from mapmrf.methods._portfolio import Portfolio  # easy models are spared the import of all that follows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -112,7 +112,8 @@ class Branch(Method):
         return next(state.phases)
 
     def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best labelling, and figures of the order and of the search."""
+        """The best labelling, and figures of the order and of the search; ends the run."""
+        state.phases.close()  # or else its tables would be in memory until Python looks for cycles
         return Answer(labels=state.best() if state.small.feasible else None, details=state.details)
 
 
@@ -144,12 +145,12 @@ class _State:
         bound = self.bound if self.bound < math.inf else None
         return Progress(self.iterations, labels=self.best(), bound=bound, finished=finished, phase=phase)
 
-    def give_up(self) -> Iterator[Progress]:
+    def give_up(self) -> Generator[Progress, None, None]:
         """A model in which some variable has no state left."""
         while True:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Generator[Progress, None, None]:
         """All phases, one after another."""
         yield from self.descend()
         shifting = self.shifting()

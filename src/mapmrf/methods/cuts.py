@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -196,12 +196,12 @@ class _State:
 
     # -- the phases ---------------------------------------------------------------------------------------------------
 
-    def give_up(self) -> Iterator[Progress]:
+    def give_up(self) -> Generator[Progress, None, None]:
         """A model in which some variable has no state left."""
         while True:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
 
-    def run(self) -> Iterator[Progress]:
+    def run(self) -> Generator[Progress, None, None]:
         """All phases, one after another."""
         if self.problem.n_vars == 0:
             self.bound = self.local.value
@@ -337,7 +337,8 @@ class _State:
         return Status.ITERATION_LIMIT
 
     def halt(self) -> None:
-        """Stop the solver and take over where it stands."""
+        """Stop the solver and take over where it stands; this ends the run."""
+        self.phases.close()  # or else the program would be in memory until Python looks for cycles
         if self.rounds is not None:
             self.rounds.relaxation.stop()
         if self.search is not None and not self.search.wait(0.0):

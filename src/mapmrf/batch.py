@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any
 
 from mapmrf.errors import OptionError
 from mapmrf.pools import Evidence, Model, Outcome, Task, outcomes_of
+from mapmrf.progress import TerminalBar
 from mapmrf.result import Result, Status
 from mapmrf.solver import DEFAULT_METHOD, Method, check_limits, make_method
 
@@ -149,48 +148,23 @@ def stream(
 def _stream(
     tasks: Iterator[Task], total: int | None, jobs: int, backend: str | None, progress: bool
 ) -> Iterator[Outcome]:
-    with BatchBar(total, shown=progress and sys.stderr.isatty()) as bar:
+    with BatchBar(total, wanted=progress) as bar:
         yield from outcomes_of(tasks, jobs, backend, bar.update)
     if total is not None:
         yield from (task.unsolved() for task in tasks)  # none are left unless the batch was interrupted
 
 
-class BatchBar:
-    """One bar for all models of a batch, on standard error."""
+class BatchBar(TerminalBar):
+    """One bar for all models of a batch."""
 
-    def __init__(self, total: int | None, *, shown: bool) -> None:
-        self.shown = shown
-        self.optimal = self.errors = 0
-        if shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self.bar = Progress(
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[state]}"),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-                transient=True,
-                redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe must get there
-            )
-            self.task = self.bar.add_task("models", total=total, state="")
-
-    def __enter__(self) -> BatchBar:
-        if self.shown:
-            self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.shown:
-            self.bar.stop()
+    def __init__(self, total: int | None, *, wanted: bool) -> None:
+        super().__init__("bar", "count", "{task.fields[state]}", "elapsed", total=total, wanted=wanted)
+        self.done = self.optimal = self.errors = 0
 
     def update(self, outcome: Outcome) -> None:
         """Count an outcome."""
         self.optimal += isinstance(outcome, Result) and outcome.status is Status.OPTIMAL
         self.errors += not isinstance(outcome, Result)
-        if self.shown:
-            state = f"{self.optimal} optimal" + (f", {self.errors} failed" if self.errors else "")
-            self.bar.update(self.task, advance=1, state=state)
+        self.done += 1
+        failed = f", {self.errors} failed" if self.errors else ""
+        self.draw(completed=self.done, state=f"{self.optimal} optimal{failed}")

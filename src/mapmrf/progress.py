@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 from mapmrf.arrays import Ints
 from mapmrf.result import TracePoint
@@ -15,43 +16,72 @@ WORTH_A_LINE = 0.01
 """Share of the gap that a better bound must close to be told."""
 
 
-class ProgressBar:
-    """Shows value, bound and gap of a run as they improve; silent in a pipe."""
+class TerminalBar:
+    """A progress bar on standard error where that is a terminal, and nothing in a pipe; it is gone afterwards.
 
-    def __init__(self, name: str, max_iterations: int, time_limit: float | None) -> None:
-        self.shown = sys.stderr.isatty()
-        self.max_iterations, self.time_limit = max_iterations, time_limit
-        self._drawn = 0.0
+    Columns are named ``bar``, ``count``, ``bytes`` and ``elapsed``; everything else is text, in which
+    ``{task.description}`` and ``{task.fields[state]}`` may stand.
+    """
+
+    def __init__(
+        self, *columns: str, total: float | None, description: str = "", state: str = "", wanted: bool = True
+    ) -> None:
+        self.shown = wanted and sys.stderr.isatty()
         if self.shown:
+            from rich import progress
             from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-            self.bar = Progress(
-                TextColumn("[bold]{task.description}"),
-                BarColumn(),
-                TextColumn("{task.fields[state]}"),
-                TimeElapsedColumn(),
+            known = {
+                "bar": progress.BarColumn,
+                "count": progress.MofNCompleteColumn,
+                "bytes": progress.DownloadColumn,
+                "elapsed": progress.TimeElapsedColumn,
+            }
+            self._bar = progress.Progress(
+                *(known[column]() if column in known else progress.TextColumn(column) for column in columns),
                 console=Console(stderr=True),
                 transient=True,
+                redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe must get there
             )
-            self.task = self.bar.add_task(name, total=1.0, state="starting")
+            self._task = self._bar.add_task(description, total=total, state=state)
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> Self:
         if self.shown:
-            self.bar.start()
+            self._bar.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.shown:
-            self.bar.stop()
+            self._bar.stop()
+
+    def draw(
+        self, *, completed: float, state: str = "", description: str | None = None, total: float | None = None
+    ) -> None:
+        """Show how far it has come; a total that is not given stays as it was."""
+        if self.shown:
+            self._bar.update(self._task, completed=completed, state=state, description=description, total=total)
+
+    def say(self, state: str) -> None:
+        """Show another state at once."""
+        if self.shown:
+            self._bar.update(self._task, state=state)
+            self._bar.refresh()
+
+
+class ProgressBar(TerminalBar):
+    """Shows value, bound and gap of a run as they improve; silent in a pipe."""
+
+    def __init__(self, name: str, max_iterations: int, time_limit: float | None) -> None:
+        text, state = "[bold]{task.description}", "{task.fields[state]}"
+        super().__init__(text, "bar", state, "elapsed", total=1.0, description=name, state="starting")
+        self.max_iterations, self.time_limit = max_iterations, time_limit
+        self._drawn = 0.0
 
     def compiling(self) -> None:
         """Say that kernels are being compiled."""
-        if self.shown:
-            self.bar.update(self.task, state="compiling kernels (once after installation)")
-            self.bar.refresh()
+        self.say("compiling kernels (once after installation)")
 
     def update(self, point: TracePoint, labels: Ints) -> bool:
         """Draw a trace point, at most ten times a second; never stops the run."""
@@ -64,7 +94,7 @@ class ProgressBar:
             state = f"{point.phase or 'iteration'} {point.iterations}  value {point.value:.4f}"
             if point.bound is not None:
                 state += f"  bound {point.bound:.4f}  gap {point.gap:.2g}"
-            self.bar.update(self.task, completed=min(1.0, done), state=state)
+            self.draw(completed=min(1.0, done), state=state)
         return False
 
 

@@ -2,52 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
 
 from mapmrf.bench.plan import Task
 from mapmrf.bench.records import Record
+from mapmrf.progress import TerminalBar
 
 
-class BenchBar:
+class BenchBar(TerminalBar):
     """A bar of finished runs with an estimate of the time left; silent in a pipe.
 
     The estimate takes for every run that is left what its method took so far on that set, or else what all runs took.
     """
 
     def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
-        self.shown = sys.stderr.isatty()
+        super().__init__("[bold]bench", "bar", "count", "elapsed", "{task.fields[state]}", total=len(tasks))
         self.jobs = jobs
+        self.done = 0
         self.troubles: Counter[str] = Counter()
         self._left = {task.key: (task.run.name, task.model.set) for task in tasks}
         self._seconds: dict[tuple[str, str], list[float]] = {}
-        if self.shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            self.bar = Progress(
-                TextColumn("[bold]bench"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[state]}"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self.task = self.bar.add_task("bench", total=len(tasks), state="")
-
-    def __enter__(self) -> BenchBar:
-        if self.shown:
-            self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.shown:
-            self.bar.stop()
 
     def update(self, record: Record) -> None:
         """Count a record."""
@@ -56,9 +31,9 @@ class BenchBar:
         self._seconds.setdefault((record["run"], record["set"]), []).append(spent)
         if record["outcome"] not in ("done", "unsupported"):
             self.troubles[record["outcome"]] += 1
-        if self.shown:
-            state = f"about {_duration(self.seconds_left())} left, last: {record['run']} on {record['model']}"
-            self.bar.update(self.task, advance=1, state=state)
+        self.done += 1
+        left = _duration(self.seconds_left())
+        self.draw(completed=self.done, state=f"about {left} left, last: {record['run']} on {record['model']}")
 
     def seconds_left(self) -> float:
         """Estimate of the time that the runs left will take."""

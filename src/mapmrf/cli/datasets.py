@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -158,12 +156,17 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
     """
     from mapmrf.datasets.catalogue import data_folders, entries, model_set, sets
     from mapmrf.datasets.download import download
+    from mapmrf.progress import TerminalBar
 
     chosen = [model_set(name) for name in which] or list(sets().values())
     folder = data_folders(context.obj if data is None else data)[0]
     wanted = [entry for of in chosen for entry in entries(of.name)]
-    with _Meter() as meter:
-        report = download(wanted, folder, source=source, listener=meter.update)
+    with TerminalBar("{task.description}", "bar", "bytes", total=None) as bar:
+
+        def show(name: str, done: int, total: int | None) -> None:
+            bar.draw(completed=done, description=name, total=total)
+
+        report = download(wanted, folder, source=source, listener=show)
     for text in dict.fromkeys(report.failed.values()):
         complain(f"error: {text}")
     for of in chosen:
@@ -180,36 +183,6 @@ def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
         complain(
             f"{of.name}: no address is known of {names}; get them by hand, see {of.page}, into {folder / of.folder}"
         )
-
-
-class _Meter:
-    """Shows on a terminal how far a file has come; silent in a pipe."""
-
-    def __init__(self) -> None:
-        self.shown = sys.stderr.isatty()
-        self.name = ""
-
-    def __enter__(self) -> _Meter:
-        if self.shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-
-            columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
-            self.bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self.task = self.bar.add_task("", total=None)
-            self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.shown:
-            self.bar.stop()
-
-    def update(self, name: str, done: int, total: int | None) -> None:
-        """Draw how many bytes of a file are there."""
-        if self.shown:
-            self.bar.update(self.task, description=name, completed=done, total=total)
 
 
 # -- look-alikes -----------------------------------------------------------------------------------------------------

@@ -58,7 +58,6 @@ def test_nothing_is_left_of_some_models(name: str) -> None:
         "other/pdb1neu.uai.gz",
         "other/GEOM30a_3.uai.gz",
         "scene/0000047.uai.gz",
-        "segmentation2/12_20_s.binary.uai.gz",
     ],
 )
 def test_others_are_solved_by_a_little_elimination(name: str) -> None:

@@ -385,7 +385,7 @@ def test_ctrl_c_gives_the_best_labelling_and_the_process_ends(solver: str) -> No
         graph = mapmrf.FactorGraph.from_pairwise(
             random.normal(size=(60, 2)), edges, random.normal(size=(len(edges), 2, 2)))
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started this with it ignored
-signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         def callback(point, labels):
             if point.phase == "branch" and not alarms:
                 alarms.append(signal.setitimer(signal.ITIMER_REAL, 0.3))

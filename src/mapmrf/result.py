@@ -58,6 +58,10 @@ _FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
 """Figures that are finite, whatever the model."""
 
 
+COMPILING = 2.0
+"""Seconds of compiling from which on a summary mentions them."""
+
+
 @dataclass(frozen=True)
 class TracePoint:
     """One row of a trace: the state of a run at a moment.
@@ -254,7 +258,9 @@ class Result:
         if self.relaxed_value is not None:
             lines.append(f"relaxed value  {self.relaxed_value:.6f}")
         polish = f" + {self.options['polish']}" if "polish" in self.options else ""
-        lines.append(f"method         {self.method}{polish}, {self.iterations} iterations, {self.runtime:.3f} s")
+        compiling = f", {self.compile_time:.1f} s of them compiling" if self.compile_time > COMPILING else ""
+        spent = f"{self.iterations} iterations, {self.runtime:.3f} s{compiling}"
+        lines.append(f"method         {self.method}{polish}, {spent}")
         if self.names is not None and shown > 0:
             some = " ".join(f"{name}={state}" for name, state in self._named(shown).items())
             more = f" ... ({len(self.labels)} in all)" if len(self.labels) > shown else ""

@@ -10,6 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mapmrf.graph import FactorGraph
+from mapmrf.problem import Problem
+from mapmrf.solver import Method, Start
 
 MAX_LABELLINGS = 4096
 """Brute force in plain Python stays fast below this."""
@@ -170,3 +172,21 @@ def brute_force(graph: FactorGraph) -> tuple[float, tuple[int, ...]]:
         if value > best:
             best, best_labels = value, labels
     return best, best_labels
+
+
+def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:
+    """What a descent lowers: broken hard entries, then minus the finite sum."""
+    terms = [graph.theta_v[graph.var_ptr[i] + k] for i, k in enumerate(labels)]
+    terms += [graph.table(a)[tuple(labels[graph.scope_of(a)])] for a in range(graph.n_factors)]
+    broken = sum(term == -np.inf for term in terms)
+    return broken, -float(sum(term for term in terms if term > -np.inf))
+
+
+def at_rest(method: Method, graph: FactorGraph, labels: np.ndarray | None) -> np.ndarray:
+    """Where a method itself comes to rest, without the library's repair of infeasible labellings."""
+    problem = Problem.compile(graph)
+    state = method.start(problem, 0, Start(labels))
+    while (progress := method.step(problem, state)).finished is None:
+        pass
+    assert progress.labels is not None
+    return progress.labels

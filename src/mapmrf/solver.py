@@ -189,6 +189,11 @@ class Start:
     labels: Ints | None = None
     mu_v: Floats | None = None
 
+    def first_labels(self, graph: FactorGraph) -> Ints:
+        """A copy of the labelling, or the best state of every variable alone."""
+        labels = segment_argmax(graph.theta_v, graph.var_ptr) if self.labels is None else self.labels
+        return np.array(labels, dtype=np.int64)
+
 
 # -- the register ---------------------------------------------------------------------------------------------------
 

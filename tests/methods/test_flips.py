@@ -17,26 +17,11 @@ from mapmrf.methods import flips
 from mapmrf.methods._gains import Descent
 from mapmrf.methods.flips import Flips
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
-from strategies import Recipe, any_recipes, brute_force, random_recipe, recipes
-
-
-def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:
-    """Broken hard entries, then minus the finite sum."""
-    terms = [graph.theta_v[graph.var_ptr[i] + k] for i, k in enumerate(labels)]
-    terms += [graph.table(a)[tuple(labels[graph.scope_of(a)])] for a in range(graph.n_factors)]
-    broken = sum(term == -np.inf for term in terms)
-    return broken, -float(sum(term for term in terms if term > -np.inf))
+from strategies import Recipe, any_recipes, at_rest, brute_force, cost, random_recipe, recipes
 
 
 def alone(graph: FactorGraph, labels: np.ndarray | None = None, **options: Any) -> np.ndarray:
-    """Where the method itself comes to rest, without the library's repair of infeasible labellings."""
-    problem, method = Problem.compile(graph), Flips(**options)
-    state = method.start(problem, 0, Start(labels))
-    while (progress := method.step(problem, state)).finished is None:
-        pass
-    assert progress.labels is not None
-    return progress.labels
+    return at_rest(Flips(**options), graph, labels)
 
 
 def connected_sets(graph: FactorGraph, largest: int) -> set[frozenset[int]]:

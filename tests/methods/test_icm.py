@@ -14,25 +14,11 @@ from mapmrf import ICM, FactorGraph, OptionError, Status
 from mapmrf.methods import icm
 from mapmrf.problem import Problem
 from mapmrf.solver import Start
-from strategies import Recipe, brute_force, hard_recipes, random_recipe, recipes, soft_recipes
-
-
-def cost(graph: FactorGraph, labels: np.ndarray) -> tuple[int, float]:
-    """What ICM descends on: broken hard entries, then minus the finite sum."""
-    terms = [graph.theta_v[graph.var_ptr[i] + k] for i, k in enumerate(labels)]
-    terms += [graph.table(a)[tuple(labels[graph.scope_of(a)])] for a in range(graph.n_factors)]
-    broken = sum(term == -np.inf for term in terms)
-    return broken, -float(sum(term for term in terms if term > -np.inf))
+from strategies import Recipe, at_rest, brute_force, cost, hard_recipes, random_recipe, recipes, soft_recipes
 
 
 def alone(graph: FactorGraph, labels: np.ndarray | None = None, **options: Any) -> np.ndarray:
-    """Where ICM itself comes to rest, without the library's repair of infeasible labellings."""
-    problem, method = Problem.compile(graph), ICM(**options)
-    state = method.start(problem, 0, Start(labels))
-    while (progress := method.step(problem, state)).finished is None:
-        pass
-    assert progress.labels is not None
-    return progress.labels
+    return at_rest(ICM(**options), graph, labels)
 
 
 @given(recipe=recipes(), data=st.data())

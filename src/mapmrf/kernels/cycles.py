@@ -11,6 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.mplp import pair_entry
+from mapmrf.kernels.parity import root_of
 
 
 @compiled
@@ -131,19 +132,6 @@ def project(
                         else:
                             apart = max(apart, value)
                 weight[weight_ptr[q] + c1 * n2 + c2] = 0.0 if same == apart else same - apart
-
-
-@inlined
-def root_of(u, parent, parity):
-    """Root of a node's tree and the parity of the way there; shortens the way for later. A root has parity 0."""
-    odd = 0
-    while parent[u] != u:
-        above = parent[u]
-        parity[u] ^= parity[above]
-        parent[u] = parent[above]
-        odd ^= parity[u]
-        u = parent[u]
-    return u, odd
 
 
 @compiled

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.kernels.parity import root_of
 
 
 @inlined
@@ -227,19 +228,6 @@ def write_walk(meet_from, meet_to, meet_by, came_from, came_by, walk_var, walk_e
     # The mirror of meet_to is what the pair leads to.
     walk_odd[size] = 1 ^ ((meet_from ^ meet_to) & 1)
     return size + 1
-
-
-@inlined
-def root_of(u, parent, parity):
-    """Root of a node's tree and the parity of the way there; shortens the way for later. A root has parity 0."""
-    odd = 0
-    while parent[u] != u:
-        above = parent[u]
-        parity[u] ^= parity[above]
-        parent[u] = parent[above]
-        odd ^= parity[u]
-        u = parent[u]
-    return u, odd
 
 
 @compiled

@@ -6,19 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_argmax, short
+from mapmrf.arrays import Floats, Ints, short
 from mapmrf.kernels.chains import IMPROVED, VARIABLE, Chain, follow_chains
 from mapmrf.kernels.flips import LEVEL, REACH, Sets, flip_sets
 from mapmrf.kernels.gains import HEAD, HEAP, LENGTH, Field, Front, freshen
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
-
-
-def first_labels(problem: Problem, initial: Start) -> Ints:
-    """The labelling given, or the best state of every variable alone."""
-    graph = problem.graph
-    labels = segment_argmax(graph.theta_v, graph.var_ptr) if initial.labels is None else initial.labels
-    return np.array(labels, dtype=np.int64)
 
 
 def make_field(problem: Problem, longest: int) -> Field:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.kernels.annealing import sweep_pairs, sweep_states
-from mapmrf.methods._gains import first_labels, local_scale, make_field, place_at
+from mapmrf.methods._gains import local_scale, make_field, place_at
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -72,7 +72,7 @@ class Annealing(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Scale the temperatures and lay the model out."""
-        labels = first_labels(problem, initial)
+        labels = initial.first_labels(problem.graph)
         reads = min(self.reads, self.max_iterations)
         ends = offsets(np.full(reads, self.max_iterations // reads) + (np.arange(reads) < self.max_iterations % reads))
         random = np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64)

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from mapmrf.arrays import Ints, segment_argmax
+from mapmrf.arrays import Ints
 from mapmrf.methods._standing import Standing
 from mapmrf.methods.trws import TRWS
 from mapmrf.options import check_above, check_at_least, check_choice
@@ -82,9 +82,7 @@ class Auto(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Begin with the labelling given, or with the best state of every variable alone."""
-        graph = problem.graph
-        labels = segment_argmax(graph.theta_v, graph.var_ptr) if initial.labels is None else initial.labels
-        return _State(self, problem, seed, labels)
+        return _State(self, problem, seed, initial.first_labels(problem.graph))
 
     def step(self, problem: Problem, state: _State) -> Progress:
         """Go on with the part whose turn it is."""

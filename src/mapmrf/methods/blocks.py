@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from mapmrf.arrays import Ints, segment_argmax
+from mapmrf.arrays import Ints
 from mapmrf.methods._moves import PER_VARIABLE, Moves
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
@@ -58,9 +56,8 @@ class Blocks(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Begin with the labelling given, or with the best state of every variable alone."""
-        graph = problem.graph
-        labels = segment_argmax(graph.theta_v, graph.var_ptr) if initial.labels is None else initial.labels
-        return _State(Moves(problem, seed), np.array(labels, dtype=np.int64), graph.value(labels))
+        labels = initial.first_labels(problem.graph)
+        return _State(Moves(problem, seed), labels, problem.graph.value(labels))
 
     def step(self, problem: Problem, state: _State) -> Progress:
         """Make passes until they have gone through some millions of table entries."""

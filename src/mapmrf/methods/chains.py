@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mapmrf.methods._gains import ChainSearch, first_labels
+from mapmrf.methods._gains import ChainSearch
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -55,7 +55,7 @@ class Chains(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> ChainSearch:
         """Begin with the labelling given, or with the best state of every variable alone."""
         search = ChainSearch(problem, self.length, self.breadth, seed)
-        search.restart(first_labels(problem, initial))
+        search.restart(initial.first_labels(problem.graph))
         return search
 
     def step(self, problem: Problem, state: ChainSearch) -> Progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mapmrf.methods._gains import Descent, first_labels
+from mapmrf.methods._gains import Descent
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -52,7 +52,7 @@ class Flips(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> Descent:
         """Begin with the labelling given, or with the best state of every variable alone."""
         descent = Descent(problem, self.depth)
-        descent.restart(first_labels(problem, initial))
+        descent.restart(initial.first_labels(problem.graph))
         return descent
 
     def step(self, problem: Problem, state: Descent) -> Progress:

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.methods._gains import ChainSearch, Descent, first_labels
+from mapmrf.methods._gains import ChainSearch, Descent
 from mapmrf.methods._moves import Moves
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -80,7 +80,7 @@ class Fusion(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Begin with the labelling given, or with the best state of every variable alone."""
-        labels = first_labels(problem, initial)
+        labels = initial.first_labels(problem.graph)
         state = _State(problem, Moves(problem, seed), self._climb(problem, seed), labels, problem.graph.value(labels))
         state.climb.restart(labels)
         return state

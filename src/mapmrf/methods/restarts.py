@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.methods._gains import ChainSearch, Descent, first_labels, local_scale
+from mapmrf.methods._gains import ChainSearch, Descent, local_scale
 from mapmrf.methods._kicks import BlockKicks, ChainKicks, FlipKicks
 from mapmrf.methods._moves import Moves
 from mapmrf.options import check_at_least, check_choice
@@ -77,7 +77,7 @@ class Restarts(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Begin with the labelling given, or with the best state of every variable alone."""
-        labels = first_labels(problem, initial)
+        labels = initial.first_labels(problem.graph)
         per_round = max(1, math.ceil(2 * problem.n_vars / (1 + min(self.kick, max(1, problem.n_vars)))))
         heat = self.temperature * local_scale(problem)
         moves = Moves(problem, seed) if self.temperature > 0 else None

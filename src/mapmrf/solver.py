@@ -190,7 +190,15 @@ class Start:
     mu_v: Floats | None = None
 
     def first_labels(self, graph: FactorGraph) -> Ints:
-        """A copy of the labelling, or the best state of every variable alone."""
+        """A copy of the labelling, or the best state of every variable alone: (n_vars,).
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.solver.Start().first_labels(graph).tolist()
+        [1, 0]
+        """
         labels = segment_argmax(graph.theta_v, graph.var_ptr) if self.labels is None else self.labels
         return np.array(labels, dtype=np.int64)
 

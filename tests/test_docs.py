@@ -1,9 +1,7 @@
-"""The documentation: what it shows runs, what it links to exists, and what it says of options is so."""
+"""The documentation: what it shows runs, and what it links to exists."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
 import doctest
 import importlib
 import itertools
@@ -20,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import mapmrf
-from mapmrf.solver import method_class, method_names
+from mapmrf.solver import method_names
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -233,40 +231,10 @@ def test_the_version_is_in_the_changelog_and_the_citation() -> None:
     assert f"{{{mapmrf.__version__}}}" in (DOCS / "citing.md").read_text(encoding="utf-8")
 
 
-# -- methods and their options ----------------------------------------------------------------------------------------
+# -- methods ----------------------------------------------------------------------------------------------------------
 
 
 @every_method
-def test_every_method_has_a_page_and_is_in_the_tables(name: str) -> None:
+def test_every_method_has_a_page_and_is_in_the_guide(name: str) -> None:
     assert (DOCS / "methods" / f"{name}.md").exists()
-    assert f"[`{name}`](docs/methods/{name}.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"`{name}`" in (DOCS / "how-to-choose.md").read_text(encoding="utf-8")
-
-
-def option_table(name: str) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table behind the mark ``options-table`` on a method's page, without backquotes."""
-    text = (DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8")
-    lines = text.split("<!-- options-table -->")[1].strip().splitlines()
-    rows = itertools.takewhile(lambda line: line.startswith("|"), lines)
-    header, _, *body = ([cell.strip().strip("`") for cell in row.strip("| ").split(" | ")] for row in rows)
-    return header, body
-
-
-@every_method
-def test_the_table_of_options_is_that_of_the_code(name: str) -> None:
-    header, rows = option_table(name)
-    assert header[:2] == ["option", "default"]
-    cls = method_class(name)
-    assert [row[0] for row in rows] == [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    for column, title in enumerate(header[1:-1], start=1):
-        preset = re.sub(r"default|preset|\W", "", title)
-        method = cls(**({"preset": preset} if preset else {}))
-        for row in rows:
-            assert _value(row[column]) == getattr(method, row[0]), f"{name}: {row[0]} of {title}"
-
-
-def _value(cell: str) -> Any:
-    try:
-        return ast.literal_eval(cell)
-    except (ValueError, SyntaxError):
-        return cell

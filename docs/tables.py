@@ -1,0 +1,185 @@
+"""Write the tables of methods, options and formats into the pages: ``python docs/tables.py [--check]``.
+
+A page asks for a table by two marks, ``<!-- table: NAME -->`` and ``<!-- end -->``; the text between them is replaced.
+The tables are made from the public classes and modules: titles and promises from the class attributes of a method,
+options from its fields and the `Attributes` section of its docstring, formats from `SUFFIXES` and the first line of the
+module's docstring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mapmrf
+import mapmrf.formats
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+MARKED = re.compile(r"(?<=^<!-- table: )(\w+)( -->\n).*?(?=^<!-- end -->$)", re.MULTILINE | re.DOTALL)
+NO_LIMIT = 2**31 - 1
+"""Limits from here on are shown as none."""
+
+Rows = list[list[str]]
+
+
+def main() -> int:
+    """Rewrite the pages that are out of date, or only name them; return the exit code."""
+    check = sys.argv[1:] == ["--check"]
+    stale = [page for page in PAGES if page.read_text(encoding="utf-8") != updated(page)]
+    for page in stale:
+        print(f"{page.relative_to(ROOT)}: {'out of date, run python docs/tables.py' if check else 'rewritten'}")
+        if not check:
+            page.write_text(updated(page), encoding="utf-8")
+    return int(check and bool(stale))
+
+
+def updated(page: Path) -> str:
+    """The text of a page with all its tables as the code has them."""
+    text = page.read_text(encoding="utf-8")
+    return MARKED.sub(lambda match: f"{match[1]}{match[2]}\n{TABLES[match[1]](page)}\n\n", text)
+
+
+def markdown(header: list[str], rows: Rows) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *([cell.replace("|", r"\|") for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" if line[0] != "---" else "|---" * len(line) + "|" for line in lines)
+
+
+# -- methods ----------------------------------------------------------------------------------------------------------
+
+
+def method_table(page: Path) -> str:
+    """All methods with their titles, and whether they give a bound and are exact."""
+    folder = Path(os.path.relpath(DOCS / "methods", page.parent)).as_posix()
+    rows = []
+    for name, cls in ordered_methods():
+        link = f"[`{name}`]({folder}/{name}.md)" + (" (default)" if name == default_method() else "")
+        rows.append([link, cls.title, bound_promise(cls), exact_promise(cls)])
+    return markdown(["name", "what it is", "upper bound", "exact"], rows)
+
+
+def class_list(page: Path) -> str:
+    """The classes of all methods as mkdocstrings wants them."""
+    return "\n\n".join(
+        f"::: {cls.__module__}.{cls.__qualname__}\n    options:\n      members: false" for _, cls in ordered_methods()
+    )
+
+
+def ordered_methods() -> list[tuple[str, type[mapmrf.Method]]]:
+    """The default, exact methods, those with a bound, and all others; each kind by name."""
+
+    def key(item: tuple[str, type[mapmrf.Method]]) -> tuple[bool, bool, bool, str]:
+        name, cls = item
+        return name != default_method(), not cls.exact, not cls.gives_bound, name
+
+    return sorted(mapmrf.methods().items(), key=key)
+
+
+def default_method() -> str:
+    """The name of the method that `solve` uses unless told otherwise."""
+    return str(inspect.signature(mapmrf.solve).parameters["method"].default)
+
+
+def bound_promise(cls: type[mapmrf.Method]) -> str:
+    """Whether a method gives an upper bound."""
+    if cls.gives_bound:
+        return "yes"
+    return "on trees" if cls.exact_on_trees else "no"
+
+
+def exact_promise(cls: type[mapmrf.Method]) -> str:
+    """When the labelling of a method is optimal for certain."""
+    if cls.exact:
+        return "yes"
+    promises = ["on trees"] * cls.exact_on_trees + ["if the gap closes"] * cls.gives_bound
+    return ", or ".join(promises) or "no"
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def option_table(page: Path) -> str:
+    """The options of the method that the page is about; options that are documented together share a row."""
+    cls = mapmrf.methods()[page.stem]
+    documented = dict(attributes(inspect.getdoc(cls) or ""))
+    options = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    listed = [name for names in documented for name in names]
+    if sorted(listed) != sorted(options):
+        raise ValueError(f"{cls.__name__}: the docstring describes {listed}, expected {options}")
+    columns = {"default": cls()} | {f"preset `{name}`": cls(preset=name) for name in presets(documented)}  # type: ignore[call-arg]
+    rows = []
+    for names, meaning in documented.items():
+        values = ["<br>".join(shown(getattr(method, name)) for name in names) for method in columns.values()]
+        rows.append(["<br>".join(f"`{name}`" for name in names), *values, meaning])
+    return markdown(["option", *columns, "meaning"], rows)
+
+
+def attributes(doc: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Names and description of every entry in the section `Attributes` of a numpydoc docstring."""
+    section = re.search(r"^Attributes\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", doc, re.MULTILINE | re.DOTALL)
+    for entry in re.finditer(r"^(\S[^\n]*)\n((?: +[^\n]*\n?|\n)*)", section[1] if section else "", re.MULTILINE):
+        names = entry[1].split(" : ")[0].split(", ")
+        yield tuple(name.strip() for name in names), plain(entry[2])
+
+
+def presets(documented: dict[tuple[str, ...], str]) -> list[str]:
+    """Presets beside the default one, as the option `preset` lists them."""
+    return [name for name in re.findall(r'"(\w+)"', documented.get(("preset",), "")) if name != "default"]
+
+
+def plain(text: str) -> str:
+    """A paragraph of reStructuredText in one line of Markdown."""
+    return re.sub(r"``(.*?)``", r"`\1`", " ".join(text.split()))
+
+
+def shown(value: Any) -> str:
+    """A default in a table."""
+    if isinstance(value, int) and value >= NO_LIMIT:
+        return "no limit"
+    return f"`{value}`"
+
+
+# -- formats ----------------------------------------------------------------------------------------------------------
+
+
+def format_table(page: Path) -> str:
+    """All formats with their suffixes."""
+    return markdown(["suffix", "format"], sorted(format_row(module) for module in format_modules()))
+
+
+def format_modules() -> Iterator[ModuleType]:
+    """The modules of `mapmrf.formats` that are formats."""
+    for info in pkgutil.iter_modules(mapmrf.formats.__path__, "mapmrf.formats."):
+        module = importlib.import_module(info.name)
+        if hasattr(module, "SUFFIXES"):
+            yield module
+
+
+def format_row(module: ModuleType) -> list[str]:
+    """Suffixes and the first line of the docstring, in which they need not be repeated."""
+    first = (inspect.getdoc(module) or "").partition("\n\n")[0]
+    suffix = r"``\.[\w.]+``"
+    text = re.sub(rf",? {suffix}(?:(?:,| and|, and) {suffix})*(?=[:,])", "", " ".join(first.split()), count=1)
+    return [", ".join(f"`{suffix}`" for suffix in module.SUFFIXES), plain(text)]
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    "methods": method_table,
+    "classes": class_list,
+    "options": option_table,
+    "formats": format_table,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The tables of methods, options and formats in the pages are those that docs/tables.py makes from the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mapmrf
+
+ROOT = Path(__file__).parents[1]
+
+
+def load_tables() -> Any:
+    """The script as a module; `docs` is no package."""
+    spec = importlib.util.spec_from_file_location("docs_tables", ROOT / "docs" / "tables.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+tables = load_tables()
+
+
+@pytest.mark.parametrize("page", tables.PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_the_tables_of_a_page_are_up_to_date(page: Path) -> None:
+    assert page.read_text(encoding="utf-8") == tables.updated(page), "run python docs/tables.py"
+
+
+@pytest.mark.parametrize("name", sorted(mapmrf.methods()))
+def test_the_page_of_a_method_lists_every_option(name: str) -> None:
+    text = (ROOT / "docs" / "methods" / f"{name}.md").read_text(encoding="utf-8")
+    table = text.split("<!-- table: options -->")[1].split("<!-- end -->")[0]
+    listed = [
+        option for row in table.strip().splitlines()[2:] for option in re.findall(r"`(\w+)`", row.split(" | ")[0])
+    ]
+    assert sorted(listed) == sorted(field.name for field in fields(mapmrf.methods()[name]))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("page", "table"), [("README.md", "methods"), ("docs/how-to-choose.md", "methods"), ("docs/formats.md", "formats")]
+)
+def test_a_page_that_lists_methods_or_formats_asks_for_the_table(page: str, table: str) -> None:
+    assert f"\n<!-- table: {table} -->\n" in (ROOT / page).read_text(encoding="utf-8")
+
+
+def test_every_suffix_is_in_the_table_of_formats() -> None:
+    listed = re.findall(r"`(\.[\w.]+)`", tables.format_table(ROOT / "README.md"))
+    assert {suffix.lower() for suffix in listed} >= set(mapmrf.formats.suffixes())
+
+
+def test_options_that_are_documented_together_share_a_row() -> None:
+    section = "Attributes\n----------\nrho, eta\n    First ``x``\n    and growth.\ntol : float\n    Limit.\n"
+    doc = f"What it does.\n\n{section}\nNotes\n-----\nNone.\n"
+    assert list(tables.attributes(doc)) == [(("rho", "eta"), "First `x` and growth."), (("tol",), "Limit.")]
+
+
+def test_an_option_without_a_description_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass(frozen=True)
+    class Silent:
+        """No option is described."""
+
+        depth: int = 1
+
+    monkeypatch.setattr(mapmrf, "methods", lambda: {"silent": Silent})
+    with pytest.raises(ValueError, match=r"Silent: the docstring describes \[\], expected \['depth'\]"):
+        tables.option_table(Path("silent.md"))
+
+
+def test_check_names_the_pages_that_are_out_of_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Page\n\n<!-- table: formats -->\n\n| old |\n\n<!-- end -->\n\nMore.\n")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    monkeypatch.setattr(tables, "PAGES", [page])
+    monkeypatch.setattr("sys.argv", ["tables.py", "--check"])
+    assert tables.main() == 1
+    assert "| old |" in page.read_text()
+    assert capsys.readouterr().out.startswith("page.md: out of date")
+    monkeypatch.setattr("sys.argv", ["tables.py"])
+    assert tables.main() == 0
+    assert "| old |" not in page.read_text() and page.read_text().endswith("<!-- end -->\n\nMore.\n")
+    monkeypatch.setattr("sys.argv", ["tables.py", "--check"])
+    assert tables.main() == 0

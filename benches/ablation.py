@@ -1,10 +1,10 @@
-"""What each part of `auto` brings, beside other ways to search, at equal wall time: a Markdown table.
+"""What each phase of `auto` contributes, compared with other searches at equal wall time, as a Markdown table.
 
     python benches/ablation.py --seconds 10
     python benches/ablation.py --seconds 10 --rows "ICM, restarted" auto --models grids/grid80x80.f10.uai.gz
 
-A cell is the best value after so many seconds, in percent of the best known: 100 + 100 (value - best) / |best|. Rows
-that use packages of others are left out where those are not installed. Kernels are compiled beforehand. One seed.
+A cell is the best value after the given seconds, in percent of the best known: 100 + 100 (value - best) / |best|. Rows
+that use third-party packages are omitted if those are not installed. Kernels are compiled beforehand. One seed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BLOCK_WIDTH = 10.0
 
 @dataclass(frozen=True)
 class Task:
-    """A model to be searched until a moment."""
+    """A model to be solved until a deadline."""
 
     graph: mapmrf.FactorGraph
     seconds: float
@@ -81,7 +81,7 @@ def crossed(task: Task, restarts: bool) -> float:
 
 
 def peer(name: str) -> Callable[[Task], float]:
-    """A package of others."""
+    """A third-party package."""
     return lambda task: solve_apart(name, task.graph, task.seconds, 0).value
 
 
@@ -109,7 +109,7 @@ ROWS: dict[str, Callable[[Task], float]] = {
 
 
 def annealed(task: Task) -> float:
-    """One annealing after another, each of twice as many sweeps, as long as there is time."""
+    """Repeated annealing with twice as many sweeps each time, until the deadline."""
     end = time.perf_counter() + task.seconds
     best, sweeps = -math.inf, 500
     while time.perf_counter() < end:
@@ -138,7 +138,7 @@ def main() -> None:
 
 
 def cell(run: Callable[[Task], float], task: Task, best: float | None) -> str:
-    """Solve a model, and say how far that got."""
+    """Solve a model and format the value reached."""
     try:
         value = run(task)
     except mapmrf.UnsupportedModel:

@@ -1,4 +1,4 @@
-"""Packages of others, each in a process of its own: some of them cannot be loaded beside each other."""
+"""Third-party packages, each in its own process: some of them cannot be loaded together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mapmrf.bench import peers
 
 
 def solve_apart(name: str, graph: mapmrf.FactorGraph, seconds: float, seed: int) -> mapmrf.Result:
-    """What a peer makes of a model; see `mapmrf.bench.peers.solve_with`."""
+    """The answer of a peer for a model; see `mapmrf.bench.peers.solve_with`."""
     return _process(name).submit(peers.solve_with, name, graph, seconds, seed).result()
 
 
 @functools.cache
 def _process(name: str) -> ProcessPoolExecutor:
-    """The process of a peer; it stays, so that what it has imported and compiled serves all models."""
+    """The process of a peer; it is kept, so that imports and compiled code are reused for all models."""
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))

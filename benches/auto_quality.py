@@ -1,11 +1,11 @@
-"""What `auto` reaches on the benchmark models, and when: one Markdown table for every set.
+"""Values of `auto` on the benchmark models over time: one Markdown table per set.
 
     python benches/auto_quality.py --sets grids --seeds 0 1 2 3 4 --time-limit 30
     python benches/auto_quality.py --sets protein other --time-limit 60
     python benches/auto_quality.py --sets seg-2 seg-21 scene
 
-Columns: the value, the same in percent of the best known (after 1, 5 and so many seconds), the bound in percent of it,
-when the best known value was reached and by which part, status, seconds in all. Kernels are compiled beforehand.
+Columns: the value, the same in percent of the best known (after 1 and 5 seconds, and at the end), the bound in percent
+of it, when the best known value was reached and by which phase, status, total seconds. Kernels are compiled beforehand.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REACHED = 1e-7
 
 @dataclass(frozen=True)
 class Target:
-    """A model and the best value known of it."""
+    """A model and its best known value."""
 
     name: str
     path: Path
@@ -78,7 +78,7 @@ def others(folder: Path) -> Iterator[Target]:
 
 
 def row(target: Target, seed: int, limit: float) -> mapmrf.Result:
-    """Solve a model and print what came when."""
+    """Solve a model and print its improvements over time."""
     result = mapmrf.solve(mapmrf.read(target.path), "auto", time_limit=limit, seed=seed)
     best, size = target.best, abs(target.best)
     hit = next((point for point in result.trace if point.value >= best - max(REACHED * size, 6e-5)), None)
@@ -92,7 +92,7 @@ def row(target: Target, seed: int, limit: float) -> mapmrf.Result:
 
 
 def percent(value: float | None, best: float) -> str:
-    """How far a value has got, 100 for the best; of negative values the distance counts in the same way."""
+    """A value in percent of the best known one; for negative values by the same relative distance."""
     if value is None or not math.isfinite(value) or math.isnan(best) or best == 0:
         return ""
     return f"{100 + 100 * (value - best) / abs(best):.3f} %"

@@ -1,7 +1,7 @@
-"""Recompute the best known values of the catalogue: a proof, or at least a better labelling, takes the old one's place.
+"""Recompute the best known values of the catalogue: a proof, or a better labelling, replaces the old value.
 
 python benches/best_values.py                                # compare seg-2, seg-21 and scene
-python benches/best_values.py --write                        # and put what is proven into catalogue.csv
+python benches/best_values.py --write                        # and write what is proven to catalogue.csv
 python benches/best_values.py --sets grids --method cuts --time-limit 600
 """
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _judge(entry: Entry, result: mapmrf.Result) -> dict[tuple[str, str], tuple[str, str]]:
-    """What a result says of a model; nothing if it proves nothing and finds nothing better."""
+    """New value and status of a model; None if the result neither proves nor improves anything."""
     proven = result.status is mapmrf.Status.OPTIMAL
     before = entry.best
     print(f"{entry.set:8} {entry.name:22} {before!s:>14} {result.value:18.{DIGITS}f} {result.status.value}", flush=True)
@@ -52,7 +52,7 @@ def _judge(entry: Entry, result: mapmrf.Result) -> dict[tuple[str, str], tuple[s
 
 
 def _updated(found: dict[tuple[str, str], tuple[str, str]]) -> str:
-    """The catalogue with other values and statuses, all else as it is."""
+    """The catalogue with new values and statuses, otherwise unchanged."""
     with open(CATALOGUE, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:

@@ -1,4 +1,4 @@
-"""The benchmark models that the scripts of this folder measure on, with the paper's and the best known values."""
+"""The benchmark models used by the scripts of this folder, with the paper's and the best known values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data_folder(argument: str | None) -> Path:
 
 
 def models(folder: Path, which: str) -> list[Model]:
-    """All models of a set that are there, in the order of the catalogue."""
+    """All installed models of a set, in the order of the catalogue."""
     found = ((entry, locate(entry, folder)) for entry in entries(which))
     return [
         Model(entry.name, path, entry.best, model_figure(which, entry.name, "lslp")) for entry, path in found if path

@@ -1,9 +1,9 @@
 """Branch and cut on benchmark models: value, bound, status, seconds and nodes, by solver, as a Markdown table.
 
-    python benches/cuts_grids.py --sizes 20 40 80              # the Grids by their side
+    python benches/cuts_grids.py --sizes 20 40 80              # Grids by size
     python benches/cuts_grids.py --solvers highs scip --models other/pedigree20.uai.gz
 
-Folders are looked for below MAPMRF_DATA, or ../shared/data beside the repository.
+Folders are expected below MAPMRF_DATA, or ../shared/data beside the repository.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, nargs="+", default=[20, 40])
     parser.add_argument("--solvers", nargs="+", default=["auto"], choices=["auto", "highs", "scip"])
     parser.add_argument("--models", nargs="+", help="files below the folder of models, instead of the Grids")
-    parser.add_argument("--rounds", type=int, help="rounds of odd-cycle inequalities; 0 leaves all to the solver")
+    parser.add_argument("--rounds", type=int, help="rounds of odd-cycle inequalities; 0 leaves all cuts to the solver")
     parser.add_argument("--time-limit", type=float, default=300.0)
     return parser.parse_args()
 

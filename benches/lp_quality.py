@@ -32,12 +32,12 @@ PAPER_LPLP = {
     "grid80x80.f5.wrap": 31996.9,
 }
 
-# The paper's means of the easy sets, over 50, 50 and 715 models; where the catalogue has fewer they do not compare.
+# The paper's means of the easy sets, over 50, 50 and 715 models; not comparable where the catalogue has fewer.
 PAPER_MEANS = {"seg-2": (50, -75.5), "seg-21": (50, -324.89), "scene": (715, 866.66)}
 
 
 def run(model: Model, solver: str, presolve: bool, time_limit: float) -> tuple[mapmrf.Result, float]:
-    """A result and the CPU seconds of it: HiGHS runs on one thread."""
+    """A result and its CPU seconds: HiGHS runs on one thread."""
     graph = mapmrf.read(model.path)
     began = time.process_time()
     result = mapmrf.solve(graph, "lp", solver=solver, presolve=presolve, time_limit=time_limit)

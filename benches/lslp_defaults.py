@@ -1,4 +1,4 @@
-"""What the defaults of LS-LP are worth: one option changed at a time, on Grids (quality) and the easy sets (proofs)."""
+"""How good the defaults of LS-LP are: one option changed at a time, on Grids (quality) and the easy sets (proofs)."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def engine_of(graph: mapmrf.FactorGraph, threads: int) -> Engine:
 
 
 def streamed(engine: Engine) -> float:
-    """Seconds to read and write once, with numpy, the bytes that an iteration reads and writes at least."""
+    """Seconds numpy takes to read and write the bytes of an iteration once."""
     layout = engine.layout
     n_read = (
         engine.q.nbytes + engine.mu.nbytes * 2 + layout.strength.nbytes + layout.edge_mu.nbytes + layout.nbr_q.nbytes

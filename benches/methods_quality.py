@@ -1,4 +1,4 @@
-"""Every method once on the benchmark models, beside the paper's columns, as Markdown tables.
+"""One run of every method on the benchmark models, compared with the paper's columns, as Markdown tables.
 
 Methods run with their defaults, which are the paper's iteration limits (ICM from the paper's start); those without such
 a limit, and MPLP-C, get `--time-limit`.
@@ -82,7 +82,7 @@ def _number(x: float | None) -> str:
 
 
 def summary(which: str, method: str, lines: list[tuple[str, float, float]]) -> None:
-    """Least ratio to the paper and range of the bound's ratio to the LP value."""
+    """Smallest ratio to the paper and range of the bound's ratio to the LP value."""
     ratios = [ratio for _, ratio, _ in lines if not math.isnan(ratio)]
     bounds = [bound for _, _, bound in lines if not math.isnan(bound)]
     print(f"\n{which} `{method}`:", end=" ")

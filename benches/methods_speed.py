@@ -1,8 +1,8 @@
 """Nanoseconds per factor and iteration of the iterative methods, one thread, as a Markdown table.
 
-The time of a short run is taken from that of a longer one, so that reading, compiling and starting do not count; of
-several such differences the smallest is printed, because other work on the machine only adds to it. Processor time is
-measured, not wall-clock time. The models are frustrated, so that no method is done before its iterations are over.
+The time of a short run is subtracted from that of a longer one, so that reading, compiling and starting do not count.
+Of several such differences the smallest is printed, because other work on the machine only adds to it. Processor time
+is measured, not wall-clock time. The models are frustrated, so that no method ends before its iteration limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OPEN = {"tol": 0.0, "patience": 10**9, "lp_phase": False, "starts": 1, "stop": "
 
 
 def labels21(side: int) -> mapmrf.FactorGraph:
-    """A grid of 21-label variables with random tables: nobody solves it at once."""
+    """A grid of 21-label variables with random tables: no method solves it immediately."""
     rng = np.random.default_rng(0)
     place = np.arange(side * side).reshape(side, side)
     across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
@@ -35,7 +35,7 @@ def labels21(side: int) -> mapmrf.FactorGraph:
 
 
 def seconds(graph: mapmrf.FactorGraph, method: str, iterations: int) -> tuple[float, int]:
-    """Processor time of a run, and the iterations that it made."""
+    """Processor time of a run, and its iterations."""
     known = {item.name for item in dataclasses.fields(method_class(method))}  # type: ignore[arg-type]
     options: dict[str, Any] = {key: value for key, value in OPEN.items() if key in known}
     if options.get("tol") == 0.0 and method in ("lslp", "ad3", "l2box"):

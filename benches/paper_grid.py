@@ -1,6 +1,6 @@
 """The paper's algorithm on the paper's parameter grid (`preset="paper"`, best of 80 runs per seed), model by model.
 
-Models that stay below the paper's figure with the first seed are given more seeds.
+Models that stay below the paper's figure with the first seed are run with more seeds.
 """
 
 from __future__ import annotations

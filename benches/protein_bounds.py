@@ -1,4 +1,4 @@
-"""Upper bounds on the Protein models by `mplp_c`, beside the values that the paper prints for LS-LP, in Markdown.
+"""Upper bounds on the Protein models by `mplp_c`, compared with the paper's values of LS-LP, in Markdown.
 
 A printed value above a proven bound cannot be that of a labelling.
 """

@@ -9,7 +9,7 @@ from catalogue import data_folder, models, parser
 
 RHO = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 ETA = (1.005, 1.01, 1.02)
-# M5's potentials are a hundred times larger, and forbidden entries are among them: it wants another range.
+# M5's potentials are a hundred times larger and include forbidden entries: it needs another range.
 RHO_M5 = (20.0, 40.0, 60.0, 80.0, 100.0)
 ETA_M5 = (1.0, 1.001, 1.002, 1.005)
 

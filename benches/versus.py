@@ -1,10 +1,10 @@
-"""`auto` beside the packages of others that pip installs, after 1, 10 and 60 seconds of wall time: Markdown tables.
+"""`auto` compared with other packages on PyPI after 1, 10 and 60 seconds of wall time, as Markdown tables.
 
     python benches/versus.py
     python benches/versus.py --sets grids other --marks 1 10
 
-A peer is let off where `auto` has proven its labelling optimal before a mark: it can be equal then, not ahead. Imports,
-translation of the model and compilation count for nobody. One seed, one process, one run at a time.
+A peer is not run where `auto` has proven its labelling optimal before a mark: it can then be equal, but not ahead.
+Imports, translation of the model and compilation are not counted. One seed, one process, one run at a time.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ EQUAL = 1e-9
 
 @dataclass(frozen=True)
 class Run:
-    """A run and what it had found when."""
+    """A run and its improvements over time."""
 
     result: mapmrf.Result
 
     def value(self, seconds: float) -> float:
-        """The best value after so many seconds."""
+        """The best value after the given seconds."""
         return max((point.value for point in self.result.trace if point.time <= seconds), default=-math.inf)
 
     @property
@@ -71,7 +71,7 @@ def main() -> None:
 def compare(
     target: Target, names: Sequence[str], marks: Sequence[float], behind: dict[tuple[str, float], list[str]]
 ) -> None:
-    """Run `auto` and the peers on a model, and print who had what when."""
+    """Run `auto` and the peers on a model, and print their values over time."""
     graph = mapmrf.read(target.path)
     ours = Run(mapmrf.solve(graph, "auto", time_limit=max(marks), max_iterations=FOREVER))
     open_marks = [mark for mark in marks if mark < ours.proven_at]
@@ -90,7 +90,7 @@ def compare(
 
 
 def shown(run: Run, marks: Sequence[float]) -> str:
-    """The values at some moments."""
+    """The values at the marks."""
     return ", ".join(f"{run.value(mark):.4f} ({mark:g} s)" for mark in marks)
 
 

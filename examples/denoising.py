@@ -1,4 +1,4 @@
-"""Take noise out of a photograph: one of a few dozen grey levels for every pixel, neighbours alike but for edges.
+"""Remove noise from a photograph: one of a few dozen grey levels per pixel, neighbours alike except at edges.
 
 Run: python examples/denoising.py --output denoising.png
 Needs scikit-image (for the photograph): pip install 'mapmrf[images]'
@@ -19,7 +19,7 @@ LABELS = 40
 
 
 def main() -> None:
-    """Add noise, remove it in two ways, measure and draw."""
+    """Add noise, remove it in two ways, measure and plot."""
     given = options(str(__doc__), "denoising.png", shrink=2)
     truth = smaller(data.camera(), given.shrink)
     noisy = truth + np.random.default_rng(0).normal(0.0, NOISE, truth.shape)

@@ -1,4 +1,4 @@
-"""Draw what the gallery of the documentation shows beside photographs.
+"""Draw the pictures of the gallery in the documentation that are not photographs.
 
 Run: python examples/gallery.py --output FOLDER [NAME]...
 Needs matplotlib and networkx: pip install 'mapmrf[plots,networkx]'
@@ -33,7 +33,7 @@ def voronoi(height: int, width: int, n_cells: int, seed: int = 0) -> Ints:
 
 
 def auto() -> Figure:
-    """The default method on a spin glass beside others: better labellings, and a proof."""
+    """The default method on a spin glass compared with others: better labellings, and a proof."""
     graph = datasets.grid(24, 24, coupling=2.0, seed=1)
     names = ("icm", "trws", "lslp", "auto")
     for name in names:
@@ -105,7 +105,7 @@ MAKERS: dict[str, Callable[[], Figure]] = {
 
 
 def main() -> None:
-    """Draw what is asked for, all by default."""
+    """Draw the given pictures, all by default."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MAKERS)}; all if none is given")
     parser.add_argument("--output", type=Path, default=Path(), help="folder for the pictures")

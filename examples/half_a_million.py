@@ -1,7 +1,7 @@
-"""Half a million pixels with 16 labels: the memory and time that it takes, beside the estimate made beforehand.
+"""Half a million pixels with 16 labels: measured memory and time, compared with the estimate.
 
 Run: python examples/half_a_million.py --method trws --seconds 60
-Needs a Unix system, which can say how much memory a process has taken at most.
+Needs a Unix system, which reports the peak memory of a process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mapmrf.datasets import potts_image
 
 
 def peak_bytes() -> int:
-    """Most memory that this process has taken so far."""
+    """Peak memory of this process so far."""
     kilo = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * kilo
 

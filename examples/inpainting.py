@@ -1,4 +1,4 @@
-"""Fill the holes of a damaged photograph: writing, scratches and lost pixels.
+"""Fill in a damaged photograph: writing, scratches and lost pixels.
 
 Run: python examples/inpainting.py --output inpainting.png
 Needs scikit-image (for the photograph): pip install 'mapmrf[images]'
@@ -19,7 +19,7 @@ LABELS = 40
 
 
 def damage(height: int, width: int) -> Bools:
-    """Where the picture is lost: lines of writing, scratches, and every fifth pixel here and there."""
+    """Mask of the lost pixels: lines of writing, scratches, and every fifth pixel in places."""
     rng = np.random.default_rng(1)
     lost = rng.random((height, width)) < 0.2
     for top in range(height // 8, height - 14, height // 6):
@@ -33,13 +33,13 @@ def damage(height: int, width: int) -> Bools:
 
 
 def nearest_known(image: Floats, lost: Bools) -> Floats:
-    """Every lost pixel as its nearest known one: what a model must beat."""
+    """Replace every lost pixel by the nearest known one: the baseline."""
     place = distance_transform_edt(lost, return_distances=False, return_indices=True)
     return np.asarray(image[tuple(place)])
 
 
 def main() -> None:
-    """Damage, mend, measure and draw."""
+    """Damage, repair, measure and plot."""
     given = options(str(__doc__), "inpainting.png", shrink=2)
     truth = smaller(255 * color.rgb2gray(data.astronaut()), given.shrink)
     lost = damage(*truth.shape)

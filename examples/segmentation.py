@@ -57,7 +57,7 @@ def drawn_truth(height: int, width: int) -> Ints:
 
 
 def main() -> None:
-    """Segment, measure against the drawn truth, and draw."""
+    """Segment, compare with the drawn outline, and plot."""
     given = options(str(__doc__), "segmentation.png", shrink=1)
     photo = data.coffee()
     truth = drawn_truth(*photo.shape[:2])[:: given.shrink, :: given.shrink]
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def unary_without_seeds(unary: Floats) -> Floats:
-    """Scribbles that forbid labels in single pixels would forbid them in whole regions: let them weigh much instead."""
+    """Scribbles that forbid labels in single pixels would forbid them in whole regions: use a large weight instead."""
     return np.maximum(unary, -100.0)
 
 

@@ -1,4 +1,4 @@
-"""What the examples share: their options, what they print of a result, and the pictures they write."""
+"""Shared by the examples: their options, what they print of a result, and the pictures they write."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def options(description: str, output: str, shrink: int) -> argparse.Namespace:
     """Read the command line of an example."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--output", type=Path, default=Path(output), help="picture to write, .png or .webp")
-    parser.add_argument("--shrink", type=int, default=shrink, help="make the pictures so many times smaller first")
+    parser.add_argument("--shrink", type=int, default=shrink, help="factor by which the images are downscaled first")
     parser.add_argument("--seconds", type=float, default=25.0, help="time limit of each solve")
-    parser.add_argument("--iterations", type=int, default=1000, help="limit of the iterations of each solve")
+    parser.add_argument("--iterations", type=int, default=1000, help="iteration limit of each solve")
     return parser.parse_args()
 
 
 def smaller(image: Floats, times: int) -> Floats:
-    """Average squares of pixels; rows and columns that do not fill a square are cut off."""
+    """Average squares of pixels; incomplete squares at the border are cropped."""
     height, width = (side // times * times for side in image.shape[:2])
     cut = np.asarray(image[:height, :width], dtype=np.float64)
     squares = cut.reshape(height // times, times, width // times, times, *image.shape[2:])
@@ -66,7 +66,7 @@ def outlined(image: png.Pixels, labels: Ints) -> png.Pixels:
 
 
 def save(path: Path, pictures: Mapping[str, png.Pixels], columns: int = 2) -> None:
-    """Write captioned pictures of one size, so many in a row."""
+    """Write captioned pictures of one size, with a given number per row."""
     items = list(pictures.items())
     rows = [png.panels(dict(items[at : at + columns]), scale=1, margin=12) for at in range(0, len(items), columns)]
     width = max(row.shape[1] for row in rows)

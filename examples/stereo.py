@@ -1,4 +1,4 @@
-"""Depth from two views: the disparity of every pixel of a rectified stereo pair, compared with the measured truth.
+"""Depth from two views: the disparity of every pixel of a rectified stereo pair, compared with the ground truth.
 
 Run: python examples/stereo.py --output stereo.png
 Needs scikit-image (for the pair, a motorcycle of the Middlebury 2014 data): pip install 'mapmrf[images]'
@@ -15,7 +15,7 @@ from mapmrf.arrays import Floats
 
 
 def stereo_pair(shrink: int) -> tuple[Floats, Floats, Floats]:
-    """Left and right picture and the true disparities, in pixels of the smaller pictures; nan where not known."""
+    """Left and right image and the true disparities, in pixels of the downscaled images; nan where unknown."""
     left, right, truth = data.stereo_motorcycle()
     small = smaller(left, shrink)
     sampled = np.where(np.isfinite(truth), truth, np.nan)[shrink // 2 :: shrink, shrink // 2 :: shrink] / shrink
@@ -23,7 +23,7 @@ def stereo_pair(shrink: int) -> tuple[Floats, Floats, Floats]:
 
 
 def main() -> None:
-    """Match, measure against the truth, and draw."""
+    """Match, compare with the ground truth, and plot."""
     given = options(str(__doc__), "stereo.png", shrink=2)
     left, right, truth = stereo_pair(given.shrink)
     n_disparities = int(np.nanmax(truth)) + 3

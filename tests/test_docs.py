@@ -20,7 +20,7 @@ import pytest
 from click.testing import CliRunner
 
 import mapmrf
-from mapmrf.solver import method_class, method_names
+from mapmrf.registry import method_class, method_names
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

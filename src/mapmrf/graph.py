@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
-from mapmrf.checks import as_array, as_floats, as_ints, check_arrays
 from mapmrf.errors import GraphError, UnknownName
+from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays
 
 VALUE_CHUNK = 1 << 17
 """Factors that are evaluated together: keeps the intermediate arrays in the cache."""
@@ -448,10 +448,7 @@ class FactorGraph:
         mapmrf.errors.GraphError: label of variable 1 is 2, expected 0 to 1
         """
         labels = self.check_labels(labels)
-        total = self.constant
-        for begin in range(0, self.n_vars, VALUE_CHUNK):
-            part = slice(begin, begin + VALUE_CHUNK)
-            total += float(self.theta_v[self.var_ptr[:-1][part] + labels[part]].sum())
+        total = chunked_sum(self.theta_v[self.var_ptr[:-1] + labels], self.constant)
         for begin in range(0, self.n_factors, VALUE_CHUNK):
             end = min(begin + VALUE_CHUNK, self.n_factors)
             edges = slice(self.scope_ptr[begin], self.scope_ptr[end])
@@ -542,6 +539,20 @@ class FactorGraph:
         if not 0 <= k < self.card[i]:
             raise GraphError(f"evidence {k} on variable {i}, expected 0 to {self.card[i] - 1}")
         return i, k
+
+
+def chunked_sum(terms: Floats, total: float) -> float:
+    """Add the terms to `total` in the fixed chunks of `FactorGraph.value`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> chunked_sum(np.array([1.0, 2.0]), 0.5)
+    3.5
+    """
+    for begin in range(0, len(terms), VALUE_CHUNK):
+        total += float(terms[begin : begin + VALUE_CHUNK].sum())
+    return total
 
 
 def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,6 +58,9 @@ _FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
 """Figures that are finite, whatever the model."""
 
 
+GAP_TOLERANCE = 1e-6
+"""Relative gap up to which a labelling counts as proven optimal, unless `solve` is told otherwise."""
+
 COMPILING = 2.0
 """Seconds of compiling from which on a summary mentions them."""
 
@@ -66,7 +69,8 @@ COMPILING = 2.0
 class TracePoint:
     """One row of a trace: the state of a run at a moment.
 
-    `value` and `bound` are the best so far; `candidate` and `bound_now` belong to this very moment.
+    `value` and `bound` are the best so far; `candidate` and `bound_now` are those of this step. `extra` holds
+    further figures of the method, such as the residuals of LS-LP.
 
     Examples
     --------
@@ -84,15 +88,24 @@ class TracePoint:
     candidate: float | None = None
     bound_now: float | None = None
     relaxed_value: float | None = None
-    primal: float | None = None
-    sphere: float | None = None
-    rho: float | None = None
     phase: str = ""
+    extra: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def gap(self) -> float | None:
         """Relative gap between the best bound and the best value."""
         return relative_gap(self.value, self.bound)
+
+    def figure(self, name: str) -> Any:
+        """An attribute or a figure in `extra` by name; None if this point has no such figure.
+
+        Examples
+        --------
+        >>> point = TracePoint(time=0.1, iterations=5, value=2.0, extra={"rho": 0.5})
+        >>> point.figure("value"), point.figure("rho"), point.figure("sphere")
+        (2.0, 0.5, None)
+        """
+        return getattr(self, name, None) if name in _COLUMNS else self.extra.get(name)
 
 
 def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:
@@ -324,7 +337,7 @@ class Result:
                 data["kind_fractions"] = KindFractions(**data["kind_fractions"])
             if data.get("residuals") is not None:
                 data["residuals"] = Residuals(**data["residuals"])
-            data["trace"] = tuple(_checked(TracePoint(**point)) for point in data.get("trace", ()))
+            data["trace"] = tuple(_point_from(point) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
             data["names"] = _names_from(data.get("names"), data["labels"])
             return _checked(cls(**data))
@@ -349,11 +362,15 @@ class Result:
         """
         with open(path, "w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            columns = [item.name for item in fields(TracePoint)]
-            writer.writerow([*columns, "gap"])
+            extra = list(dict.fromkeys(name for point in self.trace for name in point.extra))
+            writer.writerow([*_COLUMNS, "gap", *extra])
             for point in self.trace:
-                row = [getattr(point, name) for name in columns]
-                writer.writerow(["" if cell is None else cell for cell in [*row, point.gap]])
+                row = [
+                    *(getattr(point, name) for name in _COLUMNS),
+                    point.gap,
+                    *(point.extra.get(name) for name in extra),
+                ]
+                writer.writerow(["" if cell is None else cell for cell in row])
 
     def _repr_html_(self) -> str:
         """The form that notebooks show."""
@@ -369,6 +386,12 @@ class Result:
 
 
 Read = TypeVar("Read", Result, TracePoint)
+
+_COLUMNS = [item.name for item in fields(TracePoint) if item.name != "extra"]
+"""The columns of a trace as CSV; `gap` and the figures in `extra` follow."""
+
+_REQUIRED = {"time", "iterations", "value"}
+"""Columns without which a table is no trace."""
 
 
 def read_trace(path: str | Path) -> tuple[TracePoint, ...]:
@@ -392,7 +415,7 @@ def read_trace(path: str | Path) -> tuple[TracePoint, ...]:
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
-            missing = {"time", "iterations", "value"} - set(rows.fieldnames or ())
+            missing = _REQUIRED - set(rows.fieldnames or ())
             if missing:
                 raise FormatError(f"{path}: line 1: no column {min(missing)!r}, expected the trace of a run")
             return tuple(_trace_point(row, f"{path}: line {rows.line_num}") for row in rows)
@@ -403,20 +426,26 @@ def read_trace(path: str | Path) -> tuple[TracePoint, ...]:
 
 
 def _trace_point(row: Mapping[str, str | None], place: str) -> TracePoint:
-    cells: dict[str, Any] = {}
-    for item in fields(TracePoint):
-        text = row.get(item.name)
-        if item.name == "phase":
-            cells[item.name] = text or ""
-        elif text or item.default is MISSING:
-            try:
-                cells[item.name] = int(text or "") if item.name == "iterations" else float(text or "")
-            except ValueError:
-                raise FormatError(f"{place}: {item.name} is {text or ''!r}, expected a number") from None
+    cells: dict[str, Any] = {"phase": row.get("phase") or "", "extra": {}}
+    for name, text in row.items():
+        if name in (None, "phase", "gap") or not (text or name in _REQUIRED):
+            continue
+        try:
+            number = int(text or "") if name == "iterations" else float(text or "")
+        except (ValueError, TypeError):
+            raise FormatError(f"{place}: {name} is {text or ''!r}, expected a number") from None
+        (cells if name in _COLUMNS else cells["extra"])[name] = number
     try:
         return _checked(TracePoint(**cells))
     except ValueError as error:
         raise FormatError(f"{place}: {error}") from None
+
+
+def _point_from(data: Mapping[str, Any]) -> TracePoint:
+    """A point of a trace from JSON; earlier versions had the figures of `extra` beside the others."""
+    cells = {name: cell for name, cell in data.items() if name in _COLUMNS}
+    old = {name: cell for name, cell in data.items() if name not in (*_COLUMNS, "extra") and cell is not None}
+    return _checked(TracePoint(**cells, extra={**old, **data.get("extra", {})}))
 
 
 def _checked(found: Read) -> Read:

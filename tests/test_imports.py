@@ -15,9 +15,9 @@ SOURCE = Path(mapmrf.__file__).parent
 
 FLOORS = (
     ("_version", "errors", "arrays", "compiling"),
-    ("graph_checks", "options", "kernels"),
+    ("graph_checks", "options", "gap", "kernels"),
     ("graph",),
-    ("problem", "formats"),
+    ("problem", "formats", "trace"),
     ("polytope", "feasible"),
     ("result",),
     ("incumbent", "progress"),

@@ -15,7 +15,8 @@ SOURCE = Path(mapmrf.__file__).parent
 
 FLOORS = (
     ("_version", "errors", "arrays", "compiling"),
-    ("graph_checks", "options", "gap", "kernels"),
+    ("graph_checks", "names", "options", "gap", "kernels"),
+    ("graph_builders",),
     ("graph",),
     ("problem", "formats", "trace"),
     ("polytope", "feasible"),

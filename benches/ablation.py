@@ -21,7 +21,7 @@ from apart import solve_apart
 from catalogue import data_folder, models
 from mapmrf.arrays import Ints
 from mapmrf.datasets import grid
-from mapmrf.methods._search import Search
+from mapmrf.methods.auto.search import Search
 from mapmrf.problem import Problem
 
 MODELS = (

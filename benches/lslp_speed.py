@@ -13,9 +13,9 @@ import numpy as np
 import mapmrf
 from catalogue import data_folder, models
 from mapmrf.datasets.generate import grid
-from mapmrf.methods._admm import Engine
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.method import Start
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 
 
 def best(work: Callable[[], object], repeats: int) -> float:

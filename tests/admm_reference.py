@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.engine import Engine
 from mapmrf.graph import FactorGraph
-from mapmrf.kernels import layout as K
-from mapmrf.methods._admm import Engine
 from mapmrf.problem import Problem
 
 

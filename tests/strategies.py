@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mapmrf.graph import FactorGraph
+from mapmrf.method import Method, Start
 from mapmrf.problem import Problem
-from mapmrf.solver import Method, Start
 
 MAX_LABELLINGS = 4096
 """Brute force in plain Python stays fast below this."""

@@ -26,10 +26,10 @@ import mapmrf
 from mapmrf import FactorGraph, FormatError, MapMRFError, Method, Names, OptionError, Result, Status, UnknownName
 from mapmrf.batch import solve_stream
 from mapmrf.joblib_pool import Switch
+from mapmrf.method import Answer, Progress, Start
 from mapmrf.pools import NotSolved, bare
 from mapmrf.problem import Problem
 from mapmrf.rows import read_rows, solve_rows
-from mapmrf.solver import Answer, Progress, Start
 from strategies import any_recipes, brute_force, random_recipe
 
 

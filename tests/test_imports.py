@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,79 +13,104 @@ import mapmrf
 
 SOURCE = Path(mapmrf.__file__).parent
 
-RANK = {
-    "_version": 0,
-    "errors": 0,
-    "arrays": 0,
-    "compiling": 0,
-    "checks": 1,
-    "options": 1,
-    "graph": 2,
-    "problem": 3,
-    "polytope": 4,
-    "feasible": 4,
-    "elimination": 4,
-    "result": 5,
-    "progress": 6,
-    "solver": 7,
-    "methods": 8,
+FLOORS = (
+    ("_version", "errors", "arrays", "compiling"),
+    ("graph_checks", "names", "options", "gap", "kernels"),
+    ("graph_builders",),
+    ("graph",),
+    ("problem", "formats", "trace"),
+    ("polytope", "feasible"),
+    ("result",),
+    ("incumbent", "progress"),
+    ("method",),
+    ("registry",),
+    ("solver",),
+    ("engines.elimination",),
+    ("engines.reduction", "engines.moves"),
+    ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
+    ("methods",),
+    ("facts", "datasets", "images", "bridges", "png", "tuning", "pools", "settings", "output"),
+    ("joblib_pool", "batch", "plots"),
+    ("rows", "display", "competition", "demo"),
+    ("bench",),
+    ("cli",),
+    ("__init__", "__main__"),
+)
+"""A module imports from lower floors, and from its own package. The order is that of docs/architecture.md."""
+
+LAZY = {
+    ("registry", "methods"),  # lists the folder
+    ("graph", "display"),  # how a thing shows itself
+    ("result", "display"),
+    ("pools", "joblib_pool"),
 }
-"""A module imports only from lower ranks. `kernels` stand aside: see below."""
+"""Imports inside functions that may point upwards."""
 
 
-def imported(path: Path) -> set[str]:
-    """Dotted names below `mapmrf` that a file imports anywhere, but for type checking alone."""
-    return {name.removeprefix("mapmrf.") for name in _names(ast.parse(path.read_text(encoding="utf-8")))}
+def floor_of(module: str) -> int:
+    """The floor of a dotted name below `mapmrf`; every module has one."""
+    for number, names in enumerate(FLOORS):
+        if any(module == name or module.startswith(f"{name}.") for name in names):
+            return number
+    raise AssertionError(f"{module} has no floor: add it to FLOORS")
 
 
-def _names(node: ast.AST) -> Iterator[str]:
+def package_of(module: str) -> str:
+    """The package that shares a floor: `engines.admm`, `formats`, or the module itself."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "engines" else parts[0]
+
+
+def module_of(path: Path) -> str:
+    """Dotted name of a source file."""
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imported(path: Path, nested: bool = True) -> set[str]:
+    """Dotted names below `mapmrf` that a file imports, but for type checking alone; `nested`: in functions, too."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {name.removeprefix("mapmrf.") for name in _names(tree, nested) if name != "mapmrf"}
+
+
+def _names(node: ast.AST, nested: bool) -> Iterator[str]:
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return
+    if isinstance(node, ast.FunctionDef) and not nested:
         return
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if alias.name.startswith("mapmrf"))
     elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mapmrf"):
         assert node.level == 0
-        if node.module == "mapmrf":
-            yield from (f"mapmrf.{alias.name}" for alias in node.names)
-        else:
-            yield str(node.module)
+        for alias in node.names:
+            whole = f"{node.module}.{alias.name}"
+            yield whole if whole.removeprefix("mapmrf.") in MODULES or node.module == "mapmrf" else str(node.module)
     for child in ast.iter_child_nodes(node):
-        yield from _names(child)
+        yield from _names(child, nested)
 
 
-def files(folder: str) -> list[Path]:
-    return sorted((SOURCE / folder).glob("*.py"))
+MODULES = {module_of(path): path for path in sorted(SOURCE.rglob("*.py"))}
 
 
-@pytest.mark.parametrize("name", [name for name in RANK if name != "methods"])
-def test_the_core_imports_only_what_stands_below_it(name: str) -> None:
-    for target in imported(SOURCE / f"{name}.py"):
-        if (name, target) == ("solver", "methods"):
-            continue  # the register lists the folder, inside a function
-        if target == "display" and name in ("graph", "result"):
-            continue  # how a thing shows itself, inside its methods
-        if name == "elimination" and target.startswith("kernels."):
-            continue  # the one module of the core with loops of its own; nothing of the core imports it
-        assert RANK[target.split(".")[0]] < RANK[name], f"{name} imports {target}"
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_downwards(module: str) -> None:
+    for target in imported(MODULES[module]):
+        own, other = package_of(module), package_of(target)
+        if own == other or (own, other) in LAZY:
+            continue
+        assert floor_of(target) < floor_of(module), f"{module} imports {target}"
 
 
-@pytest.mark.parametrize("path", files("methods"), ids=lambda path: path.stem)
-def test_methods_import_the_core_kernels_and_other_methods(path: Path) -> None:
-    for target in imported(path):
-        assert target.split(".")[0] in {*RANK, "kernels"}, f"{path.name} imports {target}"
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("kernels.")])
+def test_kernels_that_engines_share_import_only_arrays(module: str) -> None:
+    for target in imported(MODULES[module]):
+        assert target == "arrays" or target.startswith("kernels."), f"{module} imports {target}"
 
 
-@pytest.mark.parametrize("path", files("kernels"), ids=lambda path: path.stem)
-def test_kernels_import_only_arrays(path: Path) -> None:
-    for target in imported(path):
-        assert target == "arrays" or target.startswith("kernels."), f"{path.name} imports {target}"
-
-
-@pytest.mark.parametrize("path", files("formats"), ids=lambda path: path.stem)
-def test_formats_import_nothing_above_the_graph(path: Path) -> None:
-    for target in imported(path):
-        top = target.split(".")[0]
-        assert top == "formats" or RANK.get(top, 99) <= RANK["graph"], f"{path.name} imports {target}"
+def test_no_two_modules_import_each_other_on_loading() -> None:
+    """Cycles of imports at the top of modules; those inside functions and for types alone do not count."""
+    graph = {module: {t for t in imported(path, nested=False) if t in MODULES} for module, path in MODULES.items()}
+    order = TopologicalSorter({module: targets - {module} for module, targets in graph.items()})
+    order.prepare()  # raises CycleError, which names the cycle
 
 
 def test_no_module_uses_relative_imports() -> None:
@@ -107,7 +133,7 @@ HEAVY = {"numba", "scipy", "highspy", "matplotlib", "rich"}
     [
         "import mapmrf",
         "import mapmrf; mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 1, 2, 3]]).value([1, 1])",
-        "from mapmrf.solver import method_names; method_names()",
+        "from mapmrf.registry import method_names; method_names()",
     ],
 )
 def test_importing_the_package_loads_nothing_heavy(code: str) -> None:

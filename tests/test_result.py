@@ -30,7 +30,7 @@ def full() -> Result:
         iterations=17,
         compile_time=0.5,
         runtime=2.5,
-        trace=(TracePoint(0.1, 1, -math.inf), TracePoint(0.2, 2, -12.5, bound=-11.25, rho=0.5, phase="lp")),
+        trace=(TracePoint(0.1, 1, -math.inf), TracePoint(0.2, 2, -12.5, bound=-11.25, phase="lp", extra={"rho": 0.5})),
         options={"rho": 0.1, "rho_upper": math.inf, "stop": "paper", "lp_phase": True, "limit": None},
         seed=3,
         version="1.2",

@@ -26,10 +26,11 @@ from mapmrf import (
     UnknownName,
     UnsupportedModel,
 )
+from mapmrf.method import Answer, Progress, Start
 from mapmrf.polytope import integral
 from mapmrf.problem import Problem
+from mapmrf.registry import make_method, method_class
 from mapmrf.result import TracePoint
-from mapmrf.solver import Answer, Progress, Start, make_method, method_class
 from strategies import Recipe, brute_force, random_recipe
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mapmrf.batch import solve_many as solve_many
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
+    from mapmrf.method import Method as Method
     from mapmrf.methods.ad3 import AD3 as AD3
     from mapmrf.methods.adsal import ADSal as ADSal
     from mapmrf.methods.annealing import Annealing as Annealing
@@ -50,11 +51,10 @@ if TYPE_CHECKING:
     from mapmrf.methods.trbp import TRBP as TRBP
     from mapmrf.methods.trws import TRWS as TRWS
     from mapmrf.polytope import Kind as Kind
+    from mapmrf.registry import methods as methods
     from mapmrf.result import Result as Result
     from mapmrf.result import Status as Status
     from mapmrf.rows import solve_rows as solve_rows
-    from mapmrf.solver import Method as Method
-    from mapmrf.solver import methods as methods
     from mapmrf.solver import solve as solve
     from mapmrf.tuning import tune as tune
 
@@ -88,8 +88,8 @@ _LAZY = {
     "Kind": "mapmrf.polytope",
     "Result": "mapmrf.result",
     "Status": "mapmrf.result",
-    "Method": "mapmrf.solver",
-    "methods": "mapmrf.solver",
+    "Method": "mapmrf.method",
+    "methods": "mapmrf.registry",
     "solve": "mapmrf.solver",
     "solve_rows": "mapmrf.rows",
     "solve_many": "mapmrf.batch",

@@ -1,5 +1,6 @@
 """The array vocabulary: the few dtypes in use, and operations on ragged (offset) layouts."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -53,3 +54,31 @@ def frozen(array: NDArray[Any]) -> NDArray[Any]:
     """Make an array read-only and return it."""
     array.flags.writeable = False
     return array
+
+
+def strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
+    """What one state more of an edge's variable adds to the place in its factor's table, (n_edges,)."""
+    arity = np.diff(scope_ptr)
+    stride = np.ones(len(edge_card), dtype=np.int64)
+    for back in range(2, int(arity.max(initial=0)) + 1):
+        edge = scope_ptr[1:][arity >= back] - back
+        stride[edge] = stride[edge + 1] * edge_card[edge + 1]
+    return stride
+
+
+def finite_range(theta: Floats) -> float:
+    """Largest minus smallest finite entry, 0 if there is none."""
+    finite = theta > -np.inf
+    low, high = np.min(theta, where=finite, initial=np.inf), np.max(theta, where=finite, initial=-np.inf)
+    return float(min(high - low, sys.float_info.max)) if high >= low else 0.0
+
+
+def largest_size(theta: Floats) -> float:
+    """Size of the largest finite entry."""
+    return float(np.max(np.abs(theta), where=theta > -np.inf, initial=0.0))
+
+
+def block_sizes(theta: Floats, ptr: Ints) -> Floats:
+    """Size of the largest finite entry of every block."""
+    finite = np.where(theta > -np.inf, np.abs(theta), 0.0)
+    return np.asarray(np.maximum.reduceat(finite, ptr[:-1])) if len(ptr) > 1 else np.zeros(0)

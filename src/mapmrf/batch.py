@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mapmrf.errors import OptionError
+from mapmrf.method import Method
 from mapmrf.pools import Evidence, Model, Outcome, Task, outcomes_of
 from mapmrf.progress import TerminalBar
+from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import Result, Status
-from mapmrf.solver import DEFAULT_METHOD, Method, check_limits, make_method
+from mapmrf.solver import check_limits
 
 _OF_SOLVE = ("time_limit", "threads", "initial", "callback", "gap_tolerance", "polish")
 

@@ -23,8 +23,10 @@ from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.files import write_bytes
 from mapmrf.formats.solution import SolutionStream
 from mapmrf.graph import FactorGraph
-from mapmrf.result import Result, Status, TracePoint, relative_gap
-from mapmrf.solver import GAP_TOLERANCE, TRUST_FROM, Method, make_method, solve
+from mapmrf.method import Method
+from mapmrf.registry import make_method
+from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_gap
+from mapmrf.solver import solve
 
 log = logging.getLogger("mapmrf")
 
@@ -310,9 +312,6 @@ class Entry:
     def offer(self, sample: int, labels: Ints, value: float) -> None:
         """Keep a labelling if it is the best of its sample, and write it soon."""
         if value > self.values[sample]:
-            graph = self.graphs[sample]
-            if graph.n_factors > TRUST_FROM:  # here the loop believes what the method says
-                value = graph.value(labels)
             with self._lock:
                 if value > self.values[sample]:
                     self.labels[sample], self.values[sample] = labels.copy(), value

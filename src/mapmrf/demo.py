@@ -10,8 +10,9 @@ from mapmrf import png
 from mapmrf.arrays import Ints
 from mapmrf.datasets import PottsImage, grid, potts_image
 from mapmrf.graph import FactorGraph
+from mapmrf.registry import DEFAULT_METHOD
 from mapmrf.result import Result, Status
-from mapmrf.solver import DEFAULT_METHOD, solve
+from mapmrf.solver import solve
 
 SECONDS = 60.0
 """Time limit for a model that is given."""

@@ -112,7 +112,7 @@ def _trace_row(point: TracePoint) -> dict[str, str]:
         "bound": point.bound,
         "gap": point.gap,
         "relaxed_value": point.relaxed_value,
-        "rho": point.rho,
+        "rho": point.figure("rho"),
     }
     texts = {name: "" if x is None else f"{x:.6g}" for name, x in numbers.items()}
     return texts | {"gap": "" if point.gap is None else f"{point.gap:.2g}", "phase": point.phase}

@@ -15,6 +15,10 @@ MAX_NODES = 20_000
 """Search nodes after which the search gives up."""
 
 
+REPAIR_SECONDS = 1.0
+"""How long a run whose time is over may still look for a labelling of finite value, if it has none."""
+
+
 @dataclass(frozen=True)
 class FeasibleSearch:
     """Outcome: labels, or None; `complete` says that None means "there is none"."""

@@ -11,34 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
-from mapmrf.checks import as_array, as_floats, as_ints, check_arrays
-from mapmrf.errors import GraphError, UnknownName
+from mapmrf.arrays import Floats, Ints, block_sizes, finite_range, frozen, largest_size, offsets, ranges, strides
+from mapmrf.errors import GraphError
+from mapmrf.graph_builders import FactorLists, FoldedLists, fold, list_pairs, list_tables, negate_tables, slice_tables
+from mapmrf.graph_checks import as_array, as_ints
+from mapmrf.names import Names as Names
+from mapmrf.names import checked_names, locate_state, locate_variable
 
 VALUE_CHUNK = 1 << 17
 """Factors that are evaluated together: keeps the intermediate arrays in the cache."""
 ROUND_OFF = 4 * sys.float_info.epsilon
 """Relative error that sums and differences of potentials are allowed."""
-
-
-@dataclass(frozen=True)
-class Names:
-    """Names of the variables and, where known, of their states.
-
-    Examples
-    --------
-    >>> names = Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
-    >>> names.place["Grass"]
-    1
-    """
-
-    variables: tuple[str, ...]
-    states: tuple[tuple[str, ...], ...] | None = None
-
-    @cached_property
-    def place(self) -> dict[str, int]:
-        """Variable name -> index."""
-        return {name: i for i, name in enumerate(self.variables)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,23 +129,25 @@ class FactorGraph:
     @cached_property
     def stride(self) -> Ints:
         """What one state more of an edge's variable adds to the place in the factor's table."""
-        return frozen(_strides(self.card[self.scope], self.scope_ptr))
+        return frozen(strides(self.card[self.scope], self.scope_ptr))
 
     @cached_property
     def unit(self) -> float:
-        """What gaps are measured in at least: 1, or how far the potentials are apart where that is less."""
-        spread = _spread(self.theta_v) + _spread(self.theta_t)
+        """The smallest denominator of a relative gap: 1, or the range of the potentials where that is smaller."""
+        spread = finite_range(self.theta_v) + finite_range(self.theta_t)
         return min(1.0, spread) if spread > 0 else 1.0
 
     @cached_property
     def _crude_round_off(self) -> float:
         """An upper limit of `_round_off`, quickly."""
-        return ROUND_OFF * max(_largest(self.theta_v), _largest(self.theta_t)) * (self.n_vars + self.n_factors)
+        return ROUND_OFF * max(largest_size(self.theta_v), largest_size(self.theta_t)) * (self.n_vars + self.n_factors)
 
     @cached_property
     def _round_off(self) -> float:
         used = np.bincount(self.table_of, minlength=self.n_tables)
-        return ROUND_OFF * float(_sizes(self.theta_v, self.var_ptr).sum() + _sizes(self.theta_t, self.table_ptr) @ used)
+        return ROUND_OFF * float(
+            block_sizes(self.theta_v, self.var_ptr).sum() + block_sizes(self.theta_t, self.table_ptr) @ used
+        )
 
     def round_off(self, least: float) -> float:
         """How far sums of the potentials may be off in floating point; 0 if that is no more than `least`.
@@ -212,28 +197,7 @@ class FactorGraph:
         >>> graph.value([1, 1])
         1.5
         """
-        scope_list = [tuple(scope) for scope in scopes]
-        place: dict[int, int] = {}
-        kept: list[ArrayLike] = []
-        flat: list[Floats] = []
-        table_of: list[int] = []
-        for table in tables:
-            if id(table) not in place:
-                place[id(table)] = len(kept)
-                kept.append(table)  # keeps the object alive, so that its id stays its own
-                flat.append(as_floats(table, len(table_of)))
-            table_of.append(place[id(table)])
-        if len(table_of) != len(scope_list):
-            raise GraphError(f"{len(scope_list)} scopes but {len(table_of)} tables: expected one table per scope")
-        return cls.from_arrays(
-            card,
-            offsets([len(scope) for scope in scope_list]),
-            as_ints([i for scope in scope_list for i in scope], "scopes"),
-            np.array(table_of, dtype=np.int64),
-            offsets([len(table) for table in flat]),
-            np.concatenate([np.zeros(0), *flat]),
-            names=names,
-        )
+        return cls._folded(fold(list_tables(card, scopes, tables)), names)
 
     @classmethod
     def from_arrays(
@@ -282,34 +246,29 @@ class FactorGraph:
         >>> graph.n_factors, graph.n_tables, graph.value([1, 1, 1])
         (2, 1, 2.0)
         """
-        card = as_ints(card, "card")
-        scope_ptr, scope = as_ints(scope_ptr, "scope_ptr"), as_ints(scope, "scope")
-        table_of, table_ptr = as_ints(table_of, "table_of"), as_ints(table_ptr, "table_ptr")
-        theta_t = as_array(theta_t, "theta_t")
-        check_arrays(card, scope_ptr, scope, table_of, table_ptr, theta_t)
-        arity = np.diff(scope_ptr)
-        first = table_ptr[table_of]
-        theta_v = np.zeros(int(card.sum()))
-        var_ptr = offsets(card)
-        ones = np.flatnonzero(arity == 1)
-        of = scope[scope_ptr[ones]]
-        np.add.at(theta_v, ranges(var_ptr[of], card[of]), theta_t[ranges(first[ones], card[of])])
-        constant = float(theta_t[first[arity == 0]].sum())
-        keep = np.flatnonzero(arity >= 2)
-        used, table_of = np.unique(table_of[keep], return_inverse=True)
-        sizes = np.diff(table_ptr)[used]
-        if len(used) < len(table_ptr) - 1:
-            theta_t = theta_t[ranges(table_ptr[used], sizes)]
+        given = FactorLists(
+            as_ints(card, "card"),
+            as_ints(scope_ptr, "scope_ptr"),
+            as_ints(scope, "scope"),
+            as_ints(table_of, "table_of"),
+            as_ints(table_ptr, "table_ptr"),
+            as_array(theta_t, "theta_t"),
+        )
+        return cls._folded(fold(given), names)
+
+    @classmethod
+    def _folded(cls, folded: FoldedLists, names: Names | None) -> FactorGraph:
+        lists = folded.lists
         return cls(
-            card=card,
-            theta_v=theta_v,
-            scope_ptr=offsets(arity[keep]),
-            scope=short(scope[ranges(scope_ptr[keep], arity[keep])]),
-            table_of=short(table_of),
-            table_ptr=offsets(sizes),
-            theta_t=theta_t,
-            constant=constant,
-            names=_checked_names(names, card),
+            card=lists.card,
+            theta_v=folded.theta_v,
+            scope_ptr=lists.scope_ptr,
+            scope=lists.scope,
+            table_of=lists.table_of,
+            table_ptr=lists.table_ptr,
+            theta_t=lists.theta_t,
+            constant=folded.constant,
+            names=checked_names(names, lists.card),
         )
 
     @classmethod
@@ -341,13 +300,7 @@ class FactorGraph:
         >>> graph.value([1, 0]), graph.value([1, 1])
         (-2.0, -inf)
         """
-        negated: dict[int, tuple[ArrayLike, Floats]] = {}
-        tables = []
-        for a, energy in enumerate(energies):
-            if id(energy) not in negated:
-                negated[id(energy)] = (energy, -as_floats(energy, a))
-            tables.append(negated[id(energy)][1])
-        return cls.from_tables(card, scopes, tables, names=names)
+        return cls.from_tables(card, scopes, negate_tables(energies), names=names)
 
     @classmethod
     def from_pairwise(
@@ -371,30 +324,7 @@ class FactorGraph:
         >>> graph.value([1, 1])
         2.0
         """
-        unary = np.atleast_2d(as_array(unary, "unary"))
-        pairwise = as_array(pairwise, "pairwise")
-        edges = as_ints(edges, "edges")
-        if edges.size and (edges.ndim != 2 or edges.shape[1] != 2):
-            raise GraphError(f"edges has shape {edges.shape}, expected (n_edges, 2)")
-        edges = edges.reshape(-1, 2)
-        if unary.ndim != 2:
-            raise GraphError(f"unary has shape {unary.shape}, expected (n_vars, n_states)")
-        n, k = unary.shape
-        if pairwise.shape not in ((k, k), (len(edges), k, k)):
-            raise GraphError(f"pairwise has shape {pairwise.shape}, expected {(k, k)} or {(len(edges), k, k)}")
-        shared = pairwise.ndim == 2
-        n_tables = 1 if shared else len(edges)
-        sizes = np.concatenate([np.full(n, k), np.full(n_tables, k * k)])
-        pair_of = np.full(len(edges), n) if shared else n + np.arange(len(edges))
-        return cls.from_arrays(
-            np.full(n, k),
-            offsets(np.concatenate([np.ones(n, dtype=np.int64), np.full(len(edges), 2)])),
-            np.concatenate([np.arange(n), edges.ravel()]),
-            np.concatenate([np.arange(n), pair_of]).astype(np.int64),
-            offsets(sizes),
-            np.concatenate([unary.ravel(), pairwise.ravel()]),
-            names=names,
-        )
+        return cls._folded(fold(list_pairs(unary, edges, pairwise)), names)
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -448,10 +378,7 @@ class FactorGraph:
         mapmrf.errors.GraphError: label of variable 1 is 2, expected 0 to 1
         """
         labels = self.check_labels(labels)
-        total = self.constant
-        for begin in range(0, self.n_vars, VALUE_CHUNK):
-            part = slice(begin, begin + VALUE_CHUNK)
-            total += float(self.theta_v[self.var_ptr[:-1][part] + labels[part]].sum())
+        total = chunked_sum(self.theta_v[self.var_ptr[:-1] + labels], self.constant)
         for begin in range(0, self.n_factors, VALUE_CHUNK):
             end = min(begin + VALUE_CHUNK, self.n_factors)
             edges = slice(self.scope_ptr[begin], self.scope_ptr[end])
@@ -509,10 +436,15 @@ class FactorGraph:
         for variable, state in evidence.items():
             i, k = self.locate(variable, state)
             observed[i] = k
-        seen = observed[self.scope] >= 0
-        touched = np.zeros(self.n_factors, dtype=bool)
-        touched[np.repeat(np.arange(self.n_factors), self.arity)[seen]] = True
-        return _conditioned(self, observed, seen, touched)
+        lists = FactorLists(self.card, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t)
+        folded = fold(slice_tables(lists, observed))
+        theta_v = self.theta_v + folded.theta_v
+        fixed = np.flatnonzero(observed >= 0)
+        allowed = self.var_ptr[fixed] + observed[fixed]
+        value = theta_v[allowed]
+        theta_v[ranges(self.var_ptr[fixed], self.card[fixed])] = -np.inf
+        theta_v[allowed] = value
+        return self._folded(FoldedLists(folded.lists, theta_v, self.constant + folded.constant), self.names)
 
     def locate(self, variable: int | str, state: int | str) -> tuple[int, int]:
         """Indices of a variable and its state, given by index or by name.
@@ -524,24 +456,22 @@ class FactorGraph:
         >>> mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names).locate("Grass", "wet")
         (1, 1)
         """
-        i = variable
-        if isinstance(i, str):
-            if self.names is None or i not in self.names.place:
-                raise UnknownName(f"no variable is named {i!r}")
-            i = self.names.place[i]
-        i = int(i)
-        if not 0 <= i < self.n_vars:
-            raise GraphError(f"evidence on variable {i}, expected 0 to {self.n_vars - 1}")
-        k = state
-        if isinstance(k, str):
-            known = self.names.states[i] if self.names is not None and self.names.states else ()
-            if k not in known:
-                raise UnknownName(f"variable {variable!r} has no state named {k!r}")
-            k = known.index(k)
-        k = int(k)
-        if not 0 <= k < self.card[i]:
-            raise GraphError(f"evidence {k} on variable {i}, expected 0 to {self.card[i] - 1}")
-        return i, k
+        i = locate_variable(self.names, self.card, variable)
+        return i, locate_state(self.names, self.card, i, state)
+
+
+def chunked_sum(terms: Floats, total: float) -> float:
+    """Add the terms to `total` in the fixed chunks of `FactorGraph.value`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> chunked_sum(np.array([1.0, 2.0]), 0.5)
+    3.5
+    """
+    for begin in range(0, len(terms), VALUE_CHUNK):
+        total += float(terms[begin : begin + VALUE_CHUNK].sum())
+    return total
 
 
 def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) -> None:
@@ -555,96 +485,4 @@ def _add_places(places: Ints, scope: Ints, ptr: Ints, labels: Ints, card: Ints) 
             inside += labels[column]
         places += inside
     else:
-        places += np.add.reduceat(labels[scope] * _strides(card[scope], ptr), ptr[:-1])
-
-
-def _spread(theta: Floats) -> float:
-    """Largest minus smallest finite entry, 0 if there is none."""
-    finite = theta > -np.inf
-    low, high = np.min(theta, where=finite, initial=np.inf), np.max(theta, where=finite, initial=-np.inf)
-    return float(min(high - low, sys.float_info.max)) if high >= low else 0.0
-
-
-def _largest(theta: Floats) -> float:
-    """Size of the largest finite entry."""
-    return float(np.max(np.abs(theta), where=theta > -np.inf, initial=0.0))
-
-
-def _sizes(theta: Floats, ptr: Ints) -> Floats:
-    """Size of the largest finite entry of every block."""
-    finite = np.where(theta > -np.inf, np.abs(theta), 0.0)
-    return np.asarray(np.maximum.reduceat(finite, ptr[:-1])) if len(ptr) > 1 else np.zeros(0)
-
-
-def _strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
-    """Product of the cardinalities that stand behind each place in its scope."""
-    arity = np.diff(scope_ptr)
-    stride = np.ones(len(edge_card), dtype=np.int64)
-    for back in range(2, int(arity.max(initial=0)) + 1):
-        edge = scope_ptr[1:][arity >= back] - back
-        stride[edge] = stride[edge + 1] * edge_card[edge + 1]
-    return stride
-
-
-def _checked_names(names: Names | None, card: Ints) -> Names | None:
-    if names is None:
-        return None
-    if len(names.variables) != len(card):
-        raise GraphError(f"{len(names.variables)} variable names for {len(card)} variables")
-    if names.states is not None:
-        if len(names.states) != len(card):
-            raise GraphError(f"state names of {len(names.states)} variables for {len(card)} variables")
-        for i, states in enumerate(names.states):
-            if len(states) != card[i]:
-                raise GraphError(f"variable {names.variables[i]!r}: {len(states)} state names for {card[i]} states")
-    return names
-
-
-def _conditioned(graph: FactorGraph, observed: Ints, seen: np.ndarray, touched: np.ndarray) -> FactorGraph:
-    """Slice the touched factors' tables at the observed states; leave all the others and their sharing alone."""
-    keep = np.flatnonzero(~touched)
-    sizes = np.diff(graph.table_ptr)
-    scopes = [graph.scope[ranges(graph.scope_ptr[keep], graph.arity[keep])]]
-    arities = [graph.arity[keep]]
-    table_of = [graph.table_of[keep]]
-    new_tables = [graph.theta_t]
-    new_sizes = [sizes]
-    sliced: dict[tuple[int, ...], int] = {}
-    for a in np.flatnonzero(touched).tolist():
-        scope = graph.scope_of(a)
-        at = observed[scope]
-        key = (int(graph.table_of[a]), *at.tolist())
-        if key not in sliced:
-            sliced[key] = graph.n_tables + len(sliced)
-            table = graph.table(a)[tuple(slice(None) if k < 0 else int(k) for k in at)]
-            new_tables.append(np.ascontiguousarray(table).ravel())
-            new_sizes.append(np.array([table.size]))
-        scopes.append(scope[at < 0])
-        arities.append(np.array([int(np.count_nonzero(at < 0))]))
-        table_of.append(np.array([sliced[key]]))
-    rest = FactorGraph.from_arrays(
-        graph.card,
-        offsets(np.concatenate(arities)),
-        np.concatenate(scopes),
-        np.concatenate(table_of),
-        offsets(np.concatenate(new_sizes)),
-        np.concatenate(new_tables),
-        names=graph.names,
-    )
-    theta_v = graph.theta_v + rest.theta_v
-    fixed = np.flatnonzero(observed >= 0)
-    allowed = graph.var_ptr[fixed] + observed[fixed]
-    value = theta_v[allowed]
-    theta_v[ranges(graph.var_ptr[fixed], graph.card[fixed])] = -np.inf
-    theta_v[allowed] = value
-    return FactorGraph(
-        card=graph.card,
-        theta_v=theta_v,
-        scope_ptr=rest.scope_ptr,
-        scope=rest.scope,
-        table_of=rest.table_of,
-        table_ptr=rest.table_ptr,
-        theta_t=rest.theta_t,
-        constant=graph.constant + rest.constant,
-        names=graph.names,
-    )
+        places += np.add.reduceat(labels[scope] * strides(card[scope], ptr), ptr[:-1])

@@ -22,8 +22,9 @@ from mapmrf.formats import read
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.files import AnyPath
 from mapmrf.graph import FactorGraph
+from mapmrf.method import Method
 from mapmrf.result import Result, Status, TracePoint
-from mapmrf.solver import Method, solve
+from mapmrf.solver import solve
 
 log = logging.getLogger("mapmrf")
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError
+from mapmrf.gap import GAP_TOLERANCE as GAP_TOLERANCE
+from mapmrf.gap import relative_gap as relative_gap
 from mapmrf.graph import Names
 from mapmrf.polytope import Kind, KindFractions, Residuals, describe
+from mapmrf.trace import TracePoint as TracePoint
+from mapmrf.trace import checked_numbers, point_from, write_trace
+from mapmrf.trace import read_trace as read_trace
 
 
 class Status(StrEnum):
@@ -46,72 +50,16 @@ class Status(StrEnum):
 
 _MEANINGS = {
     Status.OPTIMAL: "proven optimal within the stated tolerance",
-    Status.CONVERGED: "the method came to rest by its own stopping rule",
+    Status.CONVERGED: "the method converged by its own stopping rule",
     Status.ITERATION_LIMIT: "stopped at the iteration limit",
     Status.TIME_LIMIT: "stopped at the time limit",
-    Status.INTERRUPTED: "stopped by the user or a callback; the best labelling so far",
+    Status.INTERRUPTED: "stopped by the user or a callback",
     Status.INFEASIBLE: "every labelling has probability zero (log potential -inf)",
 }
 
 
-_FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
-"""Figures that are finite, whatever the model."""
-
-
 COMPILING = 2.0
 """Seconds of compiling from which on a summary mentions them."""
-
-
-@dataclass(frozen=True)
-class TracePoint:
-    """One row of a trace: the state of a run at a moment.
-
-    `value` and `bound` are the best so far; `candidate` and `bound_now` belong to this very moment.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> point = mapmrf.solve(graph, "icm").trace[-1]
-    >>> point.value, point.bound, point.gap
-    (2.0, None, None)
-    """
-
-    time: float
-    iterations: int
-    value: float
-    bound: float | None = None
-    candidate: float | None = None
-    bound_now: float | None = None
-    relaxed_value: float | None = None
-    primal: float | None = None
-    sphere: float | None = None
-    rho: float | None = None
-    phase: str = ""
-
-    @property
-    def gap(self) -> float | None:
-        """Relative gap between the best bound and the best value."""
-        return relative_gap(self.value, self.bound)
-
-
-def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:
-    """(bound - value) / max(unit, |value|), never negative; None without a bound, inf while no finite value is known.
-
-    `unit` is `FactorGraph.unit`: 1, or less in a model whose potentials are all small.
-
-    Examples
-    --------
-    >>> relative_gap(-200.0, -199.0), relative_gap(-200.0, None)
-    (0.005, None)
-    """
-    if bound is None:
-        return None
-    if bound == value:
-        return 0.0
-    if not math.isfinite(value):
-        return math.inf
-    return max(0.0, (bound - value) / max(unit, abs(value)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +91,7 @@ class Result:
     mu_v : (sum of card,)
         The relaxed solution on the variables where the method stopped, or None; a warm start can use it.
     unit
-        What gaps are measured in at least: 1, or how far the model's potentials are apart where that is less.
+        The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
     names
         Names of the variables and states, where the model has them; `assignment` is the labelling in these.
 
@@ -324,10 +272,10 @@ class Result:
                 data["kind_fractions"] = KindFractions(**data["kind_fractions"])
             if data.get("residuals") is not None:
                 data["residuals"] = Residuals(**data["residuals"])
-            data["trace"] = tuple(_checked(TracePoint(**point)) for point in data.get("trace", ()))
+            data["trace"] = tuple(point_from(point) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
             data["names"] = _names_from(data.get("names"), data["labels"])
-            return _checked(cls(**data))
+            return checked_numbers(cls(**data))
         except KeyError as error:
             raise FormatError(f"not a result written by mapmrf: no {error}") from None
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -347,13 +295,7 @@ class Result:
         ...     path.read_text().split(",")[:4]
         ['time', 'iterations', 'value', 'bound']
         """
-        with open(path, "w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            columns = [item.name for item in fields(TracePoint)]
-            writer.writerow([*columns, "gap"])
-            for point in self.trace:
-                row = [getattr(point, name) for name in columns]
-                writer.writerow(["" if cell is None else cell for cell in [*row, point.gap]])
+        write_trace(self.trace, path)
 
     def _repr_html_(self) -> str:
         """The form that notebooks show."""
@@ -366,71 +308,6 @@ class Result:
         from mapmrf.display import result_rich
 
         yield from result_rich(self, ascii_only=options.ascii_only)
-
-
-Read = TypeVar("Read", Result, TracePoint)
-
-
-def read_trace(path: str | Path) -> tuple[TracePoint, ...]:
-    """Read back what `Result.write_trace`, or `mapmrf solve --trace`, wrote.
-
-    Raises
-    ------
-    FormatError
-        If the file cannot be read, or is no trace.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> import mapmrf
-    >>> result = mapmrf.solve(mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1.0]]), "icm")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     result.write_trace(pathlib.Path(folder, "run.csv"))
-    ...     read_trace(pathlib.Path(folder, "run.csv")) == result.trace
-    True
-    """
-    try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            missing = {"time", "iterations", "value"} - set(rows.fieldnames or ())
-            if missing:
-                raise FormatError(f"{path}: line 1: no column {min(missing)!r}, expected the trace of a run")
-            return tuple(_trace_point(row, f"{path}: line {rows.line_num}") for row in rows)
-    except OSError as error:
-        raise FormatError(f"{path}: cannot read: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(f"{path}: not a CSV file: {error}") from None
-
-
-def _trace_point(row: Mapping[str, str | None], place: str) -> TracePoint:
-    cells: dict[str, Any] = {}
-    for item in fields(TracePoint):
-        text = row.get(item.name)
-        if item.name == "phase":
-            cells[item.name] = text or ""
-        elif text or item.default is MISSING:
-            try:
-                cells[item.name] = int(text or "") if item.name == "iterations" else float(text or "")
-            except ValueError:
-                raise FormatError(f"{place}: {item.name} is {text or ''!r}, expected a number") from None
-    try:
-        return _checked(TracePoint(**cells))
-    except ValueError as error:
-        raise FormatError(f"{place}: {error}") from None
-
-
-def _checked(found: Read) -> Read:
-    """What has been read from a file, if every field for a number holds one, and a finite one where it must be."""
-    for item in fields(found):
-        kind, optional, _ = str(item.type).partition(" | None")
-        value = getattr(found, item.name)
-        if kind not in ("int", "float") or (optional and value is None):
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise TypeError(f"{item.name} is {value!r}, expected a number")
-        if item.name in _FINITE and not math.isfinite(value):
-            raise ValueError(f"{item.name} is {value!r}, expected a finite number")
-    return found
 
 
 def plain(value: Any) -> Any:

@@ -15,8 +15,9 @@ from mapmrf.batch import Plan, stream
 from mapmrf.errors import FormatError, MapMRFError, UnknownName
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.graph import FactorGraph
+from mapmrf.method import Method
 from mapmrf.pools import Outcome
-from mapmrf.solver import DEFAULT_METHOD, Method
+from mapmrf.registry import DEFAULT_METHOD
 
 Row = dict[int | str, int | str]
 Table = AnyPath | Sequence[Mapping[Any, Any]] | Mapping[Any, Sequence[Any]]

@@ -15,8 +15,9 @@ from typing import Any
 from mapmrf.arrays import Ints
 from mapmrf.errors import OptionError
 from mapmrf.graph import FactorGraph
+from mapmrf.registry import make_method
 from mapmrf.result import Result, Status, TracePoint
-from mapmrf.solver import make_method, solve
+from mapmrf.solver import solve
 
 PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
 PAPER_ETA = (1.01, 1.03, 1.05, 1.1, 1.2)

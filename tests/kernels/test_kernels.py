@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from admm_reference import marginal_matrix
-from mapmrf.kernels import dense_qp, factor_qp, factor_steps, forest_qp, looks, triple_qp, variable_steps
-from mapmrf.kernels import layout as K
+from mapmrf.engines.admm import dense_qp, factor_qp, factor_steps, forest_qp, triple_qp, variable_steps
+from mapmrf.engines.admm import measurement as looks
+from mapmrf.engines.admm import penalty as K
 
 TESTS = Path(__file__).parents[1]
 
@@ -166,7 +167,7 @@ CHECKED = """
 import sys
 import numpy as np
 import mapmrf
-from mapmrf.methods import _admm
+from mapmrf.engines.admm import engine as _admm
 from strategies import random_recipe, plant, brute_force
 
 assert __import__("numba").config.BOUNDSCHECK == 1

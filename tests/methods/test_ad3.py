@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.methods._layout import interaction_scale
-from mapmrf.methods._lp_branch import Incumbent, Tree
+from mapmrf.engines.admm.branching import Incumbent, Tree
+from mapmrf.engines.admm.layout import interaction_scale
+from mapmrf.method import Start
 from mapmrf.methods.ad3 import AD3, Relaxation
 from mapmrf.polytope import Kind, dense, dual_bound
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import (
     Recipe,
     any_recipes,

@@ -15,10 +15,10 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.formats import uai
+from mapmrf.method import Start
 from mapmrf.methods.adsal import ADSal
 from mapmrf.polytope import Kind
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, soft_recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")

@@ -11,9 +11,9 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
+from mapmrf.method import Start
 from mapmrf.methods.annealing import Annealing, _Pairs, _States
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import random_recipe
 
 

@@ -15,16 +15,18 @@ from hypothesis import HealthCheck, given, settings
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
-from mapmrf.methods import _admm, _portfolio, auto
-from mapmrf.methods._portfolio import Part, Portfolio
-from mapmrf.methods._search import Search
-from mapmrf.methods._standing import Standing
+from mapmrf.engines.admm import engine as _admm
+from mapmrf.method import Progress
+from mapmrf.methods import auto
+from mapmrf.methods.auto import policy as _portfolio
+from mapmrf.methods.auto.policy import Part, Portfolio
+from mapmrf.methods.auto.search import Search
+from mapmrf.methods.auto.standing import Standing
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.methods.trws import TRWS
 from mapmrf.problem import Problem
-from mapmrf.solver import Progress
 from strategies import Recipe, brute_force, recipes
 
 same_patch_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

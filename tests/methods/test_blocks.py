@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.methods._moves import Moves
+from mapmrf.engines.moves.blocks import Moves
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, recipes
 

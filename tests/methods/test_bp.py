@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.methods import _messages
+from mapmrf.engines.messages import max_product_run as _messages
+from mapmrf.method import Start
 from mapmrf.methods.bp import BP
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force, plant, random_recipe, random_tree, soft_recipes, tree_recipes
 
 SAME = np.array([[1.0, 0.0], [0.0, 1.0]])

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
-from mapmrf.elimination import BucketTree, Functions, PrimalGraph, find_order
+from mapmrf.engines.elimination.and_or import AndOr
+from mapmrf.engines.elimination.elimination import BucketTree, Functions, PrimalGraph, find_order
+from mapmrf.engines.elimination.join_graph import JoinGraph
+from mapmrf.engines.elimination.mini_buckets import MiniBuckets, Plan, Shifting
+from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.engines.moves.neighbourhoods import BlockMoves
 from mapmrf.methods import branch
-from mapmrf.methods._and_or import AndOr
-from mapmrf.methods._block_moves import BlockMoves
-from mapmrf.methods._join_graph import JoinGraph
-from mapmrf.methods._local_search import LocalSearch
-from mapmrf.methods._mini_buckets import MiniBuckets, Plan, Shifting
 from mapmrf.methods.branch import Branch
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, random_recipe, recipes, soft_recipes

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
+from mapmrf.method import Start
 from mapmrf.methods import chains
 from mapmrf.methods.chains import Chains
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, random_recipe, recipes, soft_recipes
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph, Method, OptionError, Result, Status, UnsupportedModel
-from mapmrf.solver import method_class, method_names
+from mapmrf.registry import method_class, method_names
 from strategies import (
     Recipe,
     any_recipes,

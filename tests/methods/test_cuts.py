@@ -23,13 +23,14 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
-from mapmrf.methods import _cuts_scip, cuts
-from mapmrf.methods._cuts_compact import Compact, is_compact
-from mapmrf.methods._cuts_highs import Relaxation
-from mapmrf.methods._cuts_polytope import Polytope
-from mapmrf.methods._cuts_program import Rows, lagrangian, spread
-from mapmrf.methods._cuts_rounds import Rounds
-from mapmrf.methods._cuts_search import Board, Outcome, Search, Task
+from mapmrf.engines.program import scip as _cuts_scip
+from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.cutting_planes import Rounds
+from mapmrf.engines.program.highs import Relaxation
+from mapmrf.engines.program.local_polytope import Polytope
+from mapmrf.engines.program.program import Rows, lagrangian, spread
+from mapmrf.engines.program.solver_thread import Board, Outcome, Search, Task
+from mapmrf.methods import cuts
 from mapmrf.methods.cuts import Cuts
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes

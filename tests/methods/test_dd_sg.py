@@ -13,11 +13,11 @@ from hypothesis import given, settings
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.methods._decomposition import unit_of
+from mapmrf.engines.decomposition.subgradient import unit_of
+from mapmrf.method import Start
 from mapmrf.methods.dd_sg import DDSG
 from mapmrf.polytope import Kind
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force, plant, random_recipe, recipes, tree_recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")

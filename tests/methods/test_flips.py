@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
+from mapmrf.engines.moves.flips import Descent
 from mapmrf.methods import flips
-from mapmrf.methods._gains import Descent
 from mapmrf.methods.flips import Flips
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, at_rest, brute_force, cost, random_recipe, recipes

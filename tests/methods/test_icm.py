@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import ICM, FactorGraph, OptionError, Status
+from mapmrf.method import Start
 from mapmrf.methods import icm
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, at_rest, brute_force, cost, hard_recipes, random_recipe, recipes, soft_recipes
 
 

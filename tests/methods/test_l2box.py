@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets import grid
-from mapmrf.kernels import box_admm as B
+from mapmrf.engines.admm import box_kernels as B
+from mapmrf.method import Start
 from mapmrf.methods.l2box import L2Box, _Program, _softened
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")

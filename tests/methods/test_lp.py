@@ -21,10 +21,10 @@ from scipy.sparse import csc_matrix
 
 import mapmrf
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
+from mapmrf.method import Start
 from mapmrf.methods.lp import _Program
 from mapmrf.polytope import dense, dual_bound, integral
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
@@ -190,7 +190,7 @@ def test_a_frustrated_triangle_is_uniform_and_its_bound_is_not_tight() -> None:
 
 def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
     method, problem = LP(), Problem.compile(triangle())
-    state = method.start(problem, 0, mapmrf.solver.Start())
+    state = method.start(problem, 0, mapmrf.method.Start())
     while method.step(problem, state).finished is None:
         pass
     answer = method.answer(problem, state)
@@ -200,7 +200,7 @@ def test_ties_of_the_relaxed_solution_go_to_the_smallest_state() -> None:
 def test_forbidden_configurations_get_no_mass_at_all() -> None:
     graph = triangle(np.array([[-np.inf, 1.0], [1.0, -np.inf]]))
     method, problem = LP(), Problem.compile(graph)
-    state = method.start(problem, 0, mapmrf.solver.Start())
+    state = method.start(problem, 0, mapmrf.method.Start())
     while method.step(problem, state).finished is None:
         pass
     answer = method.answer(problem, state)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets.generate import random_graph
-from mapmrf.methods import _admm
+from mapmrf.engines.admm import engine as _admm
+from mapmrf.method import Start
 from mapmrf.methods.lslp import PRESETS
 from mapmrf.polytope import Kind
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force, hard_recipes, plant, random_recipe, recipes, tree_recipes
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 import mapmrf
 from admm_reference import DenseADMM, Knobs
 from mapmrf import LSLP, FactorGraph, Status
-from mapmrf.methods._admm import Engine
-from mapmrf.methods._kkt import edge_states_of
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.kkt import edge_states_of
+from mapmrf.method import Start
 from mapmrf.polytope import Kind, dense, integral, residuals
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe
 
 

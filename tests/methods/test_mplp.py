@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.methods._mplp import Dual, Primal
+from mapmrf.engines.messages.mplp import Dual, Primal
+from mapmrf.method import Start
 from mapmrf.methods.mplp import MPLP
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, recipes, soft_recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")

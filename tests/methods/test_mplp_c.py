@@ -15,9 +15,9 @@ from hypothesis import given, settings
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
+from mapmrf.method import Progress, Start
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.problem import Problem
-from mapmrf.solver import Progress, Start
 from strategies import Recipe, brute_force, recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")

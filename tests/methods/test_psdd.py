@@ -13,11 +13,11 @@ from hypothesis import given, settings
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.methods import _decomposition
+from mapmrf.engines.decomposition import subgradient as _decomposition
+from mapmrf.method import Start
 from mapmrf.methods.psdd import PSDD
 from mapmrf.polytope import Kind, dense, marginals
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force, plant, random_recipe, recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
+from mapmrf.engines.moves.flips import Descent
+from mapmrf.engines.moves.kicks import FlipKicks
 from mapmrf.methods import restarts
-from mapmrf.methods._gains import Descent
-from mapmrf.methods._kicks import FlipKicks
 from mapmrf.problem import Problem
 from strategies import Recipe, hard_recipes, recipes
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
+from mapmrf.engines.messages.max_product import Weights, Wiring
 from mapmrf.methods import trbp
-from mapmrf.methods._message_arrays import Weights, Wiring
 from mapmrf.methods.trbp import TRBP, degree_weights, forest_weights, parent_shares, uniform_weights
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes, soft_recipes, tree_recipes

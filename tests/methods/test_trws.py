@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
+from mapmrf.engines.messages.sequential import Passes
+from mapmrf.engines.messages.spins import Spins
 from mapmrf.formats import uai
-from mapmrf.methods._seq_spins import Spins
-from mapmrf.methods._sequential import Passes
+from mapmrf.method import Start
 from mapmrf.methods.trws import TRWS
 from mapmrf.problem import Problem
-from mapmrf.solver import Start
 from strategies import Recipe, brute_force, hard_recipes, random_recipe, soft_recipes, tree_recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")

@@ -14,7 +14,7 @@ from typing import Any
 
 from mapmrf.bench.models import ModelRef
 from mapmrf.errors import OptionError
-from mapmrf.solver import make_method
+from mapmrf.registry import make_method
 
 PEER = "peer:"
 """What the names of packages of others begin with among the methods."""

@@ -166,7 +166,7 @@ def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[Any
         others = _spread(points[1:-1], most - len(begun) - len(better) - 2)
         kept = {id(point) for point in (points[0], *begun, *better, *others, points[-1])}
         points = [point for point in points if id(point) in kept]
-    return [[getattr(point, column) for column in TRACE_COLUMNS] for point in points]
+    return [[point.figure(column) for column in TRACE_COLUMNS] for point in points]
 
 
 def _spread(points: list[TracePoint], most: int) -> list[TracePoint]:

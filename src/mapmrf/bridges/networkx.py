@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats
 from mapmrf.bridges._foreign import labels_of, names_of, need
-from mapmrf.checks import as_array
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_checks import as_array
 
 Scope = tuple[Hashable, ...]
 Place = dict[Hashable, int]

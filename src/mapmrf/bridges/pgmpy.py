@@ -15,10 +15,10 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges._foreign import labels_of, names_of, need, states_of
 from mapmrf.bridges._sum_out import sum_out
-from mapmrf.checks import as_array
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.formats._bayes import network_of
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_checks import as_array
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
 MOST = 600.0

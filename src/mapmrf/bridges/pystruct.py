@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.checks import as_array
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_checks import as_array
 
 Inference = str | tuple[str, Mapping[str, Any]]
 """Name of a method, or name and options."""
@@ -63,7 +63,8 @@ def inference_dispatch(
     >>> inference_dispatch([[0.0, 1.0], [0.2, 0.0]], [[0.5, 0.0], [0.0, 0.5]], [[0, 1]], return_energy=True)
     (array([1, 1]), -1.5)
     """
-    from mapmrf.solver import DEFAULT_METHOD, solve
+    from mapmrf.registry import DEFAULT_METHOD
+    from mapmrf.solver import solve
 
     unary = as_array(unary_potentials, "unary_potentials")
     if unary.ndim < 2:

@@ -17,8 +17,10 @@ from mapmrf.bridges._foreign import need
 from mapmrf.bridges.dimod import from_bqm, from_dqm, from_polynomial, variables_of
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
+from mapmrf.method import Method
+from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import Result, Status, relative_gap
-from mapmrf.solver import DEFAULT_METHOD, Method, make_method, solve
+from mapmrf.solver import solve
 
 if TYPE_CHECKING:
     from dimod.core.polysampler import PolySampler

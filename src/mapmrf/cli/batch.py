@@ -20,9 +20,9 @@ from mapmrf.output import check_outputs, strict_json, write_result
 
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
+    from mapmrf.method import Method
     from mapmrf.pools import Outcome
     from mapmrf.result import Result
-    from mapmrf.solver import Method
 
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
 _WIDEST = 48

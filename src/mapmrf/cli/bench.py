@@ -96,7 +96,7 @@ def _runs(given: dict[str, Any], peers: bool) -> list[Run]:
     from mapmrf.bench.peers import installed
     from mapmrf.bench.plan import PEER, Run
     from mapmrf.datasets.figures import COLUMNS
-    from mapmrf.solver import DEFAULT_METHOD
+    from mapmrf.registry import DEFAULT_METHOD
 
     named = given.get("methods", [] if given.get("run") else [*COLUMNS, DEFAULT_METHOD])
     asked = [name for name in dict.fromkeys(named) if name != EVERY_PEER]

@@ -75,8 +75,8 @@ def uai(
 
 
 def _method(name: str | None, settings: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
     from mapmrf.settings import parse_settings
-    from mapmrf.solver import DEFAULT_METHOD, make_method, method_class
 
     chosen = name or DEFAULT_METHOD
     options = parse_settings(method_class(chosen), settings)

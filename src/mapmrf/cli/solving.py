@@ -39,8 +39,8 @@ from mapmrf.output import (
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
     from mapmrf.graph import FactorGraph
+    from mapmrf.method import Method
     from mapmrf.result import Result, TracePoint
-    from mapmrf.solver import Method
 
 OUTPUT_HELP = """Write the labelling: a result if *.json, else a solution (.MPE). Of several models, a folder for the
 solutions; of a table of evidence, a .csv, .tsv or .jsonl file of answers."""
@@ -129,8 +129,8 @@ def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str,
 
 def _method(name: str | None, settings: Sequence[str]) -> Method:
     """Build the method first: a misspelt option must not wait for a large model to be read."""
+    from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
     from mapmrf.settings import parse_settings
-    from mapmrf.solver import DEFAULT_METHOD, make_method, method_class
 
     name = name or DEFAULT_METHOD
     return make_method(name, parse_settings(method_class(name), settings))
@@ -219,8 +219,8 @@ def tune(
     """
     check_outputs(output)
     axes = _axes(grid)
+    from mapmrf.registry import method_class
     from mapmrf.settings import parse_settings
-    from mapmrf.solver import method_class
     from mapmrf.tuning import tune
 
     name = method or "lslp"
@@ -251,7 +251,7 @@ def methods(as_json: bool) -> None:
     """List the methods, what each gives, and its options."""
     import dataclasses
 
-    from mapmrf.solver import methods
+    from mapmrf.registry import methods
 
     known: dict[str, dict[str, Any]] = {}
     for name, cls in methods().items():

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.checks import as_ints
 from mapmrf.errors import GraphError, OptionError
+from mapmrf.graph_checks import as_ints
 from mapmrf.images.lattice import as_channels
 
 Matching = Literal["absolute", "census"]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.checks import as_ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
+from mapmrf.graph_checks import as_ints
 from mapmrf.images.grids import pair_model
 from mapmrf.images.lattice import Offset, contrast_weights, distance, guide_for, neighbour_offsets, numbers, pair_slices
 from mapmrf.images.memory import check_limit, model_bytes

@@ -5,14 +5,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mapmrf.solver import Method
+    from mapmrf.method import Method
 
 
 class _Callable(ModuleType):
     """Importing this package hides the function `mapmrf.methods`, so the package answers to the same call."""
 
     def __call__(self) -> "dict[str, type[Method]]":
-        from mapmrf.solver import methods
+        from mapmrf.registry import methods
 
         return methods()
 

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, segment_argmax
-from mapmrf.kernels import layout as K
-from mapmrf.kernels.forest_qp import MAX_STATES
-from mapmrf.methods._admm import Engine, Look
-from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
-from mapmrf.methods._lp_branch import Incumbent, Tree
+from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.branching import Incumbent, Tree
+from mapmrf.engines.admm.engine import Engine, Look
+from mapmrf.engines.admm.forest_qp import MAX_STATES
+from mapmrf.engines.admm.layout import Layout, harden, impossible, interaction_scale
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.polytope import dense, integral
 from mapmrf.problem import Problem
-from mapmrf.result import Status, relative_gap
-from mapmrf.solver import GAP_TOLERANCE, Answer, Method, Progress, Start
+from mapmrf.result import GAP_TOLERANCE, Status, relative_gap
 
 STEP_WORK = 2_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
@@ -141,7 +141,7 @@ class AD3(Method):
         state.iterations += n if problem.n_factors else 0
         if n < min(due, left):
             admm.engine.run(n)
-            return Progress(state.iterations, rho=admm.rho, phase="lp")
+            return Progress(state.iterations, phase="lp", extra={"rho": admm.rho})
         look = admm.advance(n)
         state.note(look)
         state.best.offer(admm.engine.labels, look.value)
@@ -152,9 +152,8 @@ class AD3(Method):
             bound=look.bound,
             finished=self._next(problem, state, admm),
             relaxed_value=look.relaxed,
-            primal=admm.primal,
-            rho=admm.rho,
             phase="lp",
+            extra={"primal": admm.primal, "rho": admm.rho},
         )
 
     def _next(self, problem: Problem, state: _State, admm: Relaxation) -> Status | None:

@@ -9,15 +9,15 @@ from typing import ClassVar, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.feasible import find_feasible
-from mapmrf.kernels.smooth import project, soft_iterate
-from mapmrf.kernels.trws_pairs import AT_REST, BOUND, CONSTANT, GAP_TOL, INFEASIBLE, PAR_SIZE, TOL, VALUE
-from mapmrf.methods._sequential import Order, Passes, Visits
+from mapmrf.engines.messages.sequential import Order, Passes, Visits
+from mapmrf.engines.messages.smooth_kernels import project, soft_iterate
+from mapmrf.engines.messages.spins_kernels import AT_REST, BOUND, CONSTANT, GAP_TOL, INFEASIBLE, PAR_SIZE, TOL, VALUE
+from mapmrf.feasible import REPAIR_SECONDS, find_feasible
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import FactorMarginals, integral
 from mapmrf.problem import Batch, Problem
-from mapmrf.result import Status
-from mapmrf.solver import GAP_TOLERANCE, REPAIR_SECONDS, Answer, Method, Progress, Start
+from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 4_000_000
 """Table entries that a step looks at, roughly: some milliseconds."""
@@ -112,7 +112,8 @@ class ADSal(Method):
         plain = state.plain
         progress = Progress(state.done, bound=float(plain.par[BOUND]), finished=finished)
         progress.phase = "plain" if state.temperature == 0.0 else "smooth"
-        progress.rho = state.temperature or None
+        if state.temperature > 0.0:
+            progress.extra["temperature"] = state.temperature
         progress.relaxed_value = state.relaxed if math.isfinite(state.relaxed) else None
         if state.improved:
             progress.labels, progress.value = state.labels, state.value

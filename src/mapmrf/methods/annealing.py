@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
-from mapmrf.kernels.annealing import sweep_pairs, sweep_states
-from mapmrf.methods._gains import local_scale, make_field, place_at
+from mapmrf.engines.moves.annealing_kernels import sweep_pairs, sweep_states
+from mapmrf.engines.moves.flips import local_scale, make_field, place_at
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 Rule = Literal["metropolis", "heat_bath"]
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapmrf.arrays import Ints
-from mapmrf.methods._moves import PER_VARIABLE, Moves
+from mapmrf.engines.moves.blocks import PER_VARIABLE, Moves
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 STEP_WORK = 20_000_000
 """Table entries after which a step lets the loop look at its limits: some 30 ms."""

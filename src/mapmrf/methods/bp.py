@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.methods._message_arrays import Weights, Wiring
-from mapmrf.methods._messages import Decode, MessagePassing, ScheduleName
+from mapmrf.engines.messages.max_product import Weights, Wiring
+from mapmrf.engines.messages.max_product_run import Decode, MessagePassing, ScheduleName
 
 
 @dataclass(frozen=True)

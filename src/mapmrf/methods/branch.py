@@ -11,17 +11,25 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.elimination import BucketTree, Elimination, Functions, Order, PrimalGraph, fill_orders, front_orders
-from mapmrf.methods._and_or import AndOr
-from mapmrf.methods._block_moves import BlockMoves
-from mapmrf.methods._join_graph import JoinGraph
-from mapmrf.methods._local_search import LocalSearch
-from mapmrf.methods._mini_buckets import MiniBuckets, Plan, Shifting
-from mapmrf.methods._simplify import Simplified, simplify
+from mapmrf.engines.elimination.and_or import AndOr
+from mapmrf.engines.elimination.elimination import (
+    BucketTree,
+    Elimination,
+    Functions,
+    Order,
+    PrimalGraph,
+    fill_orders,
+    front_orders,
+)
+from mapmrf.engines.elimination.join_graph import JoinGraph
+from mapmrf.engines.elimination.mini_buckets import MiniBuckets, Plan, Shifting
+from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.engines.moves.neighbourhoods import BlockMoves
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 STEP_ADDITIONS = 20_000_000
 """Additions of table entries in a step: some 30 ms."""

@@ -12,21 +12,21 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.methods._cuts_compact import Compact, is_compact
-from mapmrf.methods._cuts_highs import run_highs
-from mapmrf.methods._cuts_polytope import Polytope
-from mapmrf.methods._cuts_program import Formulation, Program, lagrangian, spread
-from mapmrf.methods._cuts_rounds import Rounds
-from mapmrf.methods._cuts_scip import has_scip, run_scip
-from mapmrf.methods._cuts_search import Outcome, Search, Task
-from mapmrf.methods._local_search import LocalSearch
-from mapmrf.methods._simplify import Simplified, simplify
+from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.cutting_planes import Rounds
+from mapmrf.engines.program.highs import run_highs
+from mapmrf.engines.program.local_polytope import Polytope
+from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
+from mapmrf.engines.program.scip import has_scip, run_scip
+from mapmrf.engines.program.solver_thread import Outcome, Search, Task
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.methods.lslp import LSLP
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 log = logging.getLogger("mapmrf")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from mapmrf.engines.decomposition import subgradient_kernels as kernels
+from mapmrf.engines.decomposition.subgradient import Decomposition, Descent, Settings
 from mapmrf.errors import OptionError
-from mapmrf.kernels import subgradient as kernels
-from mapmrf.methods._decomposition import Decomposition, Descent, Settings
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
-from mapmrf.solver import Answer, Method, Progress, Start
 
 Parts = Literal["trees", "factors"]
 Rule = Literal["level", "polyak", "diminishing"]

@@ -11,10 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 BLOCK = 2**14
 """Labellings that are evaluated at once, at most (or one variable's states, if those are more)."""

@@ -9,12 +9,12 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.methods._gains import ChainSearch, Descent
-from mapmrf.methods._moves import Moves
+from mapmrf.engines.moves.blocks import Moves
+from mapmrf.engines.moves.flips import ChainSearch, Descent
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 Optimum = Literal["flips", "chains", "blocks"]
 

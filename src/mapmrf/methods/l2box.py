@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
-from mapmrf.kernels import box_admm as B
-from mapmrf.methods._layout import interaction_scale
+from mapmrf.engines.admm import box_kernels as B
+from mapmrf.engines.admm.layout import interaction_scale
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import integral
 from mapmrf.problem import Batch, Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 STEP_WORK = 12_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
@@ -161,9 +161,11 @@ class L2Box(Method):
             labels=state.best.copy() if found else None,
             value=program.constant + program.unit * float(par[B.BEST]) if found and not program.hard else None,
             finished=Status.CONVERGED if par[B.AT_REST] else None,
-            primal=float(par[B.BOX_OFF]),
-            sphere=float(par[B.SPHERE_OFF]),
-            rho=float(par[B.RHO_BOX]) * program.unit,
+            extra={
+                "primal": float(par[B.BOX_OFF]),
+                "sphere": float(par[B.SPHERE_OFF]),
+                "rho": float(par[B.RHO_BOX]) * program.unit,
+            },
         )
 
     def answer(self, problem: Problem, state: _State) -> Answer:
@@ -198,7 +200,7 @@ class _State:
 
 @dataclass(frozen=True, eq=False)
 class _Program:
-    """The quadratic program in units of the interaction, as `mapmrf.kernels.box_admm` wants it.
+    """The quadratic program in units of the interaction, as `mapmrf.engines.admm.box_kernels` wants it.
 
     Tables are centred: their row and column means are in `theta`, which changes nothing for one-hot vectors and leaves
     the quadratic form no more curvature than the interactions have. Equal tables are stored once.

@@ -13,11 +13,11 @@ import highspy
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.polytope import dual_bound
 from mapmrf.problem import Batch, Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 log = logging.getLogger("mapmrf")
 

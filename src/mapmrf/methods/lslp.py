@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.kernels import layout as K
-from mapmrf.kernels.forest_qp import MAX_STATES
-from mapmrf.methods._admm import Engine, Look
-from mapmrf.methods._kkt import kkt_residuals
-from mapmrf.methods._layout import Layout, harden, impossible, interaction_scale
+from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.engine import Engine, Look
+from mapmrf.engines.admm.forest_qp import MAX_STATES
+from mapmrf.engines.admm.kkt import kkt_residuals
+from mapmrf.engines.admm.layout import Layout, harden, impossible, interaction_scale
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import integral
 from mapmrf.problem import Problem
-from mapmrf.result import Status, relative_gap
-from mapmrf.solver import GAP_TOLERANCE, Answer, Method, Progress, Start
+from mapmrf.result import GAP_TOLERANCE, Status, relative_gap
 
 _DEFAULTS: dict[str, Any] = {
     "rho": 0.25,
@@ -258,7 +258,7 @@ class LSLP(Method):
             engine.run(n)
         state.iterations += max(n, 0)
         if n < due and state.iterations < self.max_iterations and problem.n_factors:
-            return Progress(state.iterations, rho=float(engine.par[K.RHO]), phase=state.phase)
+            return Progress(state.iterations, phase=state.phase, extra={"rho": float(engine.par[K.RHO])})
         look = engine.look()
         state.note(look)
         phase, rho = state.phase, float(engine.par[K.LAST_RC] / engine.par[K.C])  # of this look, not of the next phase
@@ -270,10 +270,8 @@ class LSLP(Method):
             bound=look.bound,
             finished=finished,
             relaxed_value=look.relaxed,
-            primal=math.sqrt(look.primal2),
-            sphere=math.sqrt(look.sphere2),
-            rho=rho,
             phase=phase,
+            extra={"primal": math.sqrt(look.primal2), "sphere": math.sqrt(look.sphere2), "rho": rho},
         )
 
     def _next(self, state: _State, look: Look) -> Status | None:

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.methods._mplp import Dual, Order, Primal, Run, Schedule
+from mapmrf.engines.messages.mplp import Dual, Order, Primal, Run, Schedule
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
-from mapmrf.methods._clusters import Clusters
-from mapmrf.methods._cycles import Search
-from mapmrf.methods._mplp import ROUND_OFF, Dual, Order, Primal, Run, Schedule
+from mapmrf.engines.messages.clusters import Clusters
+from mapmrf.engines.messages.cycles import Search
+from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, Order, Primal, Run, Schedule
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 FLOOR = 1e-7
 """Part of the gap that a cluster must gain at once to be worth adding."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.methods._gains import ChainSearch, Descent, local_scale
-from mapmrf.methods._kicks import BlockKicks, ChainKicks, FlipKicks
-from mapmrf.methods._moves import Moves
+from mapmrf.engines.moves.blocks import Moves
+from mapmrf.engines.moves.flips import ChainSearch, Descent, local_scale
+from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 Move = Literal["flips", "chains", "blocks"]
 

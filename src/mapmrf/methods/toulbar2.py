@@ -25,11 +25,12 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.program import toulbar2_worker
 from mapmrf.errors import MapMRFError
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Batch, Problem
 from mapmrf.result import Status
-from mapmrf.solver import Answer, Method, Progress, Start
 
 log = logging.getLogger("mapmrf")
 
@@ -47,7 +48,7 @@ COST_BITS = 50
 ELIMINATED_ENTRIES = 256
 """Entries of the tables that the elimination of variables before the search makes, at most."""
 
-WORKER = Path(__file__).with_name("_toulbar2_worker.py")
+WORKER = Path(toulbar2_worker.__file__)
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.messages import grow_forest
-from mapmrf.methods._message_arrays import Weights, Wiring
-from mapmrf.methods._messages import Decode, MessagePassing, ScheduleName
+from mapmrf.engines.messages.max_product import Weights, Wiring
+from mapmrf.engines.messages.max_product_kernels import grow_forest
+from mapmrf.engines.messages.max_product_run import Decode, MessagePassing, ScheduleName
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 

@@ -8,13 +8,13 @@ from typing import ClassVar, get_args
 
 import numpy as np
 
-from mapmrf.kernels.trws_pairs import AT_REST, BOUND, CONSTANT, GAP_TOL, INFEASIBLE, PAR_SIZE, TOL, VALUE
-from mapmrf.methods._seq_spins import Spins, takes
-from mapmrf.methods._sequential import Order, Passes, Visits
+from mapmrf.engines.messages.sequential import Order, Passes, Visits
+from mapmrf.engines.messages.spins import Spins, takes
+from mapmrf.engines.messages.spins_kernels import AT_REST, BOUND, CONSTANT, GAP_TOL, INFEASIBLE, PAR_SIZE, TOL, VALUE
+from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
-from mapmrf.result import Status
-from mapmrf.solver import GAP_TOLERANCE, Answer, Method, Progress, Start
+from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 4_000_000
 """Table entries that a step looks at, roughly: some milliseconds."""

@@ -55,7 +55,7 @@ def axis_of(points: Sequence[TracePoint], over: Over | None) -> Over:
 
 def column(points: Sequence[TracePoint], name: str, over: Over, positive: bool = False) -> tuple[list[Any], list[Any]]:
     """Places and finite (for a logarithmic scale: positive) numbers of a column of the trace."""
-    rows = [(place_of(point, over), getattr(point, name)) for point in points]
+    rows = [(place_of(point, over), point.figure(name)) for point in points]
     kept = [(x, y) for x, y in rows if y is not None and math.isfinite(y) and (y > 0 or not positive)]
     return [x for x, _ in kept], [y for _, y in kept]
 

@@ -22,8 +22,7 @@ import numpy as np
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.errors import UnknownName, UnsupportedModel
 from mapmrf.graph import FactorGraph
-from mapmrf.result import Result, Status, TracePoint, relative_gap
-from mapmrf.solver import GAP_TOLERANCE
+from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_gap
 
 
 @dataclass(frozen=True)

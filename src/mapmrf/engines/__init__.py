@@ -1,0 +1,1 @@
+"""What methods share, by family: drivers in Python and their kernels side by side."""

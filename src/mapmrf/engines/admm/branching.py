@@ -1,0 +1,319 @@
+"""Branch and bound over states, with ADMM's dual as the bound of every node."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.kkt import edge_states_of, tables_of
+from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.problem import Problem
+from mapmrf.result import GAP_TOLERANCE
+
+if TYPE_CHECKING:
+    from mapmrf.methods.ad3 import AD3, Relaxation
+
+STORED = 1 << 25
+"""Numbers that the multipliers of open nodes may take in all; nodes beyond begin from the root's."""
+SETTLED = 1e-4
+"""Residuals at which a node's bound is as good as it gets."""
+STALLED = 0.1
+"""A node is branched on when a look brings it less than this fraction of its way to the incumbent."""
+
+CLIMB_SWEEPS = 1000
+"""Visits per variable after which the ascent from a rounding is left."""
+TINY = 1e-6
+"""How fractional an integer variable counts: less than any other, but it can be branched on."""
+
+
+class Incumbent:
+    """The best labelling so far."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.labels: Ints = np.zeros(problem.n_vars, dtype=np.int64)
+        self.value = -math.inf
+
+    def offer(self, labels: Ints, value: float | None = None) -> None:
+        """Keep a labelling that is better; its value is computed if it is not known to be no better."""
+        if value is not None and value <= self.value:
+            return
+        value = self.problem.graph.value(labels)
+        if value > self.value:
+            self.labels, self.value = labels.copy(), value
+
+    def polish(self, labels: Ints) -> None:
+        """Offer the local optimum that single flips lead to."""
+        ascent, limit = Ascent(self.problem), CLIMB_SWEEPS * self.problem.n_vars
+        ascent.restart(labels)
+        while not ascent.at_optimum and ascent.visits < limit:
+            ascent.run(limit - ascent.visits)
+        self.offer(ascent.labels)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A variable takes the state, or must not take it."""
+
+    variable: int
+    state: int
+    take: bool
+
+
+@dataclass(order=True)
+class Node:
+    """A part of the search space: what was decided, an upper bound on it, and where its ADMM begins."""
+
+    key: tuple[float, int]
+    depth: int = field(compare=False)
+    bound: float = field(compare=False)
+    decisions: tuple[Decision, ...] = field(compare=False)
+    n_inherited: int = field(compare=False)
+    mu: Floats = field(compare=False)
+    lam: Floats = field(compare=False)
+    iterations: int = field(default=0, compare=False)
+
+
+class Tree:
+    """The open nodes and the one that ADMM works on.
+
+    A decision is put to ADMM as a bonus on the state that is taken, or a fine on the one that is not, which is larger
+    than anything the variable's factors can gain against it; it is handed on to the factors through the multipliers at
+    once, so that a node goes on from where its parent stood. What the bonus adds is taken off the bound again.
+    """
+
+    def __init__(self, admm: Relaxation, options: AD3, best: Incumbent, bound: float) -> None:
+        self.admm, self.options, self.best = admm, options, best
+        self.engine: Engine = admm.engine
+        self.problem = self.engine.problem
+        self.theta = self.engine.layout.theta.copy()
+        self.rho = admm.rho
+        self.root = self.engine.mu.copy(), self.engine.multipliers()
+        self.fine = _spreads(self.problem)
+        self.open: list[Node] = []
+        self.nodes = 0
+        self.cut_bound = -math.inf
+        best.polish(self.engine.labels)
+        if math.isfinite(best.value):
+            self.fine += max(0.0, bound - best.value)
+        self.owner = np.repeat(np.arange(self.problem.n_vars), self.problem.graph.card)
+        self.free = _free_states(self.problem)
+        self.made = itertools.count()
+        self.node: Node | None = Node(self._key(bound, 0), 0, bound, (), 0, *self.root)
+        self.gain = 0.0
+
+    # -- bounds -------------------------------------------------------------------------------------------------------
+
+    @property
+    def slack(self) -> float:
+        """How far above the incumbent a bound may lie and still be cut off: half the gap that counts as closed."""
+        return 0.5 * GAP_TOLERANCE * max(min(1.0, self.admm.unit), abs(self.best.value))
+
+    @property
+    def cut_at(self) -> float:
+        """Nodes with a bound up to here need no work."""
+        return self.best.value + self.slack if math.isfinite(self.best.value) else -math.inf
+
+    @property
+    def bound(self) -> float:
+        """An upper bound on every labelling: the largest of all open nodes and of those that were cut off."""
+        top = max(self.cut_bound, self.best.value)
+        if self.node is not None:
+            top = max(top, self.node.bound)
+        if not self.open:
+            return top
+        return max(top, self.open[0].bound if self.options.node_order == "best" else max(n.bound for n in self.open))
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.node is None and not self.open
+
+    def _cut(self, bound: float) -> None:
+        self.cut_bound = max(self.cut_bound, bound)
+
+    # -- the search ---------------------------------------------------------------------------------------------------
+
+    def run(self, n: int) -> int:
+        """Do at most n iterations; returns how many were done."""
+        done = 0
+        while done < n:
+            if self.node is None and not self._activate():
+                break
+            assert self.node is not None
+            left = max(1, self.options.node_iterations - self.node.iterations)
+            step = min(n - done, self.options.check_every, left)
+            self._work(self.node, step)
+            done += step
+        return done
+
+    def _activate(self) -> bool:
+        """Take the next open node that is not cut off and set ADMM up for it."""
+        while self.open:
+            node = heapq.heappop(self.open)
+            if node.bound <= self.cut_at:
+                self._cut(node.bound)
+                continue
+            self.node = node
+            self.nodes += 1
+            self.gain = self._decide(node)
+            return True
+        return False
+
+    def _decide(self, node: Node) -> float:
+        """Put a node's decisions to ADMM; returns what they add to the value of every labelling that keeps them."""
+        layout, lam = self.engine.layout, node.lam.copy()
+        layout.theta[:] = self.theta
+        gain = 0.0
+        for number, one in enumerate(node.decisions):
+            i = one.variable
+            at, width = layout.var_at[i], layout.var_at[i + 1] - layout.var_at[i]
+            edges = layout.nbr_q[self.problem.nbr_ptr[i] : self.problem.nbr_ptr[i + 1]].astype(np.int64)
+            push = self.fine[i] if one.take else -self.fine[i]
+            place = one.state
+            if width == 1:  # a difference of two states: pushed up or down, half of it counts
+                gain += 0.5 * self.fine[i]
+                push, place = push if one.state == 1 else -push, 0
+            elif one.take:
+                gain += push
+            layout.theta[at + place] += push
+            if number >= node.n_inherited:
+                lam[edges + place] += push / len(edges)
+        self.engine.resume(node.mu, lam, self.rho)
+        return gain
+
+    def _work(self, node: Node, n: int) -> None:
+        """Some iterations on a node; cut it off or branch on it when it is time."""
+        before = node.bound
+        look = self.admm.advance(n)
+        now = look.bound - self.gain
+        node.iterations += n
+        node.bound = min(node.bound, now)
+        if look.changed or node.iterations == n:
+            self.best.offer(self.engine.labels)
+        if node.bound <= self.cut_at:
+            self._cut(node.bound)
+            self.node = None
+            return
+        settled = max(self.admm.primal, self.admm.dual) < SETTLED
+        stalled = node.iterations > n and before - node.bound < STALLED * (node.bound - self.best.value)
+        if settled or stalled or node.iterations >= self.options.node_iterations:
+            self._branch(node, now)
+            self.node = None
+
+    def _branch(self, node: Node, now: float) -> None:
+        """Strike out states that cannot beat the incumbent, and split the most fractional variable that is left."""
+        self.best.polish(self.engine.labels)
+        left = self._left(node)
+        with_state = np.where(left, np.minimum(node.bound, now - self._losses()), -math.inf)
+        alive = with_state > self.cut_at
+        self._cut(float(np.max(with_state[~alive], initial=-math.inf)))
+        ptr = self.problem.graph.var_ptr
+        count = np.add.reduceat(alive.astype(np.int64), ptr[:-1])
+        if count.min() == 0:
+            return
+        if count.max() == 1:
+            labels = np.flatnonzero(alive) - ptr[:-1]
+            self.best.offer(labels)
+            self._cut(self.best.problem.graph.value(labels))
+            return
+        struck = self._strike(left & ~alive, alive, count)
+        i, k = self._choose(alive, count)
+        mine = slice(int(ptr[i]), int(ptr[i + 1]))
+        rest = np.where(np.arange(mine.stop - mine.start) != k, with_state[mine], -math.inf)
+        start = self.engine.mu.copy(), self.engine.multipliers()
+        for bound, take in ((float(with_state[mine.start + k]), True), (float(rest.max()), False)):
+            self._push(node, bound, (*struck, Decision(i, k, take)), start)
+
+    def _push(self, node: Node, bound: float, new: tuple[Decision, ...], start: tuple[Floats, Floats]) -> None:
+        decisions, inherited = (*node.decisions, *new), len(node.decisions)
+        if (len(self.open) + 1) * (len(start[0]) + len(start[1])) > STORED:
+            start, inherited = self.root, 0
+        heapq.heappush(
+            self.open, Node(self._key(bound, node.depth + 1), node.depth + 1, bound, decisions, inherited, *start)
+        )
+
+    def _key(self, bound: float, depth: int) -> tuple[float, int]:
+        """Smallest first; of equals the one that was made last."""
+        return (-bound if self.options.node_order == "best" else -float(depth), -next(self.made))
+
+    def _left(self, node: Node) -> Bools:
+        """Which states a node's decisions leave."""
+        ptr, left = self.problem.graph.var_ptr, self.free.copy()
+        for one in node.decisions:
+            place = ptr[one.variable] + one.state
+            if one.take:
+                left[ptr[one.variable] : ptr[one.variable + 1]] = False
+            left[place] = one.take
+        return left
+
+    def _choose(self, alive: Bools, count: Ints) -> tuple[int, int]:
+        """The variable to branch on, fractional and with much to lose, and its likeliest state."""
+        ptr = self.problem.graph.var_ptr
+        mu_v = np.where(alive, np.clip(self.engine.variables(), TINY, 1.0), 0.0)
+        fraction = 1.0 + TINY - np.maximum.reduceat(mu_v, ptr[:-1])
+        i = int(np.argmax(np.where(count > 1, fraction * self.fine, -math.inf)))
+        return i, int(np.argmax(mu_v[ptr[i] : ptr[i + 1]]))
+
+    def _strike(self, dead: Bools, alive: Bools, count: Ints) -> tuple[Decision, ...]:
+        """Decisions that leave out the dead states: where one state is left, it is taken."""
+        ptr = self.problem.graph.var_ptr
+        found = []
+        for i in np.unique(self.owner[dead]):
+            begin, end = int(ptr[i]), int(ptr[i + 1])
+            if count[i] == 1:
+                found.append(Decision(int(i), int(np.argmax(alive[begin:end])), True))
+            else:
+                found.extend(Decision(int(i), int(k), False) for k in np.flatnonzero(dead[begin:end]))
+        return tuple(found)
+
+    def _losses(self) -> Floats:
+        """What the dual bound loses, at least, when a variable takes a state: all of its factors must go along."""
+        lam_e = edge_states_of(self.engine, self.engine.multipliers())
+        loss = np.zeros(self.problem.n_states)
+        for batch in self.problem.batches:
+            price = tables_of(self.engine, batch, slice(0, batch.n))
+            mine = lam_e[batch.edge_states].reshape(batch.n, -1)
+            for k in range(batch.arity):
+                price = price + mine[:, batch.state_at[k] + batch.config[:, k]]
+            top = price.max(axis=1)
+            price = price.reshape(batch.n, *batch.shape)
+            for k in range(batch.arity):
+                others = tuple(j + 1 for j in range(batch.arity) if j != k)
+                lost = top[:, None] - price.max(axis=others)
+                np.add.at(loss, batch.var_at[:, k][:, None] + np.arange(batch.shape[k]), lost)
+        return loss
+
+
+def _spreads(problem: Problem) -> Floats:
+    """For every variable more than a change of its state can change the log potential, forbidden entries aside."""
+    graph = problem.graph
+    total = _spread(graph.theta_v, graph.var_ptr)
+    tables = _spread(graph.theta_t, graph.table_ptr)
+    of_factor = np.repeat(tables[graph.table_of[problem.order]], np.diff(problem.scope_ptr))
+    total += np.bincount(problem.scope, of_factor, problem.n_vars)
+    return 1.1 * total + 1e-3 * float(total.max(initial=0.0))
+
+
+def _free_states(problem: Problem) -> Bools:
+    """All states of the variables that have factors; the others' best ones are settled."""
+    graph = problem.graph
+    free = np.repeat(problem.degree > 0, graph.card)
+    free[graph.var_ptr[:-1] + segment_argmax(graph.theta_v, graph.var_ptr)] = True
+    return free
+
+
+def _spread(values: Floats, ptr: Ints) -> Floats:
+    """Largest minus smallest finite entry of every block."""
+    if len(ptr) == 1:
+        return np.zeros(0)
+    high = np.maximum.reduceat(values, ptr[:-1])
+    low = np.minimum.reduceat(np.where(np.isfinite(values), values, np.inf), ptr[:-1])
+    return np.asarray(np.where(high > low, high - low, 0.0))

@@ -1,0 +1,271 @@
+"""The factor sub-problem of K1 x K2 tables: an active set whose support is a forest. See `factor_qp` for the notation.
+
+Rows and columns of the table are the nodes of a bipartite graph (columns numbered after the rows), the support its
+edges. Columns of M are independent exactly when these edges form a forest, and in a tree the equality-constrained
+problem is solved by walking along its edges. The support is stored in an order of stripping leaves: a slot packs its
+row, its column and a side that names the end which is a leaf once the slots before it are gone. Taking slots away keeps
+the order valid.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.engines.admm.factor_qp import TOLERANCE, drop, retreat
+from mapmrf.kernels.jit import bare, inlined
+
+LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
+MAX_STATES = 1 << 15
+"""States per variable that a packed slot can hold."""
+
+
+@inlined
+def pack(row, col, side):
+    """A slot of the forest's support."""
+    return (row << 16) | (col << 1) | side
+
+
+@inlined
+def slot_row(slot):
+    """Row of a slot."""
+    return slot >> 16
+
+
+@inlined
+def slot_col(slot):
+    """Column of a slot."""
+    return (slot & 0xFFFF) >> 1
+
+
+@inlined
+def _ends(slot, k1):
+    """Leaf and parent of a slot as nodes."""
+    row, col = slot >> 16, k1 + ((slot & 0xFFFF) >> 1)
+    if slot & 1:
+        return col, row
+    return row, col
+
+
+@bare
+def forest_qp(u, theta, theta_at, k1, k2, rho, slots, y, n, work, iwork):
+    """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
+
+    u : scaled targets, rows then columns. slots, y : support and its masses, in and out (n of them on entry; 0 starts
+    cold). work : (6, k1 + k2) scratch; on return ``work[0]`` holds the prices u - M y. iwork : (4, k1 + k2) scratch.
+    """
+    table = theta[theta_at : theta_at + k1 * k2].reshape(k1, k2)
+    return forest_solve(
+        u, table, rho, slots, y, 0, n, work[0], work[1], work[2], work[3], work[4], work[5], iwork[0], iwork[1],
+        iwork[2], iwork[3],
+    )  # fmt: skip
+
+
+@inlined
+def forest_solve(
+    u, table, rho, slots, y, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root
+):  # fmt: skip
+    """Solve the sub-problem with the support at slots[at:], y[at:].
+
+    The scratch arrays come one by one: in the hot loop, taking rows of one array costs more than the work on them.
+    """
+    k1, k2 = table.shape
+    if n == 0:
+        n = _forest_seed(u, table, rho, slots, y, at)
+    tau = 0.0
+    for _ in range(20 * (k1 + k2) + 20):
+        tau = _forest_minimise(
+            u, table, rho, slots, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root
+        )
+        blocked = retreat(y, at, goal, n)
+        if blocked >= 0:
+            n = drop(slots, y, at, n, blocked)
+            continue
+        row, col = _forest_price(price, table, pot, tau + TOLERANCE * (abs(tau) + rho))
+        if row < 0:
+            break
+        n = _forest_enter(row, col, k1, k2, slots, y, at, n, pot, tree, n_rows, n_cols)
+    return n, tau
+
+
+@bare
+def _forest_seed(u, table, rho, slots, y, at):
+    """Start from the vertex of the best price."""
+    k1, k2 = table.shape
+    best = -np.inf
+    for r in range(k1):
+        for c in range(k2):
+            value = table[r, c] + u[r] + u[k1 + c]
+            if value > best:
+                best = value
+                slots[at] = pack(r, c, LEAF_IS_ROW)
+    y[at] = rho
+    return 1
+
+
+@inlined
+def _forest_minimise(u, table, rho, slots, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root):
+    """Minimiser on the support: masses into `goal`, prices of all nodes into `price`; returns tau.
+
+    In a tree the prices are A_r = z + a_r on rows and B_c = tau - z + b_c on columns, with a and b fixed by the tree's
+    edges; equal mass of rows and columns gives z, the total mass rho gives tau.
+    """
+    k1, k2 = table.shape
+    for v in range(k1 + k2):
+        price[v] = u[v]
+    for v in range(k1 + k2):
+        tree[v] = -1
+    n_trees = 0
+    # From the roots to the leaves: a tree's number, its nodes' constants and its sums.
+    for e in range(at + n - 1, at - 1, -1):
+        leaf, parent = _ends(slots[e], k1)
+        if tree[parent] < 0:
+            tree[parent] = n_trees
+            pot[parent] = 0.0
+            root[n_trees] = parent
+            is_row = parent < k1
+            row_sum[n_trees] = u[parent] if is_row else 0.0
+            col_sum[n_trees] = 0.0 if is_row else u[parent]
+            n_rows[n_trees] = 1 if is_row else 0
+            n_cols[n_trees] = 0 if is_row else 1
+            n_trees += 1
+        t = tree[parent]
+        tree[leaf] = t
+        pot[leaf] = -table[slot_row(slots[e]), slot_col(slots[e])] - pot[parent]
+        if leaf < k1:
+            row_sum[t] += u[leaf] - pot[leaf]
+            n_rows[t] += 1
+        else:
+            col_sum[t] += u[leaf] - pot[leaf]
+            n_cols[t] += 1
+    above, below = -rho, 0.0
+    for t in range(n_trees):
+        share = 1.0 / (n_rows[t] + n_cols[t])
+        above += (n_cols[t] * row_sum[t] + n_rows[t] * col_sum[t]) * share
+        below += n_rows[t] * n_cols[t] * share
+    tau = above / below
+    for t in range(n_trees):
+        row_sum[t] = (row_sum[t] - col_sum[t] + n_cols[t] * tau) / (n_rows[t] + n_cols[t])
+        v = root[t]
+        price[v] = (row_sum[t] if v < k1 else tau - row_sum[t]) + pot[v]
+        mass[v] = u[v] - price[v]
+    for e in range(at, at + n):
+        leaf, _ = _ends(slots[e], k1)
+        z = row_sum[tree[leaf]]
+        price[leaf] = (z if leaf < k1 else tau - z) + pot[leaf]
+        mass[leaf] = u[leaf] - price[leaf]
+    for e in range(n):
+        leaf, parent = _ends(slots[at + e], k1)
+        goal[e] = mass[leaf]
+        mass[parent] -= mass[leaf]
+    return tau
+
+
+@inlined
+def _forest_price(price, table, cols, limit):
+    """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
+    k1, k2 = table.shape
+    for c in range(k2):
+        cols[c] = price[k1 + c]
+    row, col, best = -1, -1, limit
+    for r in range(k1):
+        rest = best - price[r]
+        above = 0
+        for c in range(k2):
+            above += table[r, c] + cols[c] > rest
+        if above:
+            for c in range(k2):
+                if table[r, c] + cols[c] + price[r] > best:
+                    best = table[r, c] + cols[c] + price[r]
+                    row, col = r, c
+    return row, col
+
+
+@bare
+def _forest_enter(row, col, k1, k2, slots, y, at, n, scratch, tree, parent_slot, order):
+    """Add a configuration; where it closes a cycle, push mass round the cycle until another one leaves."""
+    mass = 0.0
+    if tree[row] >= 0 and tree[row] == tree[k1 + col]:
+        mass, gone = _push_cycle(row, k1 + col, k1, k2, slots, y, at, n, scratch, parent_slot)
+        n = drop(slots, y, at, n, gone)
+    elif tree[row] < 0 or tree[k1 + col] < 0:
+        side = LEAF_IS_ROW if tree[row] < 0 else LEAF_IS_COLUMN
+        for e in range(at + n, at, -1):  # a new node is a leaf that nothing hangs from: it can go first
+            slots[e] = slots[e - 1]
+            y[e] = y[e - 1]
+        slots[at] = pack(row, col, side)
+        y[at] = 0.0
+        return n + 1
+    slots[at + n] = pack(row, col, LEAF_IS_ROW)
+    y[at + n] = mass
+    _forest_order(k1, k2, slots, y, at, n + 1, scratch, tree, parent_slot, order)
+    return n + 1
+
+
+@bare
+def _push_cycle(row, col, k1, k2, slots, y, at, n, sign, parent_slot):
+    """Push the entering edge's mass round its cycle; returns that mass and the slot that became empty.
+
+    Both ends climb towards the root, the one with the earlier slot first, until they meet; along the way the slots
+    lose and gain mass in turn, beginning with a loss at each end.
+    """
+    for v in range(k1 + k2):
+        parent_slot[v] = n
+    for e in range(n):
+        leaf, _ = _ends(slots[at + e], k1)
+        parent_slot[leaf] = e
+        sign[e] = 0.0
+    sign_row, sign_col = -1.0, -1.0
+    while row != col:
+        e_row, e_col = parent_slot[row], parent_slot[col]
+        if e_row < e_col:
+            sign[e_row] = sign_row
+            sign_row = -sign_row
+            _, row = _ends(slots[at + e_row], k1)
+        else:
+            sign[e_col] = sign_col
+            sign_col = -sign_col
+            _, col = _ends(slots[at + e_col], k1)
+    mass, gone = np.inf, -1
+    for e in range(n):
+        if sign[e] < 0.0 and y[at + e] < mass:
+            mass, gone = y[at + e], e
+    for e in range(n):
+        y[at + e] += sign[e] * mass
+    return mass, gone
+
+
+@bare
+def _forest_order(k1, k2, slots, y, at, n, masses, degree, knot, order):
+    """Sort the slots into an order of stripping leaves, in linear time.
+
+    A node knows its degree and the exclusive-or of its slots, which is its only slot when the degree is one.
+    """
+    for v in range(k1 + k2):
+        degree[v] = 0
+        knot[v] = 0
+    for e in range(n):
+        row, col = slot_row(slots[at + e]), k1 + slot_col(slots[at + e])
+        degree[row] += 1
+        degree[col] += 1
+        knot[row] ^= e
+        knot[col] ^= e
+    done = 0
+    for v in range(k1 + k2):
+        leaf = v
+        while degree[leaf] == 1:
+            e = knot[leaf]
+            row, col = slot_row(slots[at + e]), slot_col(slots[at + e])
+            is_row = leaf == row
+            other = k1 + col if is_row else row
+            order[done] = pack(row, col, LEAF_IS_ROW if is_row else LEAF_IS_COLUMN)
+            masses[done] = y[at + e]
+            done += 1
+            degree[leaf] = 0
+            degree[other] -= 1
+            knot[other] ^= e
+            if other > v:
+                break
+            leaf = other
+    for e in range(n):
+        slots[at + e] = order[e]
+        y[at + e] = masses[e]

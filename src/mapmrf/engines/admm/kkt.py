@@ -1,0 +1,150 @@
+"""The epsilon-KKT report of LS-LP: how far a point is from stationary and feasible (the paper's Definition 2)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.polytope import blocks, dense
+from mapmrf.problem import Batch
+
+SUPPORT = 1e-9
+"""Masses up to this are round-off, not support."""
+
+
+def kkt_residuals(engine: Engine) -> dict[str, float]:
+    """Distances of the three KKT conditions, in the 2-norm.
+
+    kkt_factors
+        Distance of the edges' multipliers from the subgradients of the factors' terms, given the factors' supports.
+    kkt_sphere
+        Part of the sphere's multiplier that is not normal to the sphere; 0 without one.
+    kkt_variables
+        ``|| -theta_i + lam_i + sum_a lam_ia ||``.
+    kkt_primal
+        ``|| mu_i - M_ia mu_a ||`` and ``|| mu_i - upsilon_i ||`` together.
+    """
+    lam = engine.multipliers()
+    look = engine.look()
+    return {
+        "kkt_factors": math.sqrt(_factor_distance2(engine, lam)),
+        "kkt_sphere": _sphere_tangent(engine),
+        "kkt_variables": _stationarity(engine, lam),
+        "kkt_primal": math.sqrt(look.primal2 + look.sphere2),
+    }
+
+
+def _factor_distance2(engine: Engine, lam: Floats) -> float:
+    """Squared distance of all factors' prices from the normal cones of their simplices at mu_a."""
+    edge_lam = edge_states_of(engine, lam)
+    total = 0.0
+    for batch, rows, block in blocks(engine.problem, engine.factor_marginals):
+        mine = edge_lam[batch.edge_states].reshape(batch.n, -1)[rows]
+        price = tables_of(engine, batch, rows)
+        for k in range(batch.arity):
+            price = price + mine[:, batch.state_at[k] + batch.config[:, k]]
+        total += float(_cone_distance2(price, block > SUPPORT).sum())
+    return total
+
+
+def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
+    """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
+    row = engine.layout.batch[engine.problem.batches.index(batch)]
+    if row[K.KIND] == K.PAIR2_COMPACT:
+        return np.asarray(engine.layout.strength[batch.factors][rows, None] * np.array([1.0, -1.0, -1.0, 1.0]))
+    tables = engine.problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+    if engine.factor_sphere is not None:
+        return np.asarray(tables - engine.factor_sphere.lam[batch.configs].reshape(batch.n, -1)[rows])
+    return np.asarray(tables)
+
+
+def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
+    """Squared distance of each row from {tau on its support, at most tau elsewhere}, minimised over tau.
+
+    The best tau averages the support's prices and those of the others that lie above it: begin with the support and add
+    the others from the highest down as long as they exceed the mean.
+    """
+    others = np.sort(np.where(used, -np.inf, price), axis=1)[:, ::-1]
+    inside = np.where(used, price, 0.0)
+    count = used.sum(axis=1).astype(np.float64)
+    total = inside.sum(axis=1)
+    tau = total / np.maximum(count, 1)
+    for column in others.T:
+        above = column > tau
+        if not above.any():
+            break
+        total = np.where(above, total + np.where(above, column, 0.0), total)
+        count = count + above
+        tau = total / np.maximum(count, 1)
+    off = np.where(used, inside - tau[:, None], np.maximum(0.0, price - tau[:, None]))
+    return np.asarray((off * off).sum(axis=1))
+
+
+def edge_states_of(engine: Engine, values: Floats) -> Floats:
+    """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
+    out = np.empty(engine.problem.n_edge_states)
+    widths = np.diff(engine.layout.var_at)
+    for row, batch in zip(engine.layout.batch, engine.problem.batches, strict=True):
+        n, at = batch.n, row[K.Q_AT]
+        mine = values[at : at + n * row[K.Q_WIDTH]]
+        if row[K.KIND] == K.PAIR2_COMPACT:
+            mine = mine.reshape(2, n).T
+        mine = mine.reshape(n, -1)
+        target = out[batch.edge_states].reshape(n, -1)
+        w = widths[engine.problem.scope[batch.edges][: batch.arity]]
+        o = 0
+        for k in range(batch.arity):
+            block = target[:, batch.state_at[k] : batch.state_at[k + 1]]
+            block[:] = mine[:, o : o + w[k]]
+            if w[k] < batch.shape[k]:
+                block[:, 0] *= -0.5
+                block[:, 1] *= 0.5
+            o += w[k]
+    return out
+
+
+def _stationarity(engine: Engine, lam: Floats) -> float:
+    """2-norm of -theta_i + lam_i + sum_a lam_ia over all connected variables."""
+    sums = -engine.layout.theta
+    if engine.par[K.SPHERE] > 0:
+        sums = sums + engine.lam_v
+    widths = np.diff(engine.layout.var_at)
+    owner = np.repeat(np.arange(engine.problem.n_vars), engine.problem.degree)
+    for w in range(int(widths.max(initial=0))):
+        wide = widths[owner] > w
+        at = engine.layout.nbr_q[wide].astype(np.int64) + w
+        np.add.at(sums, engine.layout.var_at[owner[wide]] + w, lam[at])
+    half = np.where((widths == 1) & (engine.problem.graph.card == 2), 0.5, 1.0) * (engine.problem.degree > 0)
+    return float(np.sqrt((np.repeat(half, widths) * sums * sums).sum()))
+
+
+def _sphere_tangent(engine: Engine) -> float:
+    """2-norm of the part of the sphere's multiplier that is tangential to the sphere (or to each block's) at mu."""
+    if engine.factor_sphere is not None:
+        lam = engine.factor_sphere.lam
+        out = dense(engine.problem, engine.factor_marginals) - 0.5
+        return _tangent(out, lam, np.ones(len(lam)), np.zeros(len(lam), dtype=np.int64))
+    if engine.par[K.SPHERE] == 0:
+        return 0.0
+    widths = np.diff(engine.layout.var_at)
+    owner = np.repeat(np.arange(engine.problem.n_vars), widths)
+    narrow = widths == 1  # one number: centre 0, and its square counts half
+    centre, mean = np.where(narrow, 0.0, 0.5), np.zeros(engine.problem.n_vars)
+    if engine.par[K.SPHERE] == K.SPHERE_AFFINE:
+        # Within the hull of the simplices: the normal directions include a constant for every variable.
+        centre = np.where(narrow, 0.0, np.bincount(owner, engine.mu) / widths)
+        mean = np.where(narrow, 0.0, np.bincount(owner, engine.lam_v) / widths)
+    weight = np.where(narrow, 0.5, 1.0) * (engine.problem.degree > 0)
+    block = owner // engine.chunk_size if engine.blocks else np.zeros_like(owner)
+    return _tangent(engine.mu - centre[owner], engine.lam_v - mean[owner], weight[owner], block)
+
+
+def _tangent(out: Floats, lam: Floats, weight: Floats, block: Ints) -> float:
+    """2-norm of what is left of lam when its part along `out` is taken away, block by block."""
+    along = np.bincount(block, weight * out * lam) / np.maximum(np.bincount(block, weight * out * out), 1e-300)
+    rest = lam - along[block] * out
+    return float(np.sqrt((weight * rest * rest).sum()))

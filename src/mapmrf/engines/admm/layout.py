@@ -1,0 +1,301 @@
+"""How ADMM lays a problem out for the kernels of `mapmrf.kernels`, and the scale it measures penalties in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.variable_steps import by_variable
+from mapmrf.problem import Batch, Problem
+
+CHUNK = 1 << 18
+"""Factors, or table entries, that are laid out together: bounds the memory on the way."""
+
+ROUND_OFF = 1e-12
+"""What is left of a table, relative to its entries, that still counts as no interaction at all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A problem as the kernels want it; see `mapmrf.kernels` for the meaning of the arrays.
+
+    Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables
+    are moved into them. That changes no labelling's value and is exact as long as epsilon is 0.
+    """
+
+    problem: Problem
+    compact: bool
+    constant: float
+    var_at: Ints
+    nbr_q: NDArray[np.uint32]
+    theta: Floats
+    batch: Ints
+    edge_mu: NDArray[np.uint32]
+    edge_var: NDArray[np.uint32]
+    strength: Floats
+    shape: Ints
+    config: Ints
+    q_size: int
+    slot_size: int
+
+    @classmethod
+    def build(cls, problem: Problem, compact: bool, ridge: bool = False) -> Layout:
+        """Lay a problem out; `ridge` for a sphere on the factors, whose step is a dense active set for all of them."""
+        graph = problem.graph
+        width = np.where(compact & (graph.card == 2), 1, graph.card)
+        var_at = offsets(width)
+        rows, shape, config = _rows(problem, width, compact, ridge)
+        theta_v, alone = _without_isolated(problem)
+        strength, constant = np.zeros(0), graph.constant + alone
+        if compact:
+            strength, theta_v, moved = _split_pairs(problem, theta_v, rows)
+            theta_v, mean = _centre(theta_v, problem)
+            constant += moved + mean
+        theta = theta_v
+        if compact and np.any(graph.card == 2):
+            theta = _differences(theta_v, problem, width)
+        edge_var, edge_q = _edges(problem, rows, shape)
+        plain = bool(np.all(width == 1))
+        return cls(
+            problem=problem,
+            compact=compact,
+            constant=constant,
+            var_at=var_at,
+            nbr_q=by_variable(problem.scope, problem.nbr_ptr, edge_q),
+            theta=theta,
+            batch=rows,
+            edge_mu=edge_var if plain else var_at[edge_var].astype(np.uint32),
+            edge_var=edge_var,
+            strength=strength,
+            shape=shape,
+            config=config,
+            q_size=int((rows[:, K.N] * rows[:, K.Q_WIDTH]).sum()),
+            slot_size=int((rows[:, K.N] * rows[:, K.SLOT_WIDTH]).sum()),
+        )
+
+
+def _kind(batch: Batch, compact: bool) -> int:
+    if batch.shape == (2, 2) and not batch.hard:
+        return K.PAIR2_COMPACT if compact else K.PAIR2
+    if batch.shape == (2, 2, 2):
+        return K.TRIPLE2
+    return K.FOREST if batch.arity == 2 else K.DENSE
+
+
+def _rows(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[Ints, Ints, Ints]:
+    """The descriptor of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
+    rows = np.zeros((len(problem.batches), K.BATCH_COLUMNS), dtype=np.int64)
+    shapes: list[Ints] = []
+    configs: list[Ints] = []
+    q_at = slot_at = 0
+    for row, batch in zip(rows, problem.batches, strict=True):
+        kind = K.RIDGE if ridge else _kind(batch, compact)
+        sizes = np.array(batch.shape)
+        widths = width[problem.scope[batch.edges][: batch.arity]]
+        slot_width = _slot_width(kind, batch)
+        row[:] = (
+            kind,
+            batch.n,
+            batch.arity,
+            q_at,
+            widths.sum(),
+            batch.factors.start,
+            batch.edges.start,
+            slot_at,
+            slot_width,
+            sum(len(part) for part in shapes),
+            sum(len(part) for part in configs),
+            batch.n_configs,
+            sizes.sum(),
+            batch.configs.start,
+        )
+        shapes.append(np.concatenate([sizes, widths, batch.state_at[:-1]]))
+        if kind in (K.DENSE, K.RIDGE):
+            configs.append(batch.config.ravel())
+        q_at += batch.n * int(widths.sum())
+        slot_at += batch.n * slot_width
+    none = [np.zeros(0, dtype=np.int64)]
+    return rows, np.concatenate(none + shapes), np.concatenate(none + configs)
+
+
+def _without_isolated(problem: Problem) -> tuple[Floats, float]:
+    """Unary potentials with those of variables without factors at 0, and the sum of what these are worth at best."""
+    graph = problem.graph
+    theta_v = graph.theta_v.copy()
+    alone = np.flatnonzero(problem.degree == 0)
+    if len(alone) == 0:
+        return theta_v, 0.0
+    best = np.maximum.reduceat(theta_v, graph.var_ptr[:-1])[alone].sum()
+    theta_v[ranges(graph.var_ptr[alone], graph.card[alone])] = 0.0
+    return theta_v, float(best)
+
+
+def _slot_width(kind: int, batch: Batch) -> int:
+    """Room for a support: closed forms need none, independent columns of M are at most 1 + sum(K - 1)."""
+    if kind in (K.PAIR2_COMPACT, K.PAIR2):
+        return 0
+    if kind == K.RIDGE:
+        return batch.n_configs
+    return min(batch.n_configs, sum(batch.shape) - batch.arity + 1) + 1
+
+
+def _split_pairs(problem: Problem, theta_v: Floats, rows: Ints) -> tuple[Floats, Floats, float]:
+    """Couplings of the 2x2 tables; their linear parts go to the variables, their means to the constant."""
+    graph = problem.graph
+    strength = np.zeros(problem.n_factors)
+    constant = 0.0
+    for row, batch in zip(rows, problem.batches, strict=True):
+        if row[K.KIND] != K.PAIR2_COMPACT:
+            continue
+        linear = np.zeros(graph.n_vars)
+        for begin in range(0, batch.n, CHUNK):
+            part = slice(begin, min(begin + CHUNK, batch.n))
+            t00, t01, t10, t11 = (graph.theta_t[batch.table_at[part] + t] for t in range(4))
+            strength[batch.factors][part] = (t00 + t11 - t01 - t10) / 4
+            first, second = batch.scope[part].T
+            linear += np.bincount(first, (t10 + t11 - t00 - t01) / 4, graph.n_vars)
+            linear += np.bincount(second, (t01 + t11 - t00 - t10) / 4, graph.n_vars)
+            constant += float((t00 + t01 + t10 + t11).sum()) / 4
+        touched = np.flatnonzero(graph.card == 2)
+        theta_v[graph.var_ptr[touched]] -= linear[touched]
+        theta_v[graph.var_ptr[touched] + 1] += linear[touched]
+    return strength, theta_v, constant
+
+
+def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
+    """Take the mean out of every variable's potentials; returns them and the sum of the means."""
+    graph = problem.graph
+    if problem.n_vars == 0:
+        return theta_v, 0.0
+    mean = np.add.reduceat(theta_v, graph.var_ptr[:-1]) / graph.card
+    return theta_v - np.repeat(mean, graph.card), float(mean.sum())
+
+
+def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:
+    """theta(1) - theta(0) for compact variables, the block itself for the others."""
+    graph = problem.graph
+    theta = np.empty(int(width.sum()))
+    var_at = offsets(width)
+    two = np.flatnonzero((graph.card == 2) & (width == 1))
+    at = graph.var_ptr[two]
+    theta[var_at[two]] = theta_v[at + 1] - theta_v[at]
+    rest = np.flatnonzero((graph.card != 2) | (width != 1))
+    theta[ranges(var_at[rest], width[rest])] = theta_v[ranges(graph.var_ptr[rest], graph.card[rest])]
+    return theta
+
+
+def _edges(problem: Problem, rows: Ints, shape: Ints) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    """Variable of every edge in the kernels' order, and where every edge's block of q starts in the problem's order.
+
+    2x2 batches of compact variables are stored in planes (all first variables, then all second ones), the others factor
+    by factor.
+    """
+    edge_var = problem.scope.astype(np.uint32)
+    edge_q = np.empty(problem.n_edges, dtype=np.uint32)
+    for row, batch in zip(rows, problem.batches, strict=True):
+        n, arity = batch.n, batch.arity
+        factor = np.arange(n, dtype=np.uint32)
+        if row[K.KIND] == K.PAIR2_COMPACT:
+            for k in range(2):
+                edge_var[batch.edges].reshape(2, n)[k] = batch.scope[:, k]
+                edge_q[batch.edges].reshape(n, 2)[:, k] = factor + np.uint32(row[K.Q_AT] + k * n)
+        else:
+            widths = shape[row[K.SHAPE_AT] + arity : row[K.SHAPE_AT] + 2 * arity]
+            start = offsets(widths)[:-1].astype(np.uint32)
+            width = np.uint32(row[K.Q_WIDTH])
+            edge_q[batch.edges] = (np.uint32(row[K.Q_AT]) + factor[:, None] * width + start).ravel()
+    return edge_var, edge_q
+
+
+def interaction_scale(problem: Problem) -> float:
+    """Mean size of the interactions: of each table the root mean square of what its main effects leave.
+
+    Multiplying all potentials by a constant multiplies it, so penalties measured in it are scale-free. Without any
+    interaction, the spread of the unary potentials; without that, 1.
+    """
+    total = 0.0
+    for batch in problem.batches:
+        shared = problem.graph.n_tables < problem.n_factors
+        starts, uses = np.unique(batch.table_at, return_counts=True) if shared else (batch.table_at, np.ones(batch.n))
+        size = max(1, CHUNK // batch.n_configs)
+        for part in range(0, len(starts), size):
+            places = starts[part : part + size, None] + np.arange(batch.n_configs)
+            sizes = _interaction(problem.graph.theta_t[places].reshape(-1, *batch.shape))
+            total += float(sizes @ uses[part : part + size])
+    if total > 0:
+        return total / problem.n_factors
+    spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
+    return float(spread.mean()) if spread.sum() > 0 else 1.0
+
+
+def _interaction(tables: Floats) -> Floats:
+    """Root mean square interaction of each table; forbidden entries stand at the lowest finite one."""
+    if tables.shape[1:] == (2, 2) and np.isfinite(tables).all():
+        return np.asarray(np.abs(tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4)
+    axes = tuple(range(1, tables.ndim))
+    if not np.isfinite(tables).all():
+        low = np.where(np.isfinite(tables), tables, np.inf).min(axis=axes, keepdims=True)
+        tables = np.where(np.isfinite(tables), tables, low)
+    mean = tables.mean(axis=axes, keepdims=True)
+    rest = tables - mean
+    for k in axes:
+        rest = rest - (tables.mean(axis=tuple(j for j in axes if j != k), keepdims=True) - mean)
+    size = np.sqrt((rest * rest).mean(axis=axes))
+    return np.where(size > ROUND_OFF * np.abs(tables).max(axis=axes), size, 0.0)
+
+
+def harden(problem: Problem) -> Problem:
+    """Move forbidden states of connected variables from the unary potentials into the factors' tables.
+
+    A quadratic method cannot start from a potential of -inf, but its exact factor steps never touch a forbidden
+    configuration. The state's own potential becomes the variable's lowest finite one. Nothing is copied where nothing
+    is forbidden; tables that several factors share stay shared as far as these forbid the same states.
+    """
+    graph = problem.graph
+    connected = np.repeat(problem.degree > 0, graph.card)
+    forbidden = ~problem.feasible_v & connected
+    if not forbidden.any():
+        return problem
+    low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
+    low = np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
+    struck = np.logical_or.reduceat(forbidden, graph.var_ptr[:-1])
+    tables = [graph.theta_t]
+    table_of = graph.table_of.copy()
+    made: dict[tuple[int, bytes], int] = {}
+    owner = np.repeat(np.arange(graph.n_factors), graph.arity)
+    for a in np.unique(owner[struck[graph.scope]]):
+        scope = graph.scope_of(a)
+        masks = [~forbidden[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in scope]
+        key = (int(graph.table_of[a]), b"|".join(mask.tobytes() for mask in masks))
+        if key not in made:
+            made[key] = graph.n_tables + len(made)
+            tables.append(np.where(_outer_and(masks), graph.table(a), -np.inf).ravel())
+        table_of[a] = made[key]
+    hardened = replace(
+        graph,
+        theta_v=np.where(forbidden, low, graph.theta_v),
+        table_of=table_of,
+        table_ptr=offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in tables[1:]]])),
+        theta_t=np.concatenate(tables),
+    )
+    return Problem.compile(hardened, problem.threads)
+
+
+def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
+    """Where all masks allow: an axis for each."""
+    allowed = np.ones(1, dtype=bool)
+    for mask in masks:
+        allowed = allowed[..., None] & mask
+    return np.asarray(allowed[0])
+
+
+def impossible(problem: Problem) -> bool:
+    """Whether some table, or some variable's potentials, are all -inf."""
+    graph = problem.graph
+    if problem.n_vars and np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]).min() == -np.inf:
+        return True
+    return bool(graph.n_tables and np.maximum.reduceat(graph.theta_t, graph.table_ptr[:-1]).min() == -np.inf)

@@ -1,0 +1,1 @@
+"""Dual decomposition by subgradients: trees and single factors (dd_sg, psdd)."""

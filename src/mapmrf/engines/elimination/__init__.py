@@ -1,0 +1,1 @@
+"""Elimination orders, bucket trees, mini-buckets, AND/OR search (branch)."""

@@ -1,0 +1,144 @@
+"""Message passing where all variables are binary and all factors are finite 2x2 tables: one number per message.
+
+With x = -1 or +1 for the two states a table is ``const + a1 x1 + a2 x2 + (c / 2) x1 x2``. The linear parts belong to
+the fields `h` of the variables, and a message `d` is its entry for state 1 minus that for state 0. The equations of
+`mapmrf.engines.messages.max_product_kernels` become
+
+b_i = h_i + sum_a d_ai,   n_ia = rho_a b_i - d_ai,   d_ai = sign(c_a) clip(n_ja, -|c_a|, |c_a|)
+
+for the two variables i and j of a. Factor `f` has the edges 2 f and 2 f + 1, so the other end of an edge is ``e ^ 1``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.kernels.jit import bare, inlined
+
+
+@inlined
+def clipped(c, told):
+    """The message of a factor of strength `c` whose other variable told it `told`."""
+    width = abs(c)
+    return max(-width, min(width, math.copysign(1.0, c) * told))
+
+
+@bare
+def flood_pairs(
+    scope: Ints, c: Floats, rho: Floats, h: Floats, b: Floats, scratch: Floats, d: Floats, damping: float, tol: float,
+    n: int,
+) -> tuple[int, float]:  # fmt: skip
+    """Some iterations, all messages of each from the beliefs before it.
+
+    Ends early when the largest change that an iteration asks for is at most `tol`; returns (iterations, change).
+    """
+    worst = np.inf
+    done = 0
+    while done < n and worst > tol:
+        now, after = (b, scratch) if done % 2 == 0 else (scratch, b)
+        for i in range(len(h)):
+            after[i] = h[i]
+        worst = 0.0
+        for f in range(len(c)):
+            e1, e2 = 2 * f, 2 * f + 1
+            i1, i2 = scope[e1], scope[e2]
+            old1, old2 = d[e1], d[e2]
+            new1 = clipped(c[f], rho[f] * now[i2] - old2)
+            new2 = clipped(c[f], rho[f] * now[i1] - old1)
+            worst = max(worst, max(abs(new1 - old1), abs(new2 - old2)))
+            new1 += damping * (old1 - new1)
+            new2 += damping * (old2 - new2)
+            d[e1] = new1
+            d[e2] = new2
+            after[i1] += new1
+            after[i2] += new2
+        done += 1
+    if done % 2 == 1:
+        for i in range(len(h)):
+            b[i] = scratch[i]
+    return done, worst
+
+
+@bare
+def sweep_pairs(
+    scope: Ints, c: Floats, rho: Floats, h: Floats, b: Floats, d: Floats, order: Ints, damping: float, tol: float,
+    begin: int, end: int,
+) -> tuple[int, float]:  # fmt: skip
+    """The same, each message from the beliefs of the moment; even iterations take the factors in reverse order."""
+    worst = np.inf
+    m = len(order)
+    k = begin
+    while k < end and worst > tol:
+        worst = 0.0
+        for place in range(m):
+            f = order[m - 1 - place if k % 2 == 0 else place]
+            e1, e2 = 2 * f, 2 * f + 1
+            i1, i2 = scope[e1], scope[e2]
+            old1, old2 = d[e1], d[e2]
+            new1 = clipped(c[f], rho[f] * b[i2] - old2)
+            new2 = clipped(c[f], rho[f] * b[i1] - old1)
+            worst = max(worst, max(abs(new1 - old1), abs(new2 - old2)))
+            new1 += damping * (old1 - new1)
+            new2 += damping * (old2 - new2)
+            d[e1] = new1
+            d[e2] = new2
+            b[i1] += new1 - old1
+            b[i2] += new2 - old2
+        k += 1
+    for i in range(len(h)):  # without the round-off that many small changes have left
+        b[i] = h[i]
+    for e in range(len(d)):
+        b[scope[e]] += d[e]
+    return k - begin, worst
+
+
+@bare
+def decode_pairs(
+    scope: Ints, c: Floats, h: Floats, d: Floats, var_order: Ints, nbr_ptr: Ints, nbr: Ints, labels: Ints
+) -> None:
+    """The best state of one variable after another, given those before it; 0 on ties."""
+    for i in range(len(labels)):
+        labels[i] = -1
+    for place in range(len(var_order)):
+        i = var_order[place]
+        score = h[i]
+        for e_at in range(nbr_ptr[i], nbr_ptr[i + 1]):
+            e = nbr[e_at]
+            label = labels[scope[e ^ 1]]
+            score += d[e] if label < 0 else c[e >> 1] * (2 * label - 1)
+        labels[i] = 1 if score > 0.0 else 0
+
+
+@bare
+def value_of_pairs(scope: Ints, c: Floats, h: Floats, labels: Ints) -> float:
+    """Log potential of a labelling, but for the constant."""
+    total = 0.0
+    for i in range(len(h)):
+        total += h[i] if labels[i] else -h[i]
+    for f in range(len(c)):
+        total += c[f] if labels[scope[2 * f]] == labels[scope[2 * f + 1]] else -c[f]
+    return 0.5 * total
+
+
+@bare
+def bound_of_pairs(
+    scope: Ints, c: Floats, rho: Floats, parent: Floats, h: Floats, b: Floats, d: Floats, left: Floats
+) -> float:
+    """Upper bound on every labelling, but for the constant; see `max_product_kernels.bound_of_tables`."""
+    for i in range(len(h)):
+        left[i] = h[i]
+    total = 0.0
+    for f in range(len(c)):
+        e1, e2 = 2 * f, 2 * f + 1
+        i1, i2 = scope[e1], scope[e2]
+        lam1 = (rho[f] - parent[e1]) * b[i1] - d[e1]
+        lam2 = (rho[f] - parent[e2]) * b[i2] - d[e2]
+        left[i1] -= lam1
+        left[i2] -= lam2
+        total += max(c[f] + abs(lam1 + lam2), abs(lam1 - lam2) - c[f])
+    for i in range(len(h)):
+        total += abs(left[i])
+    return 0.5 * total

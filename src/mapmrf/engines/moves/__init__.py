@@ -1,0 +1,1 @@
+"""Local search: flips, chains, kicks, exact blocks, fusion, annealing."""

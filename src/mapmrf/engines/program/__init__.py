@@ -1,0 +1,1 @@
+"""The model as a linear or 0/1 program: HiGHS, SCIP, cutting planes (lp, cuts)."""

@@ -1,0 +1,139 @@
+"""The compact program of a binary pairwise model: x_i, and y_ij = x_i x_j for every pair that interacts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.engines.program.odd_cycle_kernels import round_by_tree
+from mapmrf.engines.program.program import Program, Rows, summed
+from mapmrf.problem import Problem
+
+ROUND_OFF = 4 * float(np.finfo(float).eps)
+"""Couplings below this share of their tables' entries are sums that should be 0."""
+
+
+def is_compact(problem: Problem) -> bool:
+    """Whether all variables are binary, all factors pairs and all potentials finite."""
+    pairs = all(batch.shape == (2, 2) and not batch.hard for batch in problem.batches)
+    return pairs and bool(np.all(problem.graph.card == 2)) and bool(np.isfinite(problem.graph.theta_v).all())
+
+
+@dataclass(frozen=True)
+class Compact:
+    """Columns: x of the n variables, then y of the m pairs (first, second), whose cost is their coupling.
+
+    A positive coupling pushes y up to min(x_i, x_j), a negative one down to max(0, x_i + x_j - 1): only these rows are
+    in the program. The others are cuts, like the odd cycles; see `missing`.
+    """
+
+    program: Program
+    first: Ints
+    second: Ints
+
+    @classmethod
+    def build(cls, problem: Problem) -> Compact:
+        """Sum the tables of every pair up and write theta as a polynomial in x."""
+        graph = problem.graph
+        n = problem.n_vars
+        linear = graph.theta_v[1::2] - graph.theta_v[::2]
+        offset = graph.constant + float(graph.theta_v[::2].sum())
+        first: Ints = np.zeros(0, dtype=np.int64)
+        second: Ints = np.zeros(0, dtype=np.int64)
+        coupling: Floats = np.zeros(0)
+        size: Floats = np.zeros(0)
+        for batch in problem.batches:
+            table = graph.theta_t[batch.table_at[:, None] + np.arange(4)]
+            i, j = batch.scope.T.astype(np.int64)
+            linear += summed(i, table[:, 2] - table[:, 0], n) + summed(j, table[:, 1] - table[:, 0], n)
+            offset += float(table[:, 0].sum())
+            first, second = np.concatenate([first, np.minimum(i, j)]), np.concatenate([second, np.maximum(i, j)])
+            coupling = np.concatenate([coupling, table[:, 0] + table[:, 3] - table[:, 1] - table[:, 2]])
+            size = np.concatenate([size, np.abs(table).sum(axis=1)])
+        pairs, of = np.unique(first * n + second, return_inverse=True)
+        coupling, size = summed(of.ravel(), coupling, len(pairs)), summed(of.ravel(), size, len(pairs))
+        real = np.abs(coupling) > ROUND_OFF * size
+        pairs, coupling = pairs[real], coupling[real]
+        typical = np.abs(coupling if len(coupling) else linear)
+        scale = float(np.median(typical[typical > 0])) if np.any(typical > 0) else 1.0
+        cost = np.concatenate([linear, coupling]) / scale
+        first, second = pairs // n, pairs % n
+        rows = _rows(n, first, second, coupling > 0, coupling < 0)
+        zeros, ones = np.zeros(len(cost)), np.ones(len(cost))
+        program = Program(cost, zeros, ones, n, rows, offset, scale, mass=float(len(cost)))
+        return cls(program, first, second)
+
+    @property
+    def n(self) -> int:
+        """Number of variables."""
+        return self.program.n_integer
+
+    def columns(self, labels: Ints) -> Floats:
+        """The point that stands for a labelling."""
+        return np.concatenate([labels, labels[self.first] * labels[self.second]]).astype(np.float64)
+
+    def labels(self, columns: Floats) -> Ints:
+        """The labelling of an integer point, of which x is enough."""
+        return (columns[: self.n] > 0.5).astype(np.int64)
+
+    def rounded(self, columns: Floats) -> Ints:
+        """A labelling near a point: rounded along the tree of the pairs that are surest to be cut or not."""
+        x = columns[: self.n]
+        cut = np.concatenate([x, self.cut(columns)])
+        node1 = np.concatenate([np.arange(self.n), self.first])
+        node2 = np.concatenate([np.full(self.n, self.n), self.second])
+        # Rounded first, so that the last digits of the solver do not decide.
+        order = np.argsort(-np.round(np.abs(cut - 0.5), 9), kind="stable")
+        labels = np.zeros(self.n, dtype=np.int64)
+        nodes = np.zeros(self.n + 1, dtype=np.int64)
+        round_by_tree(order, node1, node2, cut, nodes, nodes.copy(), labels)
+        return labels
+
+    def cut(self, columns: Floats) -> Floats:
+        """How far each pair is cut: x_i + x_j - 2 y_ij, the chance that its labels differ."""
+        x, y = columns[: self.n], columns[self.n :]
+        return np.clip(x[self.first] + x[self.second] - 2 * y, 0.0, 1.0)
+
+    def missing(self, columns: Floats, violation: float) -> Rows:
+        """The rows of y = x_i x_j that the program lacks and a point violates."""
+        x, y = columns[: self.n], columns[self.n :]
+        xi, xj = x[self.first], x[self.second]
+        positive = self.program.cost[self.n :] > 0
+        above = ~positive & (y - np.minimum(xi, xj) > violation)
+        below = positive & (xi + xj - 1 - y > violation)
+        return _rows(self.n, self.first, self.second, above, below)
+
+    def cycles(self, ptr: Ints, var: Ints, edge: Ints, odd: Ints) -> Rows:
+        """Odd-cycle inequalities sum_F cut - sum_{C without F} cut <= |F| - 1, halved, in x and y.
+
+        Pair ``edge[t]`` leads from variable ``var[t]`` to the next of its cycle ``ptr[c]:ptr[c + 1]``.
+        """
+        counts = np.diff(ptr)
+        sign = 2.0 * odd - 1.0
+        before = np.arange(len(var)) - 1
+        before[ptr[:-1]] = ptr[1:] - 1
+        of_x = (sign + sign[before]) / 2
+        owner = np.repeat(np.arange(len(counts)), counts)
+        column = np.concatenate([var, self.n + edge])
+        entry = np.concatenate([of_x, -sign])
+        owner = np.concatenate([owner, owner])
+        used = entry != 0
+        order = np.argsort(owner[used], kind="stable")
+        rows = offsets(np.bincount(owner[used], minlength=len(counts)))
+        upper = (np.add.reduceat(odd, ptr[:-1]) - 1) / 2 if len(counts) else np.zeros(0)
+        column, entry = column[used][order].astype(np.int32), entry[used][order]
+        return Rows(rows, column, entry, np.full(len(counts), -np.inf), upper.astype(np.float64))
+
+
+def _rows(n: int, first: Ints, second: Ints, above: Bools, below: Bools) -> Rows:
+    """Rows y <= x_i and y <= x_j for the pairs `above`, x_i + x_j - y <= 1 for the pairs `below`."""
+    up, down = np.flatnonzero(above), np.flatnonzero(below)
+    twice, ends = np.concatenate([up, up]), np.concatenate([first[up], second[up]])
+    columns = [np.stack([n + twice, ends], axis=1).ravel(), np.stack([first[down], second[down], n + down], 1).ravel()]
+    entries = [np.tile([1.0, -1.0], len(twice)), np.tile([1.0, 1.0, -1.0], len(down))]
+    ptr = offsets(np.repeat([2, 3], [len(twice), len(down)]))
+    upper = np.repeat([0.0, 1.0], [len(twice), len(down)])
+    lower = np.full(len(upper), -np.inf)
+    return Rows(ptr, np.concatenate(columns).astype(np.int32), np.concatenate(entries), lower, upper)

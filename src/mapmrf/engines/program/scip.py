@@ -1,0 +1,126 @@
+"""SCIP at work on a program, through pyscipopt, an optional extra."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.engines.program.program import DUAL_TOL
+from mapmrf.engines.program.solver_thread import Board, Outcome, Task
+
+OUTCOMES = {
+    "optimal": Outcome.OPTIMAL,
+    "gaplimit": Outcome.OPTIMAL,
+    "infeasible": Outcome.INFEASIBLE,
+    "inforunbd": Outcome.INFEASIBLE,  # all columns are bounded, so it cannot be the other
+    "nodelimit": Outcome.NODE_LIMIT,
+    "totalnodelimit": Outcome.NODE_LIMIT,
+    "userinterrupt": Outcome.STOPPED,
+}
+
+
+def has_scip() -> bool:
+    """Whether pyscipopt is installed."""
+    return importlib.util.find_spec("pyscipopt") is not None
+
+
+def run_scip(task: Task, board: Board) -> None:
+    """Branch and bound on a task. SCIP works without the GIL and takes it for its reports alone."""
+    scip = importlib.import_module("pyscipopt")
+    model = scip.Model()
+    model.hideOutput()
+    for key, value in {
+        "misc/catchctrlc": False,  # Ctrl-C belongs to the loop
+        "limits/absgap": task.gap,
+        "limits/totalnodes": min(task.max_nodes, 2**62),
+        "limits/memory": task.memory,
+        "numerics/dualfeastol": DUAL_TOL,
+        "randomization/randomseedshift": task.seed % 2**31,
+    }.items():
+        model.setParam(key, value)
+    columns = _build(scip, model, task)
+    if task.start is not None:
+        _give_start(model, columns, task.start)
+    _listen(scip, model, columns[: task.program.n_integer], board)
+    if board.must_stop():
+        board.outcome = Outcome.STOPPED
+        return
+    # Sets a flag in SCIP and nothing else: safe from any thread, and seen inside long rounds without a report.
+    board.interrupt = model.interruptSolve
+    try:
+        model.optimizeNogil()
+    finally:
+        board.interrupt = None
+    _conclude(model, columns, board)
+
+
+def _build(scip: Any, model: Any, task: Task) -> list[Any]:
+    """Declare the columns and rows; cuts need not be enforced or checked."""
+    program, rows = task.program, task.program.rows
+    kinds = ["B"] * program.n_integer + ["C"] * (len(program.cost) - program.n_integer)
+    figures = zip(kinds, program.lower.tolist(), program.upper.tolist(), program.cost.tolist(), strict=True)
+    columns = [model.addVar("", kind, lower, upper, cost) for kind, lower, upper, cost in figures]
+    model.setMaximize()
+    terms = [scip.scip.Term(column) for column in columns]
+    places, entries = rows.column.tolist(), rows.entry.tolist()
+    for r, (begin, end) in enumerate(pairwise(rows.ptr.tolist())):
+        left = scip.Expr({terms[places[t]]: entries[t] for t in range(begin, end)})
+        lower = None if rows.lower[r] == -np.inf else float(rows.lower[r])
+        cut = r >= task.n_needed
+        model.addCons(
+            scip.scip.ExprCons(left, lower, float(rows.upper[r])), "", enforce=not cut, check=not cut, removable=cut
+        )
+    return columns
+
+
+def _give_start(model: Any, columns: list[Any], start: Floats) -> None:
+    solution = model.createSol()
+    for place in np.flatnonzero(start).tolist():
+        model.setSolVal(solution, columns[place], float(start[place]))
+    model.addSol(solution)
+
+
+def _listen(scip: Any, model: Any, integer: list[Any], board: Board) -> None:
+    """Have SCIP tell its points, bound and nodes, and look at the stop flag."""
+    types = scip.SCIP_EVENTTYPE
+    caught = (types.BESTSOLFOUND, types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED, types.PRESOLVEROUND)
+
+    class Listener(scip.Eventhdlr):  # type: ignore[misc]
+        def eventinit(self) -> None:
+            for kind in caught:
+                self.model.catchEvent(kind, self)
+
+        def eventexit(self) -> None:
+            for kind in caught:
+                self.model.dropEvent(kind, self)
+
+        def eventexec(self, event: Any) -> None:
+            if board.must_stop():
+                self.model.interruptSolve()
+            kind = event.getType()
+            if kind == types.BESTSOLFOUND:
+                best = self.model.getBestSol()
+                board.found.append(np.array([best[column] for column in integer]))
+            if kind in (types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED):
+                board.nodes = max(board.nodes, int(self.model.getNTotalNodes()))
+                board.lower_bound_to(float(self.model.getDualbound()))
+
+    model.includeEventhdlr(Listener(), "mapmrf", "tells the loop how far the search is")
+
+
+def _conclude(model: Any, columns: list[Any], board: Board) -> None:
+    """Take over how SCIP ended."""
+    status = model.getStatus()
+    board.outcome = OUTCOMES.get(status, Outcome.FAILED)
+    board.message = status
+    board.nodes = max(board.nodes, int(model.getNTotalNodes()))
+    if board.outcome is Outcome.INFEASIBLE:
+        return
+    if model.getNSols():
+        best = model.getBestSol()
+        board.found.append(np.array([best[column] for column in columns]))
+    board.lower_bound_to(float(model.getDualbound()))

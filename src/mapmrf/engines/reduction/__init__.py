@@ -1,0 +1,1 @@
+"""Exact reduction of a model, its components, and labellings lifted back."""

@@ -1,0 +1,159 @@
+"""Connected components, and the exact solution of those that are easily eliminated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from mapmrf.arrays import Ints, offsets, ranges, short
+from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions, Order, PrimalGraph
+from mapmrf.engines.elimination.order_kernels import fill_order
+from mapmrf.engines.reduction.component_kernels import find_components
+from mapmrf.engines.reduction.reduction import Step
+from mapmrf.engines.reduction.simplify import Simplified
+from mapmrf.graph import FactorGraph
+from mapmrf.problem import Problem
+
+MOST_ENTRIES = 2.0**20
+"""Table entries of all eliminations: some tens of milliseconds."""
+
+ONE_BY_ONE = 256
+"""Components, the largest ones, that are tried one by one; all smaller ones are tried together."""
+
+
+def components(problem: Problem) -> Ints:
+    """The number of every variable's connected component, (n_vars,), in the order of their first variables."""
+    component = np.empty(problem.n_vars, dtype=np.int64)
+    find_components(problem.scope_ptr, problem.scope, component)
+    return component
+
+
+def solve_small(small: Simplified, entries: float = MOST_ENTRIES) -> Simplified:
+    """Solve the components that bucket elimination can, by tables of no more than so many entries together.
+
+    They are taken out of the model: their optimum goes into the constant, and `whole` gives their labels.
+    """
+    problem = small.problem
+    if not small.feasible or problem.n_vars == 0:
+        return small
+    part, variables, order = _affordable(problem, entries)
+    if len(variables) == 0:
+        return small
+    value, solved = _eliminated(part, order)
+    if value == -math.inf:
+        return replace(small, feasible=False)
+    labels = np.zeros(problem.n_vars, dtype=np.int64)
+    labels[variables] = solved
+    left = np.ones(problem.n_vars, dtype=np.bool_)
+    left[variables] = False
+    kept = np.flatnonzero(left)
+    rest = _restricted(problem, kept, problem.graph.constant + value)
+    return replace(small, problem=rest, steps=(*small.steps, _without(problem, kept, labels)))
+
+
+def _affordable(problem: Problem, entries: float) -> tuple[Problem, Ints, Order]:
+    """The components that fit: a model of their own, the variables in it, and its elimination order."""
+    variables, ends = _candidates(problem, entries)
+    part = problem if len(ends) == 1 and len(variables) == problem.n_vars else _restricted(problem, variables)
+    graph = PrimalGraph.of(part)
+    orders, chosen = [], []
+    for begin, end in pairwise(_cuts(ends)):
+        order = _order(_piece(graph, begin, end), part.graph.card[begin:end], entries)
+        if order.n_known == end - begin:
+            entries -= order.entries
+            orders.append(order)
+            chosen.append(variables[begin:end])
+    total = _joined(orders)
+    if total.n_known < len(variables):
+        variables = np.concatenate([np.zeros(0, dtype=np.int64), *chosen])
+        part = _restricted(problem, variables)
+    return part, variables, total
+
+
+def _candidates(problem: Problem, entries: float) -> tuple[Ints, Ints]:
+    """The variables of components that may fit, the smallest components first, and where each of these ends."""
+    component = components(problem)
+    states = np.bincount(component, weights=problem.graph.card)
+    size = states[component]
+    variables = np.lexsort((component, size))
+    variables = variables[2.0 * size[variables] <= entries]  # every table has the states of a neighbour, too
+    return variables, np.flatnonzero(np.diff(component[variables], append=-1)) + 1
+
+
+def _cuts(ends: Ints) -> Iterator[int]:
+    """Where the variables are cut into pieces: all the smallest components are one."""
+    yield 0
+    yield from ends[max(0, len(ends) - ONE_BY_ONE - 1) :].tolist()
+
+
+def _piece(graph: PrimalGraph, begin: int, end: int) -> PrimalGraph:
+    """A range of variables without neighbours outside."""
+    edges = slice(int(graph.ptr[begin]), int(graph.ptr[end]))
+    return PrimalGraph(graph.ptr[begin : end + 1] - graph.ptr[begin], graph.nbr[edges] - np.int32(begin))
+
+
+def _order(graph: PrimalGraph, card: Ints, entries: float) -> Order:
+    """A min-fill order, given up when its tables have too many entries."""
+    log_card = np.log2(card.astype(np.float64))
+    noise = np.zeros(graph.n)
+    return Order(*fill_order(graph.ptr, graph.nbr, np.maximum(log_card, 1.0), log_card, noise, 2**62, 2**62, entries))
+
+
+def _joined(orders: list[Order]) -> Order:
+    """Orders of pieces as one order of all of them, one piece after another."""
+    starts = np.cumsum([0, *(order.n_known for order in orders)]).tolist()
+    places = [np.zeros(0, dtype=np.int64), *(start + order.order for start, order in zip(starts, orders, strict=False))]
+    width, total = max((order.width for order in orders), default=0), sum(order.entries for order in orders)
+    return Order(np.concatenate(places), starts[-1], width, total)
+
+
+def _eliminated(part: Problem, order: Order) -> tuple[float, Ints]:
+    """Optimum of a model and its labels, by bucket elimination."""
+    graph = part.graph
+    tree = BucketTree.build(PrimalGraph.of(part), graph.card, order)
+    elimination = Elimination(tree, Functions.of(part, tree, graph.theta_v, graph.theta_t, part.table_at))
+    while not elimination.finished:
+        elimination.advance(2**40, tree.n)
+    return elimination.value, elimination.labels()
+
+
+def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Problem:
+    """Some components as a model of their own, with their variables in the order given."""
+    graph = problem.graph
+    number = np.full(graph.n_vars, -1, dtype=np.int64)
+    number[variables] = np.arange(len(variables))
+    factors = np.flatnonzero(number[graph.scope[graph.scope_ptr[:-1]]] >= 0)
+    arity = graph.arity[factors]
+    used = np.zeros(graph.n_tables, dtype=np.bool_)
+    used[graph.table_of[factors]] = True
+    tables = np.flatnonzero(used)
+    sizes = np.diff(graph.table_ptr)[tables]
+    restricted = FactorGraph(
+        card=graph.card[variables],
+        theta_v=graph.theta_v[ranges(graph.var_ptr[variables], graph.card[variables])],
+        scope_ptr=offsets(arity),
+        scope=short(number[graph.scope[ranges(graph.scope_ptr[factors], arity)]]),
+        table_of=short((np.cumsum(used) - 1)[graph.table_of[factors]]),
+        table_ptr=offsets(sizes),
+        theta_t=graph.theta_t[ranges(graph.table_ptr[tables], sizes)],
+        constant=constant,
+    )
+    return Problem.compile(restricted, threads=problem.threads)
+
+
+def _without(problem: Problem, kept: Ints, labels: Ints) -> Step:
+    """The step that sets all variables but those kept."""
+    graph = problem.graph
+    own = np.arange(problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
+    return Step(
+        kept=kept,
+        state=own[ranges(graph.var_ptr[kept], graph.card[kept])],
+        state_ptr=offsets(graph.card[kept]),
+        place=own,
+        var_ptr=graph.var_ptr,
+        labels=labels,
+    )

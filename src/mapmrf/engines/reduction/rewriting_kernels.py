@@ -1,0 +1,109 @@
+"""Write down what is left of a draft, and carry labellings across."""
+
+from __future__ import annotations
+
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.reduction.draft_kernels import Draft, Log
+from mapmrf.kernels.jit import compiled
+
+
+@compiled
+def measure(draft: Draft, table_at: Ints, size: Ints, changed: Bools) -> None:
+    """For every factor its number of entries, 0 if it is gone, and whether its table is not the one it had."""
+    for a in range(len(draft.arity)):
+        begin, n = draft.scope_ptr[a], draft.arity[a]
+        changed[a] = n != draft.scope_ptr[a + 1] - begin or draft.table_at[a] != table_at[a]
+        size[a] = 1 if n > 0 else 0
+        for e in range(begin, begin + n):
+            i = draft.scope[e]
+            size[a] *= draft.n_alive[i]
+            changed[a] = changed[a] or draft.n_alive[i] < draft.var_ptr[i + 1] - draft.var_ptr[i]
+
+
+@compiled
+def write_tables(draft: Draft, factors: Ints, ptr: Ints, digit: Ints, out: Floats) -> None:
+    """Copy the tables of some factors without the states that are gone."""
+    for q in range(len(factors)):
+        a = factors[q]
+        table, place = (
+            (draft.theta_t, draft.table_at[a]) if draft.table_at[a] >= 0 else (draft.pool, ~draft.table_at[a])
+        )
+        begin, n = draft.scope_ptr[a], draft.arity[a]
+        for d in range(n):
+            digit[d] = 0
+            place += draft.stride[begin + d] * draft.alive[draft.var_ptr[draft.scope[begin + d]]]
+        for at in range(ptr[q], ptr[q + 1]):
+            out[at] = table[place]
+            d = n - 1
+            while d >= 0:
+                i, stride = draft.scope[begin + d], draft.stride[begin + d]
+                first = draft.var_ptr[i]
+                place -= stride * draft.alive[first + digit[d]]
+                digit[d] += 1
+                over = digit[d] == draft.n_alive[i]
+                if over:
+                    digit[d] = 0
+                place += stride * draft.alive[first + digit[d]]
+                if not over:
+                    break
+                d -= 1
+
+
+@compiled
+def share_equal(ptr: Ints, bits: Ints, slot: Ints, of: Ints, first: Ints) -> int:
+    """Find equal blocks of `bits`: block `q` equals the distinct block ``of[q]``, which is block ``first[of[q]]``.
+
+    slot, filled with -1, is a table to look them up; its length is a power of 2 above the number of blocks. Returns
+    how many are distinct.
+    """
+    n_distinct = 0
+    for q in range(len(ptr) - 1):
+        begin, n = ptr[q], ptr[q + 1] - ptr[q]
+        code = n
+        for at in range(begin, begin + n):
+            code = (code ^ bits[at]) * 0x5851F42D4C957F2D
+            code ^= (code >> 29) & 0x7FFFFFFFF
+        at = code & (len(slot) - 1)
+        while True:
+            t = slot[at]
+            if t < 0:
+                slot[at], first[n_distinct], of[q] = n_distinct, q, n_distinct
+                n_distinct += 1
+                break
+            other = ptr[first[t]]
+            equal = ptr[first[t] + 1] - other == n
+            k = 0
+            while equal and k < n:
+                equal = bits[begin + k] == bits[other + k]
+                k += 1
+            if equal:
+                of[q] = t
+                break
+            at = (at + 1) & (len(slot) - 1)
+    return n_distinct
+
+
+@compiled
+def find_places(draft: Draft, place: Ints) -> None:
+    """For every state of a variable that is not gone, the place among the states left of the one that stands for it."""
+    for i in range(len(draft.n_alive)):
+        first = draft.var_ptr[i]
+        for s in range(first, draft.var_ptr[i + 1]):
+            place[s] = -1
+        for k in range(draft.n_alive[i]):
+            place[first + draft.alive[first + k]] = k
+        for s in range(first, draft.var_ptr[i + 1]):
+            at = s
+            while place[at] < 0 and draft.stand_in[at] >= 0:
+                at = first + draft.stand_in[at]
+            place[s] = max(0, place[at])
+
+
+@compiled
+def replay(log: Log, labels: Ints) -> None:
+    """Give the eliminated variables, the last first, their best states."""
+    for t in range(len(log.var) - 1, -1, -1):
+        place = log.at[t]
+        for d in range(log.ptr[t], log.ptr[t + 1]):
+            place += log.stride[d] * labels[log.scope[d]]
+        labels[log.var[t]] = log.choice[place]

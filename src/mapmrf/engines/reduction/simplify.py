@@ -1,0 +1,96 @@
+"""A smaller model with the same optimum: what is decided, dominated or easily maximised out is taken away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mapmrf.arrays import Ints, segment_argmax
+from mapmrf.engines.reduction.reduction import Reduction, Step
+from mapmrf.problem import Problem
+
+FEW = 0.05
+"""Share of the variables that must be easy to take away, or else a model of binary variables is left as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Simplified:
+    """A smaller model with the same optimum.
+
+    Attributes
+    ----------
+    problem
+        The smaller model.
+    steps
+        How it came about, the first step first.
+    feasible
+        False if it is known that every labelling is worth -inf.
+    """
+
+    problem: Problem
+    steps: tuple[Step, ...]
+    feasible: bool = True
+
+    def whole(self, labels: Ints) -> Ints:
+        """A labelling of the small model as one of the whole model; what it says nothing about becomes the best."""
+        for step in reversed(self.steps):
+            labels = step.whole(labels)
+        return labels
+
+    def part(self, labels: Ints) -> Ints:
+        """A labelling of the whole model as one of the small model; a state that is gone becomes one as good.
+
+        ``whole(part(labels))`` is worth at least as much as `labels`.
+        """
+        for step in self.steps:
+            labels = step.part(labels)
+        return labels
+
+    @cached_property
+    def labels(self) -> Ints:
+        """A labelling of the whole model, right for all variables that are decided."""
+        graph = self.problem.graph
+        return self.whole(segment_argmax(graph.theta_v, graph.var_ptr))
+
+
+def simplify(problem: Problem) -> Simplified:
+    """Take away whatever can be without a change of the optimum, by a limited amount of work.
+
+    Again and again: states are dropped that hard constraints exclude or that another state of the variable is at least
+    as good as whatever its neighbours do (Goldstein's criterion of dead-end elimination); variables with one state
+    left are fixed; variables are maximised out if their factors become one with no more variables than one of them and
+    no more entries than all of them: lone variables, hanging trees, variables in the middle of chains.
+    """
+    if problem.graph.constant == -np.inf:
+        return Simplified(problem, (), feasible=False)
+    if _is_stiff(problem):
+        return Simplified(problem, ())
+    reduction = Reduction(problem)
+    if not reduction.feasible or not reduction.worthwhile:
+        return Simplified(problem, (), reduction.feasible)
+    return Simplified(reduction.smaller(), (reduction.step(),))
+
+
+def _is_stiff(problem: Problem) -> bool:
+    """Whether all variables are binary, and few in less than three factors or decided by their own potentials.
+
+    A look at the tables is enough to see that; such models need not wait for the kernels to be compiled.
+    """
+    graph = problem.graph
+    if problem.n_vars == 0 or np.any(graph.card != 2) or not problem.feasible_v.all():
+        return False
+    if any(batch.hard for batch in problem.batches):
+        return False
+    least = np.diff(graph.theta_v.reshape(-1, 2), axis=1)[:, 0]
+    most = least.copy()
+    for batch in problem.batches:
+        starts, of = np.unique(batch.table_at, return_inverse=True)
+        tables = graph.theta_t[starts[:, None] + np.arange(batch.n_configs)].reshape(-1, *batch.shape)
+        for k in range(batch.arity):
+            gain = np.diff(tables, axis=1 + k).reshape(len(starts), -1)
+            least += np.bincount(batch.scope[:, k], gain.min(axis=1)[of], problem.n_vars)
+            most += np.bincount(batch.scope[:, k], gain.max(axis=1)[of], problem.n_vars)
+    easy = (problem.degree < 3) | (least >= 0.0) | (most <= 0.0)
+    return bool(np.mean(easy) < FEW)

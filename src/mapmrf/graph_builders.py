@@ -1,0 +1,150 @@
+"""How the arrays of a factor graph are built: from tables, pairs and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.errors import GraphError
+from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays
+
+
+class FactorLists(NamedTuple):
+    """Factors of any arity as flat arrays; those of `FactorGraph` with the same names."""
+
+    card: Ints
+    scope_ptr: Ints
+    scope: Ints
+    table_of: Ints
+    table_ptr: Ints
+    theta_t: Floats
+
+
+class FoldedLists(NamedTuple):
+    """Factors of two or more variables; unary ones are in `theta_v`, those without variables in `constant`."""
+
+    lists: FactorLists
+    theta_v: Floats
+    constant: float
+
+
+def list_tables(card: ArrayLike, scopes: Iterable[Sequence[int]], tables: Iterable[ArrayLike]) -> FactorLists:
+    """A scope and a table for every factor; the same object given for several factors is stored once."""
+    scope_list = [tuple(scope) for scope in scopes]
+    place: dict[int, int] = {}
+    kept: list[ArrayLike] = []
+    flat: list[Floats] = []
+    table_of: list[int] = []
+    for table in tables:
+        if id(table) not in place:
+            place[id(table)] = len(kept)
+            kept.append(table)  # keeps the object alive, so that its id stays its own
+            flat.append(as_floats(table, len(table_of)))
+        table_of.append(place[id(table)])
+    if len(table_of) != len(scope_list):
+        raise GraphError(f"{len(scope_list)} scopes but {len(table_of)} tables: expected one table per scope")
+    return FactorLists(
+        as_ints(card, "card"),
+        offsets([len(scope) for scope in scope_list]),
+        as_ints([i for scope in scope_list for i in scope], "scopes"),
+        np.array(table_of, dtype=np.int64),
+        offsets([len(table) for table in flat]),
+        np.concatenate([np.zeros(0), *flat]),
+    )
+
+
+def negate_tables(energies: Iterable[ArrayLike]) -> list[Floats]:
+    """Tables of log potentials from energies; the same object stays one object."""
+    negated: dict[int, tuple[ArrayLike, Floats]] = {}
+    tables = []
+    for a, energy in enumerate(energies):
+        if id(energy) not in negated:
+            negated[id(energy)] = (energy, -as_floats(energy, a))
+        tables.append(negated[id(energy)][1])
+    return tables
+
+
+def list_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> FactorLists:
+    """A unary factor for every variable and a pair for every edge, with one table for all or one for each."""
+    unary, pairwise, edges = _checked_pairs(unary, edges, pairwise)
+    n, k = unary.shape
+    shared = pairwise.ndim == 2
+    n_tables = 1 if shared else len(edges)
+    pair_of = np.full(len(edges), n) if shared else n + np.arange(len(edges))
+    return FactorLists(
+        np.full(n, k),
+        offsets(np.concatenate([np.ones(n, dtype=np.int64), np.full(len(edges), 2)])),
+        np.concatenate([np.arange(n), edges.ravel()]),
+        np.concatenate([np.arange(n), pair_of]).astype(np.int64),
+        offsets(np.concatenate([np.full(n, k), np.full(n_tables, k * k)])),
+        np.concatenate([unary.ravel(), pairwise.ravel()]),
+    )
+
+
+def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:
+    """The three arrays of a pairwise model, if their shapes fit together."""
+    unary = np.atleast_2d(as_array(unary, "unary"))
+    pairwise = as_array(pairwise, "pairwise")
+    edges = as_ints(edges, "edges")
+    if edges.size and (edges.ndim != 2 or edges.shape[1] != 2):
+        raise GraphError(f"edges has shape {edges.shape}, expected (n_edges, 2)")
+    edges = edges.reshape(-1, 2)
+    if unary.ndim != 2:
+        raise GraphError(f"unary has shape {unary.shape}, expected (n_vars, n_states)")
+    k = unary.shape[1]
+    if pairwise.shape not in ((k, k), (len(edges), k, k)):
+        raise GraphError(f"pairwise has shape {pairwise.shape}, expected {(k, k)} or {(len(edges), k, k)}")
+    return unary, pairwise, edges
+
+
+def fold(given: FactorLists) -> FoldedLists:
+    """Check everything, then add unary factors up per variable and factors without variables to a constant."""
+    check_arrays(*given)
+    card, scope_ptr, scope, table_of, table_ptr, theta_t = given
+    arity = np.diff(scope_ptr)
+    first = table_ptr[table_of]
+    theta_v = np.zeros(int(card.sum()))
+    var_ptr = offsets(card)
+    ones = np.flatnonzero(arity == 1)
+    of = scope[scope_ptr[ones]]
+    np.add.at(theta_v, ranges(var_ptr[of], card[of]), theta_t[ranges(first[ones], card[of])])
+    constant = float(theta_t[first[arity == 0]].sum())
+    keep = np.flatnonzero(arity >= 2)
+    used, table_of = np.unique(table_of[keep], return_inverse=True)
+    sizes = np.diff(table_ptr)[used]
+    if len(used) < len(table_ptr) - 1:
+        theta_t = theta_t[ranges(table_ptr[used], sizes)]
+    kept_scope = short(scope[ranges(scope_ptr[keep], arity[keep])])
+    lists = FactorLists(card, offsets(arity[keep]), kept_scope, short(table_of), offsets(sizes), theta_t)
+    return FoldedLists(lists, theta_v, constant)
+
+
+def slice_tables(given: FactorLists, observed: Ints) -> FactorLists:
+    """Slice the tables of factors with observed variables (`observed` >= 0); the others keep their sharing."""
+    card, scope_ptr, scope, table_of, table_ptr, theta_t = given
+    arity = np.diff(scope_ptr)
+    seen = observed[scope] >= 0
+    touched = np.zeros(len(table_of), dtype=bool)
+    touched[np.repeat(np.arange(len(table_of)), arity)[seen]] = True
+    keep = np.flatnonzero(~touched)
+    scopes, arities, of = [scope[ranges(scope_ptr[keep], arity[keep])]], [arity[keep]], [table_of[keep]]
+    tables, sizes = [theta_t], [np.diff(table_ptr)]
+    sliced: dict[tuple[int, ...], int] = {}
+    for a in np.flatnonzero(touched).tolist():
+        mine, t = scope[scope_ptr[a] : scope_ptr[a + 1]], int(table_of[a])
+        at = observed[mine]
+        key = (t, *at.tolist())
+        if key not in sliced:
+            sliced[key] = len(table_ptr) - 1 + len(sliced)
+            table = theta_t[table_ptr[t] : table_ptr[t + 1]].reshape(card[mine])
+            tables.append(np.ascontiguousarray(table[tuple(slice(None) if k < 0 else int(k) for k in at)]).ravel())
+            sizes.append(np.array([len(tables[-1])]))
+        scopes.append(mine[at < 0])
+        arities.append(np.array([int(np.count_nonzero(at < 0))]))
+        of.append(np.array([sliced[key]]))
+    ptr = offsets(np.concatenate(arities)), offsets(np.concatenate(sizes))
+    return FactorLists(card, ptr[0], np.concatenate(scopes), np.concatenate(of), ptr[1], np.concatenate(tables))

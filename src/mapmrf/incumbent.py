@@ -1,0 +1,117 @@
+"""The best labelling and the best bound so far, kept in one way by the loop and by methods."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.graph import FactorGraph, chunked_sum
+from mapmrf.result import relative_gap
+
+KERNEL_FACTORS = 20_000
+"""Factors from which labellings are evaluated by a kernel that looks up only what has changed."""
+
+
+class Incumbent:
+    """The best labelling seen, its value, and the best upper bound.
+
+    Every labelling that may be better is evaluated here: nobody's own figure is trusted. On a large model only the
+    factors that differ from the labelling evaluated last are looked up again; the sum is that of `FactorGraph.value`,
+    to the last bit.
+
+    Attributes
+    ----------
+    graph
+        The model.
+    labels : (n_vars,)
+        The best labelling.
+    value
+        Its log potential.
+    bound
+        The best upper bound, inf while there is none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> from mapmrf.incumbent import Incumbent
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> best = Incumbent(graph, np.array([0, 0]))
+    >>> best.offer(np.array([1, 1])), best.offer(np.array([0, 1]))
+    (2.0, 0.0)
+    >>> best.tighten(2.5)
+    >>> best.labels.tolist(), best.value, best.gap
+    ([1, 1], 2.0, 0.25)
+    """
+
+    def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf) -> None:
+        self.graph = graph
+        self._evaluator = _Evaluator(graph) if graph.n_factors >= KERNEL_FACTORS else None
+        self.labels: Ints = np.array(labels, dtype=np.int64)
+        self.value = self.evaluate(self.labels)
+        self.bound = bound
+
+    def evaluate(self, labels: Ints) -> float:
+        """Log potential of a labelling, as `FactorGraph.value` gives it."""
+        return self.graph.value(labels) if self._evaluator is None else self._evaluator.value(labels)
+
+    def offer(self, labels: Ints, claim: float | None = None) -> float:
+        """Keep a copy of the labels if they are the best so far; return their value.
+
+        A claimed value is used in place of the true one only where it is no improvement.
+        """
+        if claim is not None and claim <= self.value:
+            return claim
+        value = self.evaluate(labels)
+        if value > self.value:
+            self.labels, self.value = np.array(labels, dtype=np.int64), value
+        return value
+
+    def prefer(self, labels: Ints) -> None:
+        """Keep a copy of the labels if none are better: of equals, these win."""
+        value = self.evaluate(labels)
+        if value >= self.value:
+            self.labels, self.value = np.array(labels, dtype=np.int64), value
+
+    def tighten(self, bound: float | None) -> None:
+        """Keep an upper bound if it is the best so far."""
+        if bound is not None and bound < self.bound:
+            self.bound = bound
+
+    @property
+    def gap(self) -> float:
+        """Relative gap between bound and value, inf while there is no bound or no finite value."""
+        gap = relative_gap(self.value, self.bound, self.graph.unit)
+        assert gap is not None
+        return gap
+
+    def closed(self, tolerance: float) -> bool:
+        """Whether the labelling is feasible and its relative gap at most this."""
+        return self.value > -math.inf and self.gap <= tolerance
+
+
+class _Evaluator:
+    """The terms of the labelling evaluated last."""
+
+    def __init__(self, graph: FactorGraph) -> None:
+        from mapmrf.kernels.evaluation import Tables  # numba is not loaded for small models
+
+        self.graph = graph
+        self.tables = Tables(
+            graph.card, graph.var_ptr, graph.theta_v,
+            graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
+        )  # fmt: skip
+        self.last: Ints = np.full(graph.n_vars, -1, dtype=np.int64)
+        self.terms_v: Floats = np.zeros(graph.n_vars)
+        self.terms_f: Floats = np.zeros(graph.n_factors)
+
+    def value(self, labels: Ints) -> float:
+        from mapmrf.kernels.evaluation import update_factors, update_unaries
+
+        labels = self.graph.check_labels(labels)
+        update_unaries(self.tables, labels, self.last, self.terms_v)
+        update_factors(self.tables, labels, self.last, self.terms_f)
+        self.last[:] = labels
+        return chunked_sum(self.terms_f, chunked_sum(self.terms_v, self.graph.constant))

@@ -1,0 +1,247 @@
+"""The contract of a method: options, four functions, and what they report to the loop."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.graph import FactorGraph
+from mapmrf.polytope import FactorMarginals
+from mapmrf.problem import Problem
+from mapmrf.result import Status
+
+
+@dataclass(slots=True)
+class Progress:
+    """What one step of a method reports to the loop. Labels are candidates: the loop evaluates them itself.
+
+    Attributes
+    ----------
+    iterations
+        Iterations since the start.
+    labels : (n_vars,)
+        A candidate labelling.
+    value
+        The method's own value of it; the loop skips evaluation where this is no improvement (None: always evaluate).
+    bound
+        A valid upper bound, if this step gives one.
+    finished
+        The status with which the method ends; None while it goes on.
+    relaxed_value
+        ``<theta, mu>`` of the current relaxed point, for the trace.
+    phase
+        Name of the phase, for the trace.
+    extra
+        Further figures for the trace, by name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> progress = Progress(iterations=3, labels=np.array([1, 0]), bound=2.5)
+    >>> progress.value is None, progress.finished is None  # the loop evaluates the labels, and the run goes on
+    (True, True)
+    """
+
+    iterations: int
+    labels: Ints | None = None
+    value: float | None = None
+    bound: float | None = None
+    finished: Status | None = None
+    relaxed_value: float | None = None
+    phase: str = ""
+    extra: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Answer:
+    """Where a method stands; every field is optional. The loop compares these labels with its own incumbent.
+
+    Attributes
+    ----------
+    labels : (n_vars,)
+        A labelling.
+    mu_v : (sum of card,)
+        The relaxed solution on the variables.
+    mu_f : (sum of table sizes over all factors,)
+        The same on the factors, or a function that returns it for some factors at a time.
+    bound
+        A valid upper bound.
+    details
+        Figures for the result.
+
+    Examples
+    --------
+    >>> Answer(details={"restarts": 4.0}).labels is None
+    True
+    """
+
+    labels: Ints | None = None
+    mu_v: Floats | None = None
+    mu_f: FactorMarginals | None = None
+    bound: float | None = None
+    details: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A warm start: labels (n_vars,), and mu_v (sum of card,) where an earlier Result had one; both may be None.
+
+    Examples
+    --------
+    >>> Start().labels is None  # nothing was given: the method chooses its own starting point
+    True
+    """
+
+    labels: Ints | None = None
+    mu_v: Floats | None = None
+
+    def first_labels(self, graph: FactorGraph) -> Ints:
+        """A copy of the labels, or the best state of every variable on its own: (n_vars,).
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.method.Start().first_labels(graph).tolist()
+        [1, 0]
+        """
+        labels = segment_argmax(graph.theta_v, graph.var_ptr) if self.labels is None else self.labels
+        return np.array(labels, dtype=np.int64)
+
+
+class Method(ABC):
+    """A way to solve a problem: a frozen dataclass of options with four functions.
+
+    Concrete methods live in ``mapmrf/methods/<name>.py``, one class each, and declare all their options, among them
+    `max_iterations`. Class attributes declare what a method promises; the contract tests hold it to that.
+
+    There are two shapes. In a *kernel loop* `step` runs some iterations of a kernel. A *run of phases* derives from
+    `Phases`: its steps are those of a generator.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import mapmrf
+    >>> from mapmrf.method import Answer, Progress
+    >>> @dataclass(frozen=True)
+    ... class Constant(mapmrf.Method):
+    ...     name = "constant"
+    ...     max_iterations: int = 2
+    ...     def start(self, problem, seed, initial):
+    ...         return [0]
+    ...     def step(self, problem, state):
+    ...         state[0] += 1
+    ...         return Progress(state[0], labels=0 * problem.graph.card + (state[0] - 1))
+    ...     def answer(self, problem, state):
+    ...         return Answer()
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> mapmrf.solve(graph, Constant())
+    Result(constant: value=2.000000, status=iteration_limit)
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    gives_bound: ClassVar[bool] = False
+    exact: ClassVar[bool] = False
+    exact_on_trees: ClassVar[bool] = False
+
+    max_iterations: int
+
+    @property
+    def stops_at_gap(self) -> bool:
+        """Whether the loop may end the run as soon as the gap is closed."""
+        return True
+
+    def supports(self, problem: Problem) -> str | None:
+        """Return why this method cannot solve the problem, or None if it can."""
+        return None
+
+    @abstractmethod
+    def start(self, problem: Problem, seed: int, initial: Start) -> Any:
+        """Return the state of a new run."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: Any) -> Progress:
+        """Advance the state in place, for some 50 ms at most."""
+
+    @abstractmethod
+    def answer(self, problem: Problem, state: Any) -> Answer:
+        """Report where the run stands. Changes nothing: the loop may ask after any step and go on."""
+
+    def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
+        """Release threads, processes and memory; the loop calls this once, however the run ended."""
+
+
+class PhasedRun(ABC):
+    """The state of a run of phases: one generator, a `Progress` for every step.
+
+    Attributes
+    ----------
+    steps
+        The generator; closing it runs the ``finally`` clauses of the phase that is under way.
+    """
+
+    def __init__(self) -> None:
+        self.steps = self.run()
+
+    @abstractmethod
+    def run(self) -> Generator[Progress, None, None]:
+        """All phases, one after another."""
+
+    @abstractmethod
+    def answer(self) -> Answer:
+        """Report where the run stands, without changing it."""
+
+    def close(self) -> None:
+        """Release what the run holds: without this, generator and run would keep each other alive."""
+        self.steps.close()
+
+
+class Phases(Method):
+    """A method that runs in phases: `start` returns a `PhasedRun`, whose generator yields after every step.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import mapmrf
+    >>> from mapmrf.method import Answer, PhasedRun, Phases, Progress
+    >>> class AllThenNone(PhasedRun):
+    ...     def __init__(self, problem):
+    ...         super().__init__()
+    ...         self.card = problem.graph.card
+    ...     def run(self):
+    ...         yield Progress(1, labels=self.card - 1, phase="all")
+    ...         yield Progress(2, labels=0 * self.card, finished=mapmrf.Status.CONVERGED, phase="none")
+    ...     def answer(self):
+    ...         return Answer()
+    >>> @dataclass(frozen=True)
+    ... class Extremes(Phases):
+    ...     name = "extremes"
+    ...     max_iterations: int = 10
+    ...     def start(self, problem, seed, initial):
+    ...         return AllThenNone(problem)
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> [point.phase for point in mapmrf.solve(graph, Extremes()).trace]
+    ['all', 'none']
+    """
+
+    @abstractmethod
+    def start(self, problem: Problem, seed: int, initial: Start) -> PhasedRun:
+        """Return the run, its generator not yet begun."""
+
+    def step(self, problem: Problem, state: PhasedRun) -> Progress:
+        """The next step of the phase under way."""
+        return next(state.steps)
+
+    def answer(self, problem: Problem, state: PhasedRun) -> Answer:
+        """Report where the run stands."""
+        return state.answer()
+
+    def close(self, problem: Problem, state: PhasedRun) -> None:
+        """End the phase under way and release what the run holds."""
+        state.close()

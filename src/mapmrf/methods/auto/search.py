@@ -1,0 +1,237 @@
+"""The search of `auto`: starting points from several methods, exact blocks, crossover, and restarts of regions."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.moves.blocks import Moves
+from mapmrf.engines.moves.flips import ChainSearch, Descent
+from mapmrf.engines.moves.kicks import ChainKicks, FlipKicks, SearchKicks
+from mapmrf.method import Method, Progress, Start
+from mapmrf.methods.bp import BP
+from mapmrf.methods.lslp import LSLP
+from mapmrf.problem import Problem
+
+FIRST_WIDTH, FIRST_PASSES = 9.0, 3
+"""Block passes that every starting point gets: tables of 512 entries, which is quick."""
+
+SMALLEST, LARGEST = 60, 400
+"""Variables of a region that is started anew; its size is drawn evenly on a logarithmic scale."""
+
+STEP_ENTRIES = 20_000_000
+"""Table entries that the restarts of one step look at: some 20 ms."""
+
+REGION_ENTRIES = 100_000
+"""What a restart of a region counts as beside its tables."""
+
+BLOCK_VARIABLES = 20_000
+"""Variables of a block pass on a starting point, at most: some 50 ms."""
+
+KICK_ENTRIES, VAIN_KICKS = 4_000_000, 50
+"""Table entries of a step of kicks, some 20 ms, and steps in vain after which they go on from the best labelling."""
+
+FLIP_KICK, FLIP_DEPTH = 12, 2
+"""Variables of a kick, and of the sets that are flipped to repair it, at most."""
+
+CHAIN_KICK, CHAIN_LENGTH = 100, 20
+"""Variables of a kick, and of the chains that repair it, at most."""
+
+MANY_VARIABLES = 2000
+"""Variables from which on a model is large."""
+
+FEW = 4
+"""Variables in a table that are few."""
+
+STEP_CONFIGS = 2_000_000
+"""Table entries that a step of another method goes through: some milliseconds."""
+
+BP_ITERATIONS = 200
+"""Iterations of belief propagation: what it finds, it finds early."""
+
+START_ITERATIONS = 1000
+"""Iterations for each start of LS-LP, on average."""
+
+MIX_EVERY = 50
+"""Steps after which the pool is crossed into its best labelling."""
+
+
+class Search:
+    """A pool of labellings of one problem that gets better and better.
+
+    Attributes
+    ----------
+    pool, values
+        The labellings and what each is worth.
+    """
+
+    def __init__(self, problem: Problem, seed: int, width: float, pool: int) -> None:
+        self.problem, self.seed, self.width, self.size = problem, seed, width, pool
+        self.moves = Moves(problem, seed)
+        self.pool: list[Ints] = []
+        self.values: list[float] = []
+        self._n_steps = 0
+        self._kicks: SearchKicks | None = None
+        self._kicked = -math.inf
+        self._n_vain = 0
+
+    @property
+    def best(self) -> Ints:
+        """The best labelling of the pool."""
+        return self.pool[int(np.argmax(self.values))]
+
+    @property
+    def value(self) -> float:
+        """What the best labelling is worth."""
+        return max(self.values)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether there is so much to search that kicks, which are quick, are worth their while."""
+        return self.holds_few or self.problem.n_vars >= MANY_VARIABLES
+
+    @property
+    def holds_few(self) -> bool:
+        """Whether variables have so many states that a table holds few of them: exact blocks are narrow then."""
+        return FEW * float(np.log2(self.problem.graph.card).mean()) > self.width
+
+    def add(self, labels: Ints) -> Iterator[None]:
+        """Improve a starting point by exact blocks and take it in.
+
+        The best labelling of the pool gets its better parts. While the pool has room, the labelling itself joins it;
+        afterwards it takes the place of the worst if it is better than that. Yields after every block, so that large
+        models can be left in between.
+        """
+        labels = np.array(labels, dtype=np.int64)
+        for _ in range(FIRST_PASSES):
+            for block in self._blocks():
+                self.moves.block_pass(labels, FIRST_WIDTH, block)
+                yield
+        value = self.problem.graph.value(labels)
+        if self.pool:
+            self.learn(labels)
+        if len(self.pool) < self.size:
+            self.pool.append(labels)
+            self.values.append(value)
+        elif value > min(self.values):
+            worst = int(np.argmin(self.values))
+            self.pool[worst], self.values[worst] = labels, value
+
+    def _blocks(self) -> Iterator[Ints]:
+        """All variables in random order; of a large model the layers around a random variable, some at a time."""
+        n = self.problem.n_vars
+        if n <= BLOCK_VARIABLES:
+            yield self.moves.random.permutation(n)
+            return
+        layers = self.moves.neighbourhood(n)
+        rest = np.setdiff1d(np.arange(n), layers)  # what hangs together with no other part of the model
+        for part in (layers, rest):
+            for at in range(0, len(part), BLOCK_VARIABLES):
+                yield self.moves.random.permutation(part[at : at + BLOCK_VARIABLES])
+
+    def learn(self, labels: Ints) -> None:
+        """Give the best labelling of the pool the better parts of one that another method has found."""
+        if self.problem.graph.value(labels) > -math.inf:
+            self.fuse(int(np.argmax(self.values)), labels)
+
+    def fuse(self, place: int, other: Ints, region: Ints | None = None) -> None:
+        """Give a labelling of the pool the better parts of another one."""
+        self.moves.fuse(self.pool[place], other, region)
+        self.values[place] = self.problem.graph.value(self.pool[place])
+
+    # -- starting points ----------------------------------------------------------------------------------------------
+
+    def starts(self, n_starts: int, lp_phase: bool) -> Iterator[Progress]:
+        """Take in what belief propagation and the starts of LS-LP find; yields after every step of theirs."""
+        yield from self._follow(BP(max_iterations=BP_ITERATIONS))
+        limit = START_ITERATIONS * (n_starts + lp_phase)
+        yield from self._follow(LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit))
+
+    def _follow(self, method: Method) -> Iterator[Progress]:
+        """Run a method to its end; each of its phases gives a starting point."""
+        if method.supports(self.problem) is not None:
+            return
+        state = method.start(self.problem, self.seed, Start())
+        labels, phase, bound, done, told = None, "", math.inf, 0, 0
+        while True:
+            step = method.step(self.problem, state)
+            done = step.iterations
+            over = step.finished is not None or done >= method.max_iterations
+            if labels is not None and (over or step.phase != phase):
+                for _ in self.add(labels):
+                    yield Progress(done, phase="blocks")
+            labels = step.labels.copy() if step.labels is not None else labels
+            phase = step.phase
+            bound = bound if step.bound is None else min(bound, step.bound)
+            if over or (done - told) * self.problem.n_configs >= STEP_CONFIGS:
+                told = done
+                yield Progress(done, bound=bound if bound < math.inf else None, phase=method.name)
+            if over:
+                return
+
+    # -- restarts -----------------------------------------------------------------------------------------------------
+
+    def restart_regions(self) -> None:
+        """Start some regions of one labelling anew, and keep what is better."""
+        self._n_steps += 1
+        place = self._n_steps % len(self.pool)
+        now = self.pool[place]
+        trial = now.copy()
+        end = self.moves.work + STEP_ENTRIES
+        while self.moves.work < end:
+            self.moves.work += REGION_ENTRIES
+            region = self._disturbed_region(trial)
+            self.moves.fuse(now, trial, region)
+            trial[region] = now[region]
+        self.values[place] = self.problem.graph.value(now)
+        if self._n_steps % MIX_EVERY == 0:
+            first = int(np.argmax(self.values))
+            for labels in self.pool:
+                self.fuse(first, labels)
+
+    def _disturbed_region(self, trial: Ints) -> Ints:
+        """Disturb the middle of a random region and set the region to rest again; returns the region."""
+        moves, random, card = self.moves, self.moves.random, self.problem.graph.card
+        size = int(np.exp(random.uniform(np.log(SMALLEST), np.log(LARGEST))))
+        region = moves.neighbourhood(min(size, self.problem.n_vars))
+        if random.random() < 0.5:  # forget the middle
+            middle = region[: max(4, len(region) // 4)]
+            trial[middle] = random.integers(0, card[middle])
+        else:  # force the middle into other states, and let the rest adapt to it first
+            middle = region[: int(random.integers(1, 20))]
+            trial[middle] = (trial[middle] + random.integers(1, np.maximum(card[middle], 2))) % card[middle]
+            moves.block_pass(trial, self.width, random.permutation(region[len(middle) :]))
+        for _ in range(2):
+            moves.block_pass(trial, self.width, random.permutation(region))
+        return region
+
+    def kick(self) -> None:
+        """Kicks of small regions, which flips or chains of flips repair: they have a labelling of their own.
+
+        What is better in it goes to the best one. If the kicks stay behind that and find nothing more, they go on from
+        there.
+        """
+        if self._kicks is None:
+            self._kicks = self._make_kicks()
+            self._kicks.restart(self.best)
+        kicks = self._kicks
+        if self._n_vain >= VAIN_KICKS and self._kicked < self.value:
+            kicks.restart(self.best)
+            self._n_vain = 0
+        kicks.run(KICK_ENTRIES, sys.maxsize, 0.0)
+        labels = kicks.labels()
+        value = self.problem.graph.value(labels)
+        self._n_vain = 0 if value > self._kicked else self._n_vain + 1
+        if value > self._kicked:
+            self.learn(labels)
+        self._kicked = value
+
+    def _make_kicks(self) -> SearchKicks:
+        """Chains go further than flips of pairs, but cost more the more states there are."""
+        if self.holds_few:
+            return FlipKicks(self.problem, Descent(self.problem, FLIP_DEPTH), FLIP_KICK, self.seed)
+        return ChainKicks(self.problem, ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed), CHAIN_KICK, self.seed)

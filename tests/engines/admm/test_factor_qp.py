@@ -1,0 +1,390 @@
+"""The factor sub-problem: every solver returns the exact minimiser, from any warm start.
+
+The problem is convex, so the optimality conditions alone prove an answer; independent solvers confirm the statement of
+the problem itself.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from admm_reference import kkt_violation, marginal_matrix, simplex_qp
+from mapmrf.engines.admm import dense_qp, factor_qp, forest_qp, triple_qp
+
+EXACT = 1e-9
+NONE = np.zeros(0)
+
+
+class Solver:
+    """A kernel with the warm start that a run keeps for one factor: its support and masses summing to 1."""
+
+    def __init__(self, shape: tuple[int, ...], *, python: bool = False, ridge: float = 0.0) -> None:
+        self.shape, self.python, self.ridge = shape, python, ridge
+        self.m = marginal_matrix(shape)
+        room = self.m.shape[1] if ridge else min(self.m.shape[1], sum(shape) - len(shape) + 1) + 1
+        self.slots = np.zeros(room, dtype=np.int32)
+        self.x = np.zeros(room)
+        self.n = 0
+
+    def __call__(self, u: np.ndarray, theta: np.ndarray, rho: float, pull: np.ndarray = NONE) -> np.ndarray:
+        """Solve from where the last call ended; returns y over all configurations."""
+        self.x[: self.n] *= rho
+        table = np.concatenate([[np.nan, np.nan], theta, [np.nan]])  # a table sits among others
+        self.n = self.run(u.copy(), table, 2, rho, pull)
+        y = np.zeros(self.m.shape[1])
+        np.add.at(y, self.places(), self.x[: self.n])
+        self.x[: self.n] /= rho
+        return y
+
+    def run(self, u: np.ndarray, theta: np.ndarray, at: int, rho: float, pull: np.ndarray) -> int:
+        raise NotImplementedError
+
+    def places(self) -> np.ndarray:
+        return self.slots[: self.n]
+
+    def kernel(self, function):
+        return function.py_func if self.python else function
+
+
+class Forest(Solver):
+    def run(self, u, theta, at, rho, pull):
+        k1, k2 = self.shape
+        width = max(k1 + k2, len(self.slots)) + 1
+        work, iwork = np.full((6, width), np.nan), np.full((5, width), -7)
+        solve = self.kernel(forest_qp.forest_qp)
+        n, self.tau = solve(u, theta, at, k1, k2, rho, self.slots, self.x, self.n, work, iwork)
+        self.price = work[0, : k1 + k2]
+        return n
+
+    def places(self):
+        rows = [forest_qp.slot_row(int(slot)) for slot in self.slots[: self.n]]
+        cols = [forest_qp.slot_col(int(slot)) for slot in self.slots[: self.n]]
+        return np.array([row * self.shape[1] + col for row, col in zip(rows, cols, strict=True)], dtype=int)
+
+
+class Dense(Solver):
+    def run(self, u, theta, at, rho, pull):
+        config = np.array(list(itertools.product(*(range(r) for r in self.shape))))
+        starts = np.concatenate([[0], np.cumsum(self.shape)])[:-1]
+        width = max(sum(self.shape), len(self.slots)) + 1
+        work, square = np.full((6, width), np.nan), np.full((len(self.slots),) * 2, np.nan)
+        solve = self.kernel(dense_qp.dense_qp)
+        n, self.tau = solve(
+            u, starts, config, theta, at, rho, self.ridge, pull, self.slots, self.x, self.n, work, square
+        )
+        self.price = work[0, : sum(self.shape)]
+        return n
+
+
+class Triple(Solver):
+    def run(self, u, theta, at, rho, pull):
+        d = u[1::2] - u[::2]
+        scratch = [np.full(size, np.nan) for size in (8, 4, 4)]
+        n = self.kernel(triple_qp.triple_qp)(d, theta, at, rho, self.slots, self.x, 0, self.n, *scratch)
+        self.d = d
+        return n
+
+
+def solvers(shape: tuple[int, ...], **options) -> list[Solver]:
+    """All kernels that take this shape."""
+    kinds: list[type[Solver]] = [Dense]
+    if len(shape) == 2:
+        kinds.append(Forest)
+    if shape == (2, 2, 2):
+        kinds.append(Triple)
+    return [kind(shape, **options) for kind in kinds]
+
+
+SHAPES = [
+    (1, 1),
+    (1, 4),
+    (2, 2),
+    (2, 3),
+    (3, 3),
+    (5, 2),
+    (4, 6),
+    (2, 2, 2),
+    (3, 2, 2),
+    (2, 3, 4),
+    (2, 2, 2, 2),
+    (3, 1, 2, 2),
+]
+TABLES = ["normal", "integer", "flat", "hard", "hard integer", "large"]
+
+
+def random_table(random: np.random.Generator, size: int, kind: str) -> np.ndarray:
+    """A table of potentials; `hard` ones always leave one configuration."""
+    table = random.normal(size=size) if "integer" not in kind else random.integers(-2, 3, size).astype(float)
+    if kind == "flat":
+        table = np.zeros(size)
+    if kind == "large":
+        table = 1e3 * table
+    if "hard" in kind:
+        table[random.random(size) < 0.5] = -np.inf
+        table[random.integers(size)] = 0.5
+    return table
+
+
+def random_target(random: np.random.Generator, size: int, kind: str, rho: float) -> np.ndarray:
+    """Scaled targets: whole multiples of rho/2 for integer tables, so that ties are exact."""
+    if "integer" in kind or kind == "flat":
+        return rho * random.integers(-2, 3, size) / 2
+    return rho * random.normal(0.4, 1.0, size)
+
+
+def independent(m: np.ndarray, y: np.ndarray, places: np.ndarray) -> bool:
+    return len(places) == 0 or np.linalg.matrix_rank(m[:, places]) == len(places)
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_the_answer_is_optimal_along_a_run_of_changing_targets(shape: tuple[int, ...], kind: str) -> None:
+    """Cold at first, then warm: prices equal on the support and nowhere larger, total mass rho, columns independent."""
+    random = np.random.default_rng([sum(shape), len(shape), TABLES.index(kind)])
+    for solver in solvers(shape):
+        theta = random_table(random, solver.m.shape[1], kind)
+        u = random_target(random, sum(shape), kind, 1.0)
+        for turn in range(25):
+            rho = float(random.choice([0.125, 0.5, 1.0, 4.0, 32.0]))
+            if turn % 3 == 0:
+                u = random_target(random, sum(shape), kind, rho)
+            else:
+                u = u + 0.1 * random_target(random, sum(shape), kind, rho)
+            y = solver(u, theta, rho)
+            assert kkt_violation(solver.m, u, theta, rho, y) < EXACT, type(solver).__name__
+            assert np.all(np.isfinite(theta[y > 0])), "a forbidden configuration has no mass"
+            assert independent(solver.m, y, solver.places()), type(solver).__name__
+            assert len(set(solver.places().tolist())) == solver.n
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 5), (2, 2, 2), (3, 2, 3), (2, 2, 2, 2)], ids=str)
+def test_all_solvers_and_an_independent_one_find_the_same_marginals(shape: tuple[int, ...], kind: str) -> None:
+    """M y is unique even where y is not; so is the objective."""
+    random = np.random.default_rng([sum(shape), TABLES.index(kind), 1])
+    found = solvers(shape)
+    m = found[0].m
+    for _ in range(15):
+        rho = float(random.choice([0.5, 1.0, 7.0]))
+        theta = random_table(random, m.shape[1], kind)
+        u = random_target(random, sum(shape), kind, rho)
+        expected = simplex_qp(m, u, theta, rho)
+        for solver in found:
+            y = solver(u, theta, rho)
+            assert m @ y == pytest.approx(m @ expected, abs=1e-8 * max(1.0, rho))
+            assert objective(m, u, theta, y) == pytest.approx(objective(m, u, theta, expected), rel=1e-9, abs=1e-9)
+            solver.n = 0  # another table: begin anew
+
+
+def objective(m: np.ndarray, u: np.ndarray, theta: np.ndarray, y: np.ndarray) -> float:
+    rest = u - m @ y
+    return float(rest @ rest / 2 - theta[y > 0] @ y[y > 0])
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 4), (2, 2, 2), (2, 3, 2)], ids=str)
+def test_a_general_purpose_optimiser_finds_nothing_better(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(len(shape))
+    for solver in solvers(shape):
+        m, rho = solver.m, 2.0
+        theta, u = random.normal(size=m.shape[1]), random.normal(size=sum(shape))
+        y = solver(u, theta, rho)
+        other = minimize(
+            lambda z, m=m, u=u, theta=theta: objective_and_slope(m, u, theta, z),
+            np.full(m.shape[1], rho / m.shape[1]),
+            jac=True,
+            method="SLSQP",
+            bounds=[(0.0, None)] * m.shape[1],
+            constraints={"type": "eq", "fun": lambda z: z.sum() - 2.0, "jac": lambda z: np.ones(len(z))},
+            options={"ftol": 1e-13, "maxiter": 500},
+        )
+        assert objective(m, u, theta, y) == pytest.approx(other.fun, abs=1e-7)
+        assert m @ y == pytest.approx(m @ other.x, abs=1e-4)
+
+
+def objective_and_slope(m: np.ndarray, u: np.ndarray, theta: np.ndarray, z: np.ndarray) -> tuple[float, np.ndarray]:
+    rest = u - m @ z
+    return float(rest @ rest / 2 - theta @ z), -m.T @ rest - theta
+
+
+@pytest.mark.parametrize("solver", [Forest((4, 3)), Dense((2, 3, 2)), Dense((3, 3))], ids=lambda s: type(s).__name__)
+def test_tau_and_the_prices_are_returned(solver: Solver) -> None:
+    """tau is the largest price of a configuration, and the prices u - M y lie in the first row of scratch."""
+    random = np.random.default_rng(3)
+    for _ in range(10):
+        theta, u = random.normal(size=solver.m.shape[1]), random.normal(size=len(solver.m))
+        y = solver(u, theta, 1.5)
+        assert solver.price == pytest.approx(u - solver.m @ y, abs=1e-12)
+        assert solver.tau == pytest.approx((theta + solver.m.T @ solver.price).max(), abs=1e-12)
+
+
+def test_the_triple_solver_leaves_the_marginals_as_differences() -> None:
+    random = np.random.default_rng(4)
+    solver = Triple((2, 2, 2))
+    for _ in range(20):
+        y = solver(random.normal(size=6), random.normal(size=8), 3.0)
+        marginal = solver.m @ y
+        assert solver.d == pytest.approx(marginal[1::2] - marginal[::2], abs=1e-12)
+        assert solver.slots[: solver.n].tolist() == sorted(solver.slots[: solver.n].tolist())
+
+
+@pytest.mark.parametrize("ridge", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 2, 2), (2, 3, 2)], ids=str)
+def test_ridge_and_pull_of_a_sphere_on_the_factors(shape: tuple[int, ...], ridge: float) -> None:
+    """With a ridge the minimiser is unique, so y itself is compared, also where the support is all of the table."""
+    random = np.random.default_rng([len(shape), int(10 * ridge)])
+    solver = Dense(shape, ridge=ridge)
+    sizes = set()
+    theta = 0.1 * random_table(random, solver.m.shape[1], "normal")
+    for turn in range(25):
+        rho = float(random.choice([0.5, 2.0, 20.0])) if turn else 100.0
+        u = random.normal(size=len(solver.m))
+        pull = rho * random.normal(0, 0.3, solver.m.shape[1]) * (turn > 0)
+        y = solver(u, theta, rho, pull)
+        sizes.add(solver.n)
+        assert kkt_violation(solver.m, u, theta, rho, y, ridge, pull) < EXACT
+        assert y == pytest.approx(simplex_qp(solver.m, u, theta, rho, ridge, pull), abs=1e-8 * rho)
+    assert max(sizes) == solver.m.shape[1], "the first support is all of the table"
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 2, 2), (2, 3, 2)], ids=str)
+def test_the_kernels_are_right_as_plain_python_too(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(9)
+    for kind in TABLES:
+        for solver in solvers(shape, python=True):
+            theta = random_table(random, solver.m.shape[1], kind)
+            for _ in range(4):
+                u = random_target(random, sum(shape), kind, 1.0)
+                y = solver(u, theta, 1.0)
+                assert kkt_violation(solver.m, u, theta, 1.0, y) < EXACT
+
+
+def test_compiled_and_plain_python_agree_bit_for_bit_on_a_warm_run() -> None:
+    random = np.random.default_rng(10)
+    for kind in (Forest, Dense):
+        fast, slow = kind((3, 4)), kind((3, 4), python=True)
+        theta = random.normal(size=12)
+        for _ in range(10):
+            u = random.normal(size=7)
+            assert fast(u, theta, 2.0).tolist() == slow(u, theta, 2.0).tolist()
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 2, 2), (2, 3, 2)], ids=str)
+def test_a_configuration_enters_as_soon_as_its_price_is_above_tau(shape: tuple[int, ...]) -> None:
+    """By 1e-8 is enough, and 1e-8 below is not; at any scale of the numbers."""
+    random = np.random.default_rng(8)
+    for size, solver in itertools.product((1e-3, 1.0, 1e3), solvers(shape)):
+        m = solver.m
+        theta, u = size * random.normal(size=m.shape[1]), size * random.normal(size=len(m))
+        solver.n = 0
+        y = solver(u, theta, size)
+        price = theta + m.T @ (u - m @ y)
+        outside = [t for t in np.flatnonzero(y == 0) if independent(m, y, np.append(solver.places(), t))]
+        for t in outside[:3]:
+            for sign in (-1.0, 1.0):
+                other = theta.copy()
+                other[t] += price[y > 0].max() - price[t] + sign * 1e-8 * size
+                assert (solver(u, other, size)[t] > 0) == (sign > 0)
+
+
+# -- the closed form of 2x2 tables ------------------------------------------------------------------------------------
+
+
+def closed_form(u: np.ndarray, theta: np.ndarray, rho: float, step) -> np.ndarray:
+    """Marginals s1, s2 as differences, the table's linear parts moved into the targets."""
+    t00, t01, t10, t11 = theta
+    t1 = (u[1] - u[0] + (t10 + t11 - t00 - t01) / 2) / rho
+    t2 = (u[3] - u[2] + (t01 + t11 - t00 - t10) / 2) / rho
+    return np.array(step(t1, t2, (t00 + t11 - t01 - t10) / 4 / (rho / 2)))
+
+
+NUMBERS = st.floats(-20, 20) | st.integers(-3, 3).map(float)
+
+
+@given(
+    theta=st.lists(NUMBERS, min_size=4, max_size=4),
+    u=st.lists(NUMBERS, min_size=4, max_size=4),
+    rho=st.sampled_from([0.05, 0.5, 1.0, 2.0, 100.0]),
+    python=st.booleans(),
+)
+def test_the_closed_form_is_the_minimiser_of_every_2x2_table(theta, u, rho, python) -> None:
+    """It agrees with the forest, the dense active set and the reference; attractive, repulsive and flat tables."""
+    theta, u = np.array(theta), np.array(u)
+    step = factor_qp.pair2_step.py_func if python else factor_qp.pair2_step
+    found = closed_form(u, theta, rho, step)
+    m = marginal_matrix((2, 2))
+    answers = [simplex_qp(m, u, theta, rho)] + [solver(u, theta, rho) for solver in solvers((2, 2))]
+    for y in answers:
+        marginal = m @ y / rho
+        assert found == pytest.approx([marginal[1] - marginal[0], marginal[3] - marginal[2]], abs=1e-9)
+
+
+@given(st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(-1e3, 1e3))
+def test_the_closed_form_stays_in_the_square_and_moves_towards_agreement(t1: float, t2: float, j: float) -> None:
+    s1, s2 = factor_qp.pair2_step(t1, t2, j)
+    assert -1.0 <= s1 <= 1.0 and -1.0 <= s2 <= 1.0
+    sign = 1.0 if j >= 0 else -1.0
+    assert abs(s1 - sign * s2) <= abs(t1 - sign * t2) + 1e-9
+
+
+# -- the forest's own bookkeeping -------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, forest_qp.MAX_STATES - 1), st.integers(0, forest_qp.MAX_STATES - 1), st.integers(0, 1))
+def test_a_slot_holds_any_row_column_and_side(row: int, col: int, side: int) -> None:
+    slot = int(np.int32(forest_qp.pack(row, col, side)))  # they are stored as 32-bit numbers
+    assert (forest_qp.slot_row(slot), forest_qp.slot_col(slot), slot & 1) == (row, col, side)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_support_stays_a_forest_in_an_order_of_stripping_leaves(seed: int) -> None:
+    """The end that a slot names as its leaf occurs in no later slot."""
+    random = np.random.default_rng(seed)
+    solver = Forest((6, 5))
+    theta = random.integers(0, 3, 30).astype(float)
+    for _ in range(40):
+        solver(random.integers(-2, 4, 11) / 2, theta, 1.0)
+        slots = solver.slots[: solver.n].tolist()
+        for e, slot in enumerate(slots):
+            row, col = slot >> 16, (slot & 0xFFFF) >> 1
+            later = [(s >> 16, (s & 0xFFFF) >> 1) for s in slots[e + 1 :]]
+            assert all((c if slot & 1 else r) != (col if slot & 1 else row) for r, c in later)
+        assert solver.n <= 10
+
+
+def test_warm_starts_save_work() -> None:
+    """A target that hardly moves needs one pass: the support of the last call is kept as it is."""
+    random = np.random.default_rng(0)
+    solver = Forest((8, 8))
+    theta, u = random.normal(size=64), random.normal(size=16)
+    solver(u, theta, 1.0)
+    before = sorted(solver.places().tolist())
+    solver(u + 1e-9, theta, 1.0)
+    assert sorted(solver.places().tolist()) == before
+
+
+# -- the table of 2x2x2 supports --------------------------------------------------------------------------------------
+
+
+def test_every_independent_support_of_2x2x2_is_listed_with_its_inverse() -> None:
+    m = marginal_matrix((2, 2, 2))
+    for mask in range(1, 256):
+        inside = [t for t in range(8) if mask >> t & 1]
+        rank = np.linalg.matrix_rank(m[:, inside])
+        assert triple_qp.INDEPENDENT[mask] == (rank == len(inside))
+        if triple_qp.INDEPENDENT[mask]:
+            n = len(inside)
+            gram = m[:, inside].T @ m[:, inside]
+            assert triple_qp.MEMBERS[mask, :n].tolist() == inside
+            assert triple_qp.INVERSE[mask, :n, :n] @ gram == pytest.approx(np.eye(n), abs=1e-12)
+
+
+def test_the_room_kept_for_a_support_is_enough() -> None:
+    """Columns of M are independent for at most 1 + sum(K - 1) configurations."""
+    for shape in SHAPES:
+        assert np.linalg.matrix_rank(marginal_matrix(shape)) == sum(shape) - len(shape) + 1

@@ -1,0 +1,237 @@
+"""The epsilon-KKT report: zero exactly at KKT points, and the stated distance elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import mapmrf
+from admm_reference import DenseADMM, Knobs, seen_by
+from mapmrf import LSLP, FactorGraph
+from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.kkt import _cone_distance2, edge_states_of, kkt_residuals
+from mapmrf.method import Start
+from mapmrf.polytope import dense, edge_copies
+from mapmrf.problem import Problem
+from strategies import Recipe, brute_force, random_recipe, random_tree
+
+SPHERES = {"variables": {}, "affine": {}, "blocks": {"sphere": "variables", "sphere_block": 2}}
+
+
+def random_model(seed: int, cards: tuple[int, int] = (2, 4)) -> Recipe:
+    random = np.random.default_rng(seed)
+    recipe = Recipe(random.integers(cards[0], cards[1] + 1, 6).tolist())
+    for i in range(6):
+        recipe.add((i,), random.normal(size=recipe.card[i]))
+    for scope in [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 3, 5), (0, 2, 4)]:
+        recipe.add(scope, random.normal(size=[recipe.card[i] for i in scope]))
+    return recipe
+
+
+def begun(recipe: Recipe, **options) -> Engine:
+    options = {"rho": 1.0, "rho_unit": "absolute", "lp_phase": False, "noise": 0.2, "eta": 1.0} | options
+    return LSLP(**options).start(Problem.compile(recipe.graph()), 0, Start()).the_engine
+
+
+# -- every valid labelling is a KKT point ---------------------------------------------------------------------------
+
+
+def multipliers_of(reference: DenseADMM, labels: np.ndarray, gamma: float) -> tuple[np.ndarray, list[np.ndarray]]:
+    """A very negative sphere multiplier, and theta_i + |gamma| (v_i - 1/2) split over the factors of each variable."""
+    vertex = np.zeros(len(reference.mu))
+    vertex[reference.ptr[:-1] + labels] = 1.0
+    share = (reference.theta + gamma * (vertex - 0.5)) / reference.degree
+    return -gamma * (vertex - 0.5), [share[places] for places in reference.places]
+
+
+def test_every_labelling_satisfies_the_kkt_conditions() -> None:
+    """By the matrices alone: factors maximal at the labelling, variables stationary, sphere multiplier normal."""
+    recipe = Recipe([2, 3, 2], [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2)], [])
+    random = np.random.default_rng(0)
+    recipe.tables = [random.normal(size=[recipe.card[i] for i in scope]) for scope in recipe.scopes]
+    problem = Problem.compile(recipe.graph())
+    reference = DenseADMM(problem, Knobs(1.0), np.zeros(7))
+    for labels in itertools.product(range(2), range(3), range(2)):
+        lam_v, lam = multipliers_of(reference, np.array(labels), gamma=100.0)
+        total = lam_v - reference.theta
+        for places, part, m, table, scope in zip(
+            reference.places, lam, reference.m, reference.tables, reference.scopes, strict=True
+        ):
+            np.add.at(total, places, part)
+            price = table + m.T @ part
+            place = np.ravel_multi_index([labels[i] for i in scope], [recipe.card[i] for i in scope])
+            assert np.argmax(price) == place
+        assert total == pytest.approx(0, abs=1e-12)
+
+
+def planted(recipe: Recipe, labels: np.ndarray, gamma: float, **options) -> Engine:
+    """An engine that stands at a labelling with the multipliers that make it a KKT point."""
+    engine = begun(recipe, start_from="onehot", **options)
+    problem = engine.problem
+    reference = DenseADMM(problem, Knobs(1.0), np.zeros(problem.n_states))
+    lam_v, lam = multipliers_of(reference, labels, gamma)
+    vertex = (lam_v / -gamma) + 0.5
+    engine.mu[:] = engine.compress(vertex)
+    engine.lam_v[:] = lam_v
+    engine.q[:] = engine.par[K.LAST_RC] * edge_copies(problem, vertex) - np.concatenate(lam)
+    engine.s[:] = edge_copies(problem, vertex)
+    for row, batch in zip(engine.layout.batch, problem.batches, strict=True):
+        for f, a in enumerate(range(problem.n_factors)[batch.factors]):
+            place = int(np.ravel_multi_index(labels[reference.scopes[a]], batch.shape))
+            slot = (place // batch.shape[1]) << 16 | (place % batch.shape[1]) << 1
+            if row[K.SLOT_WIDTH]:
+                at = row[K.SLOT_AT] + f * row[K.SLOT_WIDTH]
+                engine.slots[at] = slot if row[K.KIND] == K.FOREST else place
+                engine.x[at], engine.count[a] = 1.0, 1
+    engine.off2[:] = 0.0
+    return engine
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_report_calls_every_planted_labelling_a_kkt_point(seed: int) -> None:
+    """So the theorem promises integrality, not quality: a random labelling passes as well as the best one."""
+    recipe = random_model(seed)
+    labels = np.random.default_rng(seed).integers(0, recipe.card)
+    found = kkt_residuals(planted(recipe, labels, gamma=1e3, epsilon=1e-12))
+    assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-7)
+    weak = kkt_residuals(planted(recipe, labels, gamma=1e-3, epsilon=1e-12))
+    assert weak["kkt_factors"] > 0.1, "with a weak sphere a random labelling is none"
+    assert weak["kkt_variables"] < 1e-7
+
+
+# -- distances --------------------------------------------------------------------------------------------------------
+
+
+def test_the_distance_from_a_normal_cone_is_the_projection_distance() -> None:
+    """Against a dense search over tau: {tau on the support, at most tau elsewhere}."""
+    random = np.random.default_rng(1)
+    for _ in range(50):
+        price = random.normal(size=(1, 6))
+        used = random.random((1, 6)) < 0.4
+        used[0, random.integers(6)] = True
+        price[0, ~used[0] & (random.random(6) < 0.3)] = -np.inf
+        taus = np.linspace(-4, 4, 80001)
+        off = (price[0, used[0]][:, None] - taus) ** 2
+        rest = np.maximum(0.0, price[0, ~used[0]][:, None] - taus) ** 2
+        expected = (off.sum(axis=0) + rest.sum(axis=0)).min()
+        assert _cone_distance2(price, used)[0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.05])
+@pytest.mark.parametrize("cards", [(2, 2), (2, 4)], ids=["binary", "mixed"])
+def test_the_report_is_what_the_dense_reference_says(epsilon: float, cards: tuple[int, int]) -> None:
+    """In the middle of a run, where nothing is zero; for the compact layout up to the shift of its multipliers."""
+    recipe = random_model(3, cards)
+    knobs = Knobs(1.0, epsilon=epsilon)
+    engine = begun(recipe, epsilon=epsilon)
+    reference = DenseADMM(engine.problem, knobs, engine.variables())
+    if engine.layout.compact:
+        mean = np.add.reduceat(reference.theta, reference.ptr[:-1]) / reference.card
+        for a, (scope, table) in enumerate(zip(reference.scopes, reference.tables, strict=True)):
+            degree = reference.degree[reference.ptr[:-1]]
+            lam = np.concatenate([np.full(reference.card[i], mean[i] / degree[i]) for i in scope])
+            if len(table) == 4:
+                t00, t01, t10, t11 = table
+                first, second = (t10 + t11 - t00 - t01) / 4, (t01 + t11 - t00 - t10) / 4
+                lam -= np.array([-first, first, -second, second])
+            reference.lam[a] = lam
+    for _ in range(7):
+        engine.run(1)
+        reference.step()
+    found = kkt_residuals(engine)
+    total = reference.lam_v - reference.theta
+    factors2 = primal2 = 0.0
+    mu_f = seen_by(engine, reference)
+    for a, m in enumerate(reference.m):
+        np.add.at(total, reference.places[a], reference.lam[a])
+        price = reference.tables[a] + m.T @ reference.lam[a]
+        factors2 += float(_cone_distance2(price[None], mu_f[a][None] > 1e-9)[0])
+        off = reference.c * reference.mu[reference.places[a]] - m @ mu_f[a]
+        primal2 += float(off @ off)
+    off = reference.c * reference.mu - reference.upsilon
+    out = reference.mu - 0.5
+    rest = reference.lam_v - out * (out @ reference.lam_v) / (out @ out)
+    assert found["kkt_factors"] == pytest.approx(math.sqrt(factors2), abs=1e-7)
+    assert found["kkt_factors"] > 1e-3
+    assert found["kkt_variables"] == pytest.approx(float(np.linalg.norm(total)), abs=1e-7)
+    assert found["kkt_sphere"] == pytest.approx(float(np.linalg.norm(rest)), abs=1e-7)
+    assert found["kkt_primal"] == pytest.approx(math.sqrt(primal2 + float(off @ off)), abs=1e-7)
+
+
+@pytest.mark.parametrize("sphere", SPHERES)
+@pytest.mark.parametrize("cards", [(2, 2), (2, 4)], ids=["binary", "mixed"])
+def test_at_an_integer_rest_all_kkt_residuals_vanish(sphere: str, cards: tuple[int, int]) -> None:
+    """Tables with linear parts, spheres of all kinds on the variables, compact and mixed layouts."""
+    options = {"sphere": sphere} | SPHERES[sphere]
+    for seed in range(4):
+        engine = begun(random_model(seed, cards), rho=0.3, eta=1.01, rho_upper=10.0, **options)
+        engine.run(3000)
+        assert engine.look().integrality < 1e-9
+        found = kkt_residuals(engine)
+        assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-6)
+        assert np.linalg.norm(engine.lam_v) > 0.1, "the sphere is at work"
+
+
+def test_at_an_integer_rest_of_the_factor_sphere_its_multiplier_counts() -> None:
+    for seed in range(3):
+        engine = begun(random_model(seed, (2, 3)), sphere="factors", rho=0.3, eta=1.01, rho_upper=10.0)
+        engine.run(1500)
+        assert engine.look().integrality < 1e-9
+        found = kkt_residuals(engine)
+        assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-6)
+        assert np.linalg.norm(engine.factor_sphere.lam) > 0.1, "the sphere is at work"
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1e-9])
+def test_round_off_in_a_fractional_optimum_is_not_taken_for_support(epsilon: float) -> None:
+    """A frustrated triangle: all of mu at 1/2, where a mass of 1e-17 must not demand a price."""
+    unary = np.array([[0.0, 0.3], [0.0, 0.1], [0.2, 0.0]])
+    graph = FactorGraph.from_pairwise(unary, [[0, 1], [1, 2], [0, 2]], [[[0.0, 1.0], [1.0, 0.0]]] * 3)
+    result = mapmrf.solve(graph, "lslp", sphere="off", eta=1.0, epsilon=epsilon, tol=1e-12, max_iterations=2000)
+    assert result.mu_v == pytest.approx(0.5, abs=1e-6)
+    assert result.details["kkt_factors"] < 1e-6
+    assert result.details["kkt_variables"] < 1e-6
+    assert result.details["kkt_sphere"] == 0.0
+
+
+# -- the theorem's promise --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [1e-2, 1e-3])
+def test_the_free_variant_converges_to_an_epsilon_kkt_point(epsilon: float) -> None:
+    """With rho epsilon > 1 fixed all residuals end at O(epsilon), sphere included, and shrink with epsilon."""
+    for seed in range(4):
+        recipe = random_model(seed, (2, 3))
+        engine = begun(recipe, variant="free", epsilon=epsilon, rho=2.0 / epsilon)
+        engine.run(8000)
+        found = kkt_residuals(engine)
+        lam = edge_states_of(engine, engine.multipliers())
+        size = math.sqrt(float(lam @ lam) + float(engine.lam_v @ engine.lam_v))
+        assert found["kkt_variables"] <= 1.1 * epsilon * float(np.linalg.norm(engine.mu)) + 1e-6
+        assert found["kkt_primal"] <= 1.1 * epsilon * size + 1e-6
+        assert found["kkt_factors"] <= 1e-4 * size
+        assert found["kkt_sphere"] <= 10 * epsilon * size
+
+
+def test_a_tight_tree_ends_at_a_kkt_point_of_the_lp() -> None:
+    """No sphere: the report is the LP's optimality, so it vanishes and the bound is the optimum."""
+    for seed in range(5):
+        graph = random_tree(seed, 6).graph()
+        result = mapmrf.solve(graph, "lslp", sphere="off", eta=1.0, tol=1e-9, gap_tolerance=-1.0)
+        kkt = {key: value for key, value in result.details.items() if key.startswith("kkt")}
+        assert max(kkt.values(), default=0.0) < 1e-6
+        assert result.bound == pytest.approx(brute_force(graph)[0], abs=1e-6)
+
+
+def test_the_report_leaves_the_run_as_it_is() -> None:
+    engine = begun(random_recipe(3, 5, 9, max_card=3))
+    engine.run(5)
+    before = (engine.mu.copy(), engine.q.copy(), engine.x.copy(), engine.lam_v.copy())
+    mu_f = dense(engine.problem, engine.factor_marginals)
+    kkt_residuals(engine)
+    assert all(np.array_equal(a, b) for a, b in zip(before, (engine.mu, engine.q, engine.x, engine.lam_v), strict=True))
+    assert np.array_equal(mu_f, dense(engine.problem, engine.factor_marginals))

@@ -1,0 +1,231 @@
+"""How ADMM lays a problem out: the same model, whatever is moved, centred, compressed or folded."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from mapmrf import FactorGraph
+from mapmrf.engines.admm import layout as _layout
+from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.layout import Layout, harden, impossible, interaction_scale
+from mapmrf.polytope import integral
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, hard_recipes, random_recipe, recipes, soft_recipes
+
+
+def labellings(recipe: Recipe, most: int = 200) -> list[tuple[int, ...]]:
+    return list(itertools.islice(itertools.product(*(range(r) for r in recipe.card)), most))
+
+
+# -- compact and full layouts -----------------------------------------------------------------------------------------
+
+
+@given(recipe=soft_recipes() | hard_recipes(), compact=st.booleans())
+def test_a_look_gives_every_labelling_the_value_that_the_graph_gives_it(recipe: Recipe, compact: bool) -> None:
+    """Moving linear parts, centring and compressing change no value."""
+    problem = harden(Problem.compile(recipe.graph()))
+    assume(not impossible(problem))
+    engine = Engine(Layout.build(problem, compact), K.SPHERE_OFF)
+    best = engine_labels_of_isolated(problem)
+    for labels in labellings(recipe, 50):
+        labels = np.where(problem.degree > 0, labels, best)
+        engine.begin(engine.compress(integral(problem, labels)[0]), 1.0)
+        look = engine.look()
+        allowed = problem.graph.theta_v[problem.graph.var_ptr[:-1] + labels] > -math.inf
+        if allowed.all():
+            assert engine.labels.tolist() == labels.tolist()
+            assert look.value == pytest.approx(problem.graph.value(labels), abs=1e-9)
+            assert look.integrality == 0.0
+
+
+def engine_labels_of_isolated(problem: Problem) -> np.ndarray:
+    """Variables without factors always stand at their best state."""
+    blocks = np.split(problem.graph.theta_v, problem.graph.var_ptr[1:-1])
+    return np.array([int(np.argmax(block)) for block in blocks if len(block)], dtype=int)
+
+
+@given(recipe=recipes(), compact=st.booleans(), seed=st.integers(0, 99))
+def test_expand_undoes_compress(recipe: Recipe, compact: bool, seed: int) -> None:
+    """For points whose binary variables sum to 1; all others come back as they are."""
+    problem = harden(Problem.compile(recipe.graph()))
+    engine = Engine(Layout.build(problem, compact), K.SPHERE_OFF)
+    mu = np.random.default_rng(seed).normal(size=problem.n_states)
+    for i in np.flatnonzero(problem.graph.card == 2):
+        at = problem.graph.var_ptr[i]
+        mu[at] = 1.0 - mu[at + 1]
+    packed = engine.compress(mu)
+    assert len(packed) == len(engine.mu)
+    assert engine.expand(packed) == pytest.approx(mu, abs=1e-12)
+
+
+def test_binary_variables_take_one_number_in_the_compact_layout() -> None:
+    recipe = Recipe([2, 3, 2, 1], [(0, 1), (0, 2), (2, 3)], [np.ones((2, 3)), np.ones((2, 2)), np.ones((2, 1))])
+    problem = Problem.compile(recipe.graph())
+    assert np.diff(Layout.build(problem, compact=True).var_at).tolist() == [1, 3, 1, 1]
+    assert np.diff(Layout.build(problem, compact=False).var_at).tolist() == [2, 3, 2, 1]
+
+
+def test_every_shape_has_its_solver() -> None:
+    tables = {
+        (2, 2): (K.PAIR2_COMPACT, K.PAIR2),
+        (3, 2): (K.FOREST, K.FOREST),
+        (2, 2, 2): (K.TRIPLE2, K.TRIPLE2),
+        (2, 3, 2): (K.DENSE, K.DENSE),
+        (2, 2, 2, 2): (K.DENSE, K.DENSE),
+    }
+    for shape, kinds in tables.items():
+        graph = FactorGraph.from_tables(shape, [tuple(range(len(shape)))], [np.ones(shape)])
+        for compact, kind in zip((True, False), kinds, strict=True):
+            assert Layout.build(Problem.compile(graph), compact).batch[0, K.KIND] == kind
+        assert Layout.build(Problem.compile(graph), compact=True, ridge=True).batch[0, K.KIND] == K.RIDGE
+    hard = FactorGraph.from_tables([2, 2], [(0, 1)], [[[0.0, -np.inf], [0.0, 0.0]]])
+    assert Layout.build(Problem.compile(hard), compact=True).batch[0, K.KIND] == K.FOREST
+
+
+def test_large_models_are_laid_out_in_pieces_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_recipe(4, 7, 30, max_card=2, max_arity=2).graph()
+    whole = Layout.build(Problem.compile(graph), compact=True)
+    scale = interaction_scale(Problem.compile(graph))
+    monkeypatch.setattr(_layout, "CHUNK", 3)
+    parts = Layout.build(Problem.compile(graph), compact=True)
+    assert parts.theta == pytest.approx(whole.theta, abs=1e-12)
+    assert np.array_equal(parts.strength, whole.strength)
+    assert parts.constant == pytest.approx(whole.constant)
+    assert interaction_scale(Problem.compile(graph)) == pytest.approx(scale)
+
+
+# -- the unit of rho --------------------------------------------------------------------------------------------------
+
+
+def test_the_interaction_of_a_2x2_table_is_its_coupling() -> None:
+    """Of [[a, b], [c, d]] rows and columns leave (a + d - b - c) / 4 in every entry, up to its sign."""
+    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[[1.0, 2.0], [4.0, 9.0]]])
+    assert interaction_scale(Problem.compile(graph)) == pytest.approx(1.0)
+
+
+def test_unary_parts_are_no_interaction() -> None:
+    """Adding functions of single variables to a table changes nothing; a table of nothing else counts 0."""
+    random = np.random.default_rng(0)
+    table = random.normal(size=(3, 2, 4))
+    parts = random.normal(size=(3, 1, 1)) + random.normal(size=(1, 2, 1)) + random.normal(size=(1, 1, 4)) + 7.0
+    scales = [
+        interaction_scale(Problem.compile(FactorGraph.from_tables([3, 2, 4], [(0, 1, 2)], [t])))
+        for t in (table, table + parts)
+    ]
+    assert scales[0] == pytest.approx(scales[1])
+    assert 0.3 < scales[0] < 1.5
+
+
+@given(recipe=recipes(), factor=st.sampled_from([0.001, 8.0, 1e4]))
+@settings(max_examples=15)
+def test_the_unit_grows_with_the_potentials(recipe: Recipe, factor: float) -> None:
+    unit = interaction_scale(Problem.compile(recipe.graph()))
+    scaled = Recipe(recipe.card, recipe.scopes, [factor * table for table in recipe.tables]).graph()
+    other = interaction_scale(Problem.compile(scaled))
+    assert unit > 0 and math.isfinite(unit)
+    assert other == pytest.approx(factor * unit) or unit == other == 1.0
+
+
+def test_models_without_interaction_have_a_unit_too() -> None:
+    """The spread of the unary potentials, forbidden states aside; 1 if all is 0."""
+    one = FactorGraph.from_tables([2, 2], [(0,), (1,)], [[0.0, 3.0], [-np.inf, -1.0]])
+    assert interaction_scale(Problem.compile(one)) == pytest.approx(4.0 / 3.0)
+    flat = FactorGraph.from_tables([2, 2], [(0, 1)], [[[5.0, 5.0], [5.0, 5.0]]])
+    assert interaction_scale(Problem.compile(flat)) == 1.0
+
+
+def test_round_off_is_no_interaction() -> None:
+    """A variable of one state interacts with nothing: its tables count exactly 0, not 1e-17."""
+    random = np.random.default_rng(0)
+    for seed in range(20):
+        table, unary = np.random.default_rng(seed).normal(size=(1, 3)), random.normal(size=3)
+        graph = FactorGraph.from_tables([1, 3], [(0, 1), (1,)], [table, unary])
+        assert interaction_scale(Problem.compile(graph)) == pytest.approx(np.abs([0.0, *unary]).mean())
+
+
+def test_shared_tables_count_once_for_every_factor() -> None:
+    table, other = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[4.0, 0.0], [0.0, 4.0]])
+    scopes = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    graph = FactorGraph.from_tables([2] * 4, scopes, [table, table, table, other])
+    assert interaction_scale(Problem.compile(graph)) == pytest.approx((3 * 0.5 + 2.0) / 4)
+
+
+def test_forbidden_entries_stand_at_the_lowest_finite_one() -> None:
+    tables = [[[1.0, -np.inf], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]]
+    scales = [interaction_scale(Problem.compile(FactorGraph.from_tables([2, 2], [(0, 1)], [t]))) for t in tables]
+    assert scales[0] == pytest.approx(scales[1])
+
+
+# -- forbidden states -------------------------------------------------------------------------------------------------
+
+
+@given(recipe=hard_recipes() | any_recipes())
+def test_hardening_keeps_every_labellings_value(recipe: Recipe) -> None:
+    """Forbidden states of connected variables move into the tables: -inf stays -inf, all else keeps its value."""
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    hard = harden(problem)
+    for labels in labellings(recipe, 300):
+        before, after = graph.value(labels), hard.graph.value(labels)
+        assert before == after == -math.inf or after == pytest.approx(before, abs=1e-9)
+    connected = np.repeat(hard.degree > 0, graph.card)
+    fully = np.repeat(np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]), graph.card) if len(graph.card) else []
+    assert np.all(np.isfinite(hard.graph.theta_v[connected & (np.asarray(fully) > -np.inf)]))
+
+
+def test_hardening_copies_nothing_where_nothing_is_forbidden() -> None:
+    problem = Problem.compile(random_recipe(1, 6, 9).graph())
+    assert harden(problem) is problem
+    alone = Problem.compile(FactorGraph.from_tables([2, 2, 2], [(0, 1), (2,)], [np.eye(2), [0.0, -np.inf]]))
+    assert harden(alone) is alone
+
+
+def test_hardened_tables_stay_shared_where_the_same_states_are_forbidden() -> None:
+    """A chain with one table and three struck variables needs a table per pattern, not per factor."""
+    n = 40
+    struck = [i for i in range(n) if i % 2 == 0]
+    table = np.random.default_rng(0).normal(size=(2, 2))
+    scopes = [(i,) for i in struck] + [(i, i + 1) for i in range(n - 1)]
+    tables = [np.array([0.0, -np.inf])] * len(struck) + [table] * (n - 1)
+    hard = harden(Problem.compile(FactorGraph.from_tables([2] * n, scopes, tables)))
+    assert hard.n_factors == n - 1
+    assert hard.graph.n_tables == 3  # the old one, first variable struck, second variable struck
+
+
+def test_impossible_models_are_seen_before_any_iteration() -> None:
+    for recipe, expected in (
+        (Recipe([2, 2], [(0, 1)], [np.full((2, 2), -np.inf)]), True),
+        (Recipe([2], [(0,)], [np.full(2, -np.inf)]), True),
+        (Recipe([2, 2], [(0, 1)], [np.array([[0.0, -np.inf], [-np.inf, -np.inf]])]), False),
+        (Recipe([2, 3]), False),
+        (Recipe([]), False),
+    ):
+        assert impossible(Problem.compile(recipe.graph())) == expected
+
+
+# -- isolated variables -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_variables_without_factors_stand_at_their_best_state_from_the_start(compact: bool) -> None:
+    scopes = [(0, 1), (2,), (3,), (4,)]
+    tables = [np.eye(2), [1.0, 5.0], [0.0, 2.0, 1.0], [-np.inf, 7.0]]
+    problem = Problem.compile(FactorGraph.from_tables([2, 2, 2, 3, 2, 1], scopes, tables))
+    layout = Layout.build(problem, compact)
+    engine = Engine(layout, K.SPHERE_VARIABLES)
+    engine.par[K.SPHERE] = K.SPHERE_VARIABLES
+    engine.begin(engine.compress(np.full(problem.n_states, 0.3)), 1.0)
+    engine.run(3)
+    mu = engine.variables()
+    assert mu[4:].tolist() == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0]
+    look = engine.look()
+    assert engine.labels[2:].tolist() == [1, 1, 1, 0]
+    assert look.value == pytest.approx(problem.graph.value(engine.labels))
+    assert look.bound >= 15.0 - 1e-9

@@ -1,0 +1,189 @@
+"""Forests of factors: what they cover, how they are walked, and that max-product on them is exact."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf.engines.decomposition.factor_kernels import solve_factors
+from mapmrf.engines.decomposition.subgradient import Decomposition
+from mapmrf.engines.decomposition.tree_kernels import solve_forests
+from mapmrf.problem import Problem
+from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes
+
+MODELS = soft_recipes() | hard_recipes()
+
+
+def scopes_of(problem: Problem) -> list[list[int]]:
+    return [problem.scope[b:e].tolist() for b, e in itertools.pairwise(problem.scope_ptr.tolist())]
+
+
+def forests_of(problem: Problem, parts: Decomposition) -> list[list[int]]:
+    """The factors of every forest, by the copies that they have."""
+    forests: list[list[int]] = [[] for _ in range(parts.n_forests)]
+    for v, a in enumerate(parts.visit.tolist()):
+        mine = {int(parts.copies.forest[c]) for c in parts.legs.copy[parts.legs.ptr[v] : parts.legs.ptr[v + 1]]}
+        assert len(mine) == 1
+        forests[mine.pop()].append(a)
+    return forests
+
+
+def is_acyclic(scopes: list[list[int]]) -> bool:
+    """Whether no two variables are joined by two ways: every factor joins parts that were apart."""
+    part: dict[int, set[int]] = {}
+    for scope in scopes:
+        joined: set[int] = set()
+        for i in scope:
+            mine = part.get(i, {i})
+            if mine & joined:
+                return False
+            joined |= mine
+        for i in joined:
+            part[i] = joined
+    return True
+
+
+@given(recipe=MODELS)
+def test_every_factor_is_in_one_forest_and_forests_are_maximal(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    parts, scopes = Decomposition.into_trees(problem), scopes_of(problem)
+    assert sorted(parts.visit.tolist()) == list(range(problem.n_factors))
+    forests = forests_of(problem, parts)
+    for s, forest in enumerate(forests):
+        mine = [scopes[a] for a in forest]
+        assert forest and is_acyclic(mine)
+        for later in itertools.chain(*forests[s + 1 :]):
+            assert not is_acyclic([*mine, scopes[later]])
+
+
+def test_a_model_without_cycles_is_one_forest() -> None:
+    parts = Decomposition.into_trees(Problem.compile(random_tree(3, 12).graph()))
+    assert parts.n_forests == 1
+    assert len(parts.roots) == 1
+
+
+@given(recipe=MODELS)
+def test_a_forest_is_walked_from_its_roots(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    parts = Decomposition.into_trees(problem)
+    reached = set(parts.roots.tolist())
+    for v, a in enumerate(parts.visit.tolist()):
+        legs = slice(parts.legs.ptr[v], parts.legs.ptr[v + 1])
+        near, *far = parts.legs.copy[legs].tolist()
+        assert sorted(parts.legs.var[legs].tolist()) == sorted(scopes_of(problem)[a])
+        assert near in reached and not reached & set(far)
+        reached |= set(far)
+    assert reached == set(range(len(parts.copies.at)))
+
+
+@given(recipe=MODELS)
+def test_a_variable_has_a_copy_in_every_forest_that_touches_it(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    parts, scopes = Decomposition.into_trees(problem), scopes_of(problem)
+    forests = forests_of(problem, parts)
+    for i in range(problem.n_vars):
+        touching = {s for s, forest in enumerate(forests) if any(i in scopes[a] for a in forest)}
+        mine = parts.copies.forest[parts.copies.ptr[i] : parts.copies.ptr[i + 1]].tolist()
+        assert len(mine) == len(touching) and set(mine) == touching
+
+
+def solved(problem: Problem, parts: Decomposition, theta_c: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Sum of the maxima, labels of the copies, and the entry that every factor takes, in the order of the problem."""
+    graph, copies = problem.graph, parts.copies
+    state, message = np.zeros(8, dtype=np.int64), np.zeros(int(graph.card.max(initial=1)))
+    label_c, config = np.zeros(len(copies.at), dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)
+    if parts.n_forests:
+        scratch = (np.zeros(len(theta_c)), message, state)
+        args = (parts.legs, parts.roots, copies.at, copies.card, *scratch, label_c, config, 0.0)
+        total = solve_forests(graph.theta_t, theta_c, *args)
+    else:
+        stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
+        total = solve_factors(graph.theta_t, theta_c, parts.legs, stale, top_f, state, label_c, config, 0.0)
+    chosen = np.zeros(problem.n_factors, dtype=np.int64)
+    chosen[parts.visit] = config
+    return float(total), label_c, chosen
+
+
+def best_of_forest(problem: Problem, parts: Decomposition, theta_c: np.ndarray, forest: int) -> float:
+    """Maximum of a forest over all labellings of its copies, in plain Python."""
+    copies = parts.copies
+    mine = np.flatnonzero(copies.forest == forest)
+    owner = np.repeat(np.arange(problem.n_vars), np.diff(copies.ptr))[mine].tolist()
+    factors = forests_of(problem, parts)[forest] if parts.n_forests else [forest]
+    tables = [(scopes_of(problem)[a], problem.graph.table(int(problem.order[a]))) for a in factors]
+    best = -math.inf
+    for labels in itertools.product(*(range(copies.card[c]) for c in mine)):
+        state = dict(zip(owner, labels, strict=True))
+        value = sum(float(theta_c[copies.at[c] + k]) for c, k in zip(mine, labels, strict=True))
+        value += sum(float(table[tuple(state[i] for i in scope)]) for scope, table in tables)
+        best = max(best, value)
+    return best
+
+
+@pytest.mark.parametrize("cut", [Decomposition.into_trees, Decomposition.into_factors])
+@given(recipe=soft_recipes(max_vars=5) | hard_recipes(max_vars=5), seed=st.integers(0, 99))
+def test_subproblems_are_solved_exactly(cut, recipe: Recipe, seed: int) -> None:  # type: ignore[no-untyped-def]
+    problem = Problem.compile(recipe.graph())
+    parts = cut(problem)
+    theta_c = np.random.default_rng(seed).normal(size=int(parts.copies.card.sum()))
+    total, label_c, chosen = solved(problem, parts, theta_c)
+    n_parts = parts.n_forests or problem.n_factors
+    best = sum(best_of_forest(problem, parts, theta_c, s) for s in range(n_parts))
+    assert total == pytest.approx(best, abs=1e-9) or total == best == -math.inf
+    if total > -math.inf:
+        taken = theta_c[parts.copies.at + label_c].sum()
+        taken += sum(problem.graph.theta_t[problem.table_at[a] + chosen[a]] for a in range(problem.n_factors))
+        assert taken == pytest.approx(best, abs=1e-9)
+
+
+def test_the_entry_of_a_factor_is_the_one_of_its_copies_labels() -> None:
+    problem = Problem.compile(random_recipe(11, 6, 14).graph())
+    for parts in (Decomposition.into_trees(problem), Decomposition.into_factors(problem)):
+        theta_c = np.random.default_rng(0).normal(size=int(parts.copies.card.sum()))
+        _, label_c, chosen = solved(problem, parts, theta_c)
+        for v, a in enumerate(parts.visit.tolist()):
+            legs = slice(parts.legs.ptr[v], parts.legs.ptr[v + 1])
+            assert chosen[a] == int((parts.legs.stride[legs] * label_c[parts.legs.copy[legs]]).sum())
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 3, 2)])
+def test_a_factor_without_a_finite_entry_makes_the_sum_minus_infinity(shape: tuple[int, ...]) -> None:
+    recipe = Recipe(list(shape), [tuple(range(len(shape)))], [np.full(shape, -np.inf)])
+    problem = Problem.compile(recipe.graph())
+    for parts in (Decomposition.into_trees(problem), Decomposition.into_factors(problem)):
+        assert solved(problem, parts, np.zeros(sum(shape)))[0] == -math.inf
+
+
+def test_large_forests_lose_no_digits() -> None:
+    """A long chain of large potentials that cancel against small ones in the end."""
+    n = 20_000
+    recipe = Recipe([2] * n)
+    for i in range(n - 1):
+        recipe.add((i, i + 1), np.array([[1e6, 0.0], [0.0, 1e6 + 1e-5]]))
+    problem = Problem.compile(recipe.graph())
+    parts = Decomposition.into_trees(problem)
+    theta_c = np.zeros(2 * n)
+    theta_c[0] = 0.15  # less than what the chain of states 1 is worth
+    assert solved(problem, parts, theta_c)[1].tolist() == [1] * n
+
+
+def test_equal_choices_go_to_the_smallest_state_whatever_round_off_says() -> None:
+    table = np.array([[0.1 + 0.2, 0.3], [0.3, 0.1 + 0.2]])
+    problem = Problem.compile(Recipe([2, 2], [(0, 1)], [table]).graph())
+    for parts in (Decomposition.into_trees(problem), Decomposition.into_factors(problem)):
+        tiny = np.array([0.0, 1e-16, 0.0, 1e-16])
+        copies, state = parts.copies, np.zeros(2, dtype=np.int64)
+        label_c, config = np.ones(2, dtype=np.int32), np.ones(1, dtype=np.int32)
+        if parts.n_forests:
+            scratch = (np.zeros(4), np.zeros(2), state)
+            args = (parts.legs, parts.roots, copies.at, copies.card, *scratch, label_c, config, 1e-12)
+            solve_forests(problem.graph.theta_t, tiny, *args)
+        else:
+            args = (np.ones(1, dtype=bool), np.zeros(1), state, label_c, config, 1e-12)
+            solve_factors(problem.graph.theta_t, tiny, parts.legs, *args)
+        assert label_c.tolist() == [0, 0]

@@ -1,0 +1,335 @@
+"""The loops of message passing agree with the equations written down in plain Python, on models of every kind."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf.engines.messages.max_product import (
+    Messages,
+    PairMessages,
+    Schedule,
+    TableMessages,
+    Weights,
+    Wiring,
+    make_messages,
+    potential_scale,
+)
+from mapmrf.engines.messages.max_product_kernels import grow_forest
+from mapmrf.graph import FactorGraph
+from mapmrf.polytope import dual_bound
+from mapmrf.problem import Problem
+from strategies import Recipe, brute_force, graphs, hard_recipes, recipes, soft_recipes
+
+FLOOD = Schedule(flooding=True, damping=0.0, tol=-1.0)
+
+
+def random_weights(problem: Problem, seed: int) -> Weights:
+    random = np.random.default_rng(seed)
+    return Weights(random.uniform(0.2, 1.0, problem.n_factors), random.uniform(0.0, 1.0, problem.n_edges))
+
+
+def tables_of(graph: FactorGraph, seed: int | None = None) -> TableMessages:
+    """Messages in the general form, with random weights if there is a seed."""
+    problem = Problem.compile(graph)
+    wiring = Wiring.of(problem)
+    tour = wiring.tour(np.ones(problem.n_factors, dtype=bool))
+    weights = Weights(np.ones(problem.n_factors), np.zeros(problem.n_edges))
+    return TableMessages(wiring, tour, weights if seed is None else random_weights(problem, seed))
+
+
+def pairs_of(graph: FactorGraph, seed: int | None = None) -> PairMessages:
+    general = tables_of(graph, seed)
+    found = make_messages(general.wiring, general.tour, general.weights)
+    assert isinstance(found, PairMessages)
+    return found
+
+
+def binary_pairs(seed: int, n_vars: int = 6, n_pairs: int = 9, hard: bool = False) -> FactorGraph:
+    """A binary pairwise model with cycles and pairs that come twice; `hard` forbids states of two variables."""
+    random = np.random.default_rng(seed)
+    edges = np.array([random.permutation(n_vars)[:2] for _ in range(n_pairs)])
+    unary = random.normal(size=(n_vars, 2))
+    if hard:
+        unary[0, 0] = unary[2, 1] = -np.inf
+    return FactorGraph.from_pairwise(unary, edges, random.normal(size=(n_pairs, 2, 2)))
+
+
+# -- the textbook -----------------------------------------------------------------------------------------------------
+
+
+class Textbook:
+    """Tree-reweighted max-product as it is printed: messages M = u / rho, dictionaries, -inf kept as it comes."""
+
+    def __init__(self, problem: Problem, rho: np.ndarray) -> None:
+        graph = problem.graph
+        self.rho = rho
+        self.theta = [graph.theta_v[b:e].copy() for b, e in itertools.pairwise(graph.var_ptr)]
+        self.scopes = [problem.scope[b:e].tolist() for b, e in itertools.pairwise(problem.scope_ptr)]
+        self.tables = [graph.table(int(a)) for a in problem.order]
+        self.m = {(a, i): np.zeros(graph.card[i]) for a, scope in enumerate(self.scopes) for i in scope}
+
+    def belief(self, i: int, without: int = -1) -> np.ndarray:
+        """The belief of a variable, for a factor `without` divided by its message."""
+        total = self.theta[i].copy()
+        for (a, j), message in self.m.items():
+            if j == i:
+                power = self.rho[a] - (1.0 if a == without else 0.0)
+                total += power * message if power else 0.0
+        return total
+
+    def flood(self, damping: float) -> float:
+        after, change = {}, 0.0
+        for (a, i), old in self.m.items():
+            total = self.tables[a] / self.rho[a]
+            for axis, j in enumerate(self.scopes[a]):
+                if j != i:
+                    told = self.belief(j, without=a)
+                    total = total + told.reshape([-1 if k == axis else 1 for k in range(total.ndim)])
+            axis = self.scopes[a].index(i)
+            new = np.atleast_1d(total.max(axis=tuple(k for k in range(total.ndim) if k != axis)))
+            new = new - new.max()
+            change = max(change, float(np.abs(self.rho[a] * (new - old)).max()))
+            after[a, i] = (1 - damping) * new + damping * old
+        self.m = after
+        return change
+
+
+@given(recipe=soft_recipes(), damping=st.sampled_from([0.0, 0.4]), seed=st.integers(0, 99))
+def test_flooding_is_tree_reweighted_max_product(recipe: Recipe, damping: float, seed: int) -> None:
+    messages = tables_of(recipe.graph(), seed)
+    problem = messages.wiring.problem
+    textbook = Textbook(problem, messages.weights.rho)
+    for k in range(4):
+        done, change = messages.iterate(Schedule(True, damping, -1.0), k, k + 1)
+        assert done == 1
+        assert change == pytest.approx(textbook.flood(damping), abs=1e-12)
+    for i, (begin, end) in enumerate(itertools.pairwise(problem.graph.var_ptr)):
+        np.testing.assert_allclose(messages.b[begin:end], textbook.belief(i), atol=1e-12)
+
+
+@given(recipe=hard_recipes())
+def test_dead_states_have_no_feasible_completion_and_nothing_is_nan(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    messages = tables_of(graph, 1)
+    messages.iterate(FLOOD, 0, 8)
+    assert np.isfinite(messages.u).all()
+    assert not np.isnan(messages.b).any()
+    assert not messages.is_infeasible()
+    feasible = {
+        (i, labels[i])
+        for labels in itertools.product(*(range(r) for r in graph.card))
+        if graph.value(list(labels)) > -np.inf
+        for i in range(graph.n_vars)
+    }
+    for i in range(graph.n_vars):
+        for k in range(graph.card[i]):
+            s = graph.var_ptr[i] + k
+            assert (messages.b[s] == -np.inf) == (messages.theta_v[s] == -np.inf)
+            assert messages.b[s] > -np.inf or (i, k) not in feasible
+
+
+def test_a_model_without_a_consistent_state_is_found_infeasible() -> None:
+    differ, equal = np.array([[-np.inf, 0.0], [0.0, -np.inf]]), np.array([[0.0, -np.inf], [-np.inf, 0.0]])
+    fixed = np.array([0.0, -np.inf])
+    graph = Recipe([2, 2, 2], [(0,), (0, 1), (1, 2), (0, 2)], [fixed, differ, equal, equal]).graph()
+    messages = tables_of(graph)
+    messages.iterate(FLOOD, 0, 5)
+    assert messages.is_infeasible()
+
+
+# -- two forms, one answer --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("flooding", [True, False])
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_binary_pairs_in_one_number_are_the_same_messages(seed: int, flooding: bool, damping: float) -> None:
+    graph = binary_pairs(seed)
+    short, general = pairs_of(graph, seed), tables_of(graph, seed)
+    how = Schedule(flooding, damping, -1.0)
+    labels, others = np.zeros((2, graph.n_vars), dtype=np.int64)
+    for begin, end in ((0, 1), (1, 4), (4, 6)):
+        assert short.iterate(how, begin, end)[0] == general.iterate(how, begin, end)[0] == end - begin
+        np.testing.assert_allclose(short.b, general.b[1::2] - general.b[::2], atol=1e-12)
+        for in_order in (True, False):
+            short.decode(in_order, labels)
+            general.decode(in_order, others)
+            assert labels.tolist() == others.tolist()
+            assert short.value(labels) == pytest.approx(graph.value(labels), abs=1e-12)
+        assert short.bound() == pytest.approx(general.bound(), abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_forbidden_states_of_binary_pairs_become_penalties_that_nobody_takes(seed: int) -> None:
+    graph = binary_pairs(seed, hard=True)
+    messages = pairs_of(graph, seed)
+    labels = np.zeros(graph.n_vars, dtype=np.int64)
+    for in_order in (True, False):
+        messages.iterate(FLOOD, 0, 7)
+        messages.decode(in_order, labels)
+        assert labels[0] == 1 and labels[2] == 0
+        assert messages.value(labels) == pytest.approx(graph.value(labels), abs=1e-12)
+        assert messages.bound() >= brute_force(graph)[0] - 1e-9
+
+
+@given(recipe=recipes(), seed=st.integers(0, 99))
+def test_sweeps_leave_beliefs_that_are_the_sum_of_the_messages(recipe: Recipe, seed: int) -> None:
+    messages = tables_of(recipe.graph(), seed)
+    messages.iterate(Schedule(False, 0.2, -1.0), 0, 5)
+    expected = messages.theta_v.copy()
+    np.add.at(expected, messages.wiring.problem.edge_state_at, messages.u)
+    np.testing.assert_allclose(messages.b, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("flooding", [True, False])
+@pytest.mark.parametrize("states", [2, 3])
+def test_iterating_stops_at_the_tolerance(states: int, flooding: bool) -> None:
+    """On a chain messages settle; once they have, an iteration asks for no change."""
+    random = np.random.default_rng(0)
+    edges = np.stack([np.arange(19), np.arange(1, 20)], axis=1)
+    graph = FactorGraph.from_pairwise(random.normal(size=(20, states)), edges, random.normal(size=(19, states, states)))
+    messages: Messages = pairs_of(graph) if states == 2 else tables_of(graph)
+    done, change = messages.iterate(Schedule(flooding, 0.2, 1e-9), 0, 1000)
+    assert 1 < done < 1000
+    assert change <= 1e-9
+    assert messages.iterate(Schedule(flooding, 0.2, 1e-9), done, 1000)[0] == 1
+
+
+# -- labels, values, bounds -------------------------------------------------------------------------------------------
+
+
+def chosen_in_order(messages: TableMessages) -> list[int]:
+    """Every variable in its turn: its best state by tables in which the states decided before are fixed."""
+    problem = messages.wiring.problem
+    graph = problem.graph
+    labels: dict[int, int] = {}
+    for i in messages.tour.var_order.tolist():
+        theta = messages.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
+        broken, score = np.isneginf(theta).astype(int), np.where(np.isneginf(theta), 0.0, theta)
+        for a in range(problem.n_factors):
+            scope = problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]].tolist()
+            if i not in scope:
+                continue
+            total = graph.table(int(problem.order[a]))
+            for axis, j in enumerate(scope):
+                if j == i:
+                    continue
+                told = np.full(graph.card[j], -np.inf)
+                if j in labels:
+                    told[labels[j]] = 0.0
+                else:
+                    at = problem.edge_ptr[problem.scope_ptr[a] + axis]
+                    b = messages.b[graph.var_ptr[j] : graph.var_ptr[j + 1]]
+                    told = messages.weights.rho[a] * b - messages.u[at : at + graph.card[j]]
+                total = total + told.reshape([-1 if k == axis else 1 for k in range(total.ndim)])
+            axis = scope.index(i)
+            best = np.atleast_1d(total.max(axis=tuple(k for k in range(total.ndim) if k != axis)))
+            if not any(j in labels for j in scope):
+                at = problem.edge_ptr[problem.scope_ptr[a] + axis]
+                best = messages.u[at : at + graph.card[i]]
+            broken += np.isneginf(best)
+            score += np.where(np.isneginf(best), 0.0, best)
+        labels[i] = min(range(len(theta)), key=lambda k: (broken[k], -score[k]))
+    return [labels[i] for i in range(graph.n_vars)]
+
+
+@given(recipe=soft_recipes() | hard_recipes(), seed=st.integers(0, 99))
+def test_decoding_in_order_takes_the_best_state_given_those_before(recipe: Recipe, seed: int) -> None:
+    messages = tables_of(recipe.graph(), seed)
+    messages.iterate(FLOOD, 0, 3)
+    labels = np.zeros(len(recipe.card), dtype=np.int64)
+    messages.decode(True, labels)
+    assert labels.tolist() == chosen_in_order(messages)
+    assert messages.value(labels) == pytest.approx(recipe.graph().value(labels), abs=1e-9)
+
+
+@given(recipe=soft_recipes(), seed=st.integers(0, 99))
+def test_the_bound_is_the_dual_at_the_multipliers_that_it_states(recipe: Recipe, seed: int) -> None:
+    messages = tables_of(recipe.graph(), seed)
+    messages.iterate(FLOOD, 0, 3)
+    problem, weights = messages.wiring.problem, messages.weights
+    kept = np.repeat(weights.rho, np.diff(problem.scope_ptr)) - weights.parent
+    lam_e = np.repeat(kept, np.diff(problem.edge_ptr)) * messages.b[problem.edge_state_at] - messages.u
+    assert messages.bound() == pytest.approx(dual_bound(problem, lam_e), abs=1e-9)
+
+
+@given(graph=graphs(), seed=st.integers(0, 99))
+def test_the_bound_holds_for_any_weights_at_any_time(graph: FactorGraph, seed: int) -> None:
+    optimum = brute_force(graph)[0]
+    messages: Messages = tables_of(graph, seed)
+    for k in range(6):
+        if messages.is_infeasible():
+            assert optimum == -np.inf
+            break
+        assert messages.bound() >= optimum - 1e-9 * max(1.0, abs(optimum) if np.isfinite(optimum) else 1.0)
+        messages.iterate(Schedule(k % 2 == 0, 0.1, -1.0), k, k + 1)
+
+
+# -- the walk and the forests -----------------------------------------------------------------------------------------
+
+
+@given(graph=graphs())
+def test_the_walk_reaches_everything_once_from_what_was_reached_before(graph: FactorGraph) -> None:
+    problem = Problem.compile(graph)
+    wiring = Wiring.of(problem)
+    tour = wiring.tour(np.ones(problem.n_factors, dtype=bool))
+    assert sorted(tour.var_order.tolist()) == list(range(graph.n_vars))
+    assert sorted(tour.factor_order.tolist()) == list(range(graph.n_factors))
+    turn = np.empty(graph.n_vars, dtype=int)
+    turn[tour.var_order] = np.arange(graph.n_vars)
+    for a in range(graph.n_factors):
+        edges = range(problem.scope_ptr[a], problem.scope_ptr[a + 1])
+        assert tour.parent_edge[a] in edges
+        assert turn[problem.scope[tour.parent_edge[a]]] == min(turn[problem.scope[e]] for e in edges)
+    linked = {frozenset([i]) for i in range(graph.n_vars)}
+    for a in range(graph.n_factors):
+        touched = {part for part in linked if part & set(graph.scope_of(a).tolist())}
+        linked = (linked - touched) | {frozenset().union(*touched)}
+    assert tour.n_parts == len(linked)
+
+
+@given(recipe=soft_recipes(max_vars=7, max_factors=14), seed=st.integers(0, 99))
+def test_a_grown_forest_has_no_cycle_and_no_room_for_more(recipe: Recipe, seed: int) -> None:
+    problem = Problem.compile(recipe.graph())
+    candidates = np.random.default_rng(seed).permutation(problem.n_factors)
+    taken = np.zeros(problem.n_factors, dtype=bool)
+    grow_forest(candidates, problem.scope_ptr, problem.scope, np.zeros(problem.n_vars, dtype=np.int64), taken)
+    assert is_forest(problem, taken)
+    for a in np.flatnonzero(~taken):
+        more = taken.copy()
+        more[a] = True
+        assert not is_forest(problem, more)
+
+
+def is_forest(problem: Problem, taken: np.ndarray) -> bool:
+    """Strip leaves: variables of one factor, and factors of at most one variable that is left."""
+    scopes = {
+        a: set(problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]].tolist()) for a in np.flatnonzero(taken)
+    }
+    changed = True
+    while changed and scopes:
+        changed = False
+        for a, scope in list(scopes.items()):
+            scope -= {i for i in scope if sum(i in other for other in scopes.values()) == 1}
+            if len(scope) <= 1:
+                del scopes[a]
+                changed = True
+    return not scopes
+
+
+# -- the scale --------------------------------------------------------------------------------------------------------
+
+
+def test_the_scale_is_the_mean_spread_of_what_has_one() -> None:
+    unary = np.array([[0.0, 3.0], [1.0, 1.0], [-np.inf, 2.0]])
+    tables = np.array([[[0.0, -np.inf], [-1.0, 0.0]], [[5.0, 5.0], [5.0, 5.0]]])
+    graph = FactorGraph.from_pairwise(unary, [[0, 1], [1, 2]], tables)
+    assert potential_scale(graph) == 2.0
+    assert (
+        potential_scale(FactorGraph.from_pairwise([[1.0, 1.0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))) == 1.0
+    )

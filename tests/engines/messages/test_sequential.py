@@ -1,0 +1,282 @@
+"""Sequential passes against a slow reference, the dual bound, and each other."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf import FactorGraph
+from mapmrf.engines.messages import order_kernels as seq_order
+from mapmrf.engines.messages import smooth_kernels as smooth
+from mapmrf.engines.messages import spins_kernels as trws_pairs
+from mapmrf.engines.messages import srmp_kernels as srmp
+from mapmrf.engines.messages.sequential import Passes, Visits
+from mapmrf.engines.messages.spins import Spins, takes
+from mapmrf.polytope import dual_bound
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, brute_force, random_recipe, soft_recipes, tree_recipes
+
+ORDERS = ["given", "trees_last", "breadth_first"]
+
+
+def endless() -> np.ndarray:
+    """Scalars of a run that never stops by itself."""
+    par = np.zeros(trws_pairs.PAR_SIZE)
+    par[trws_pairs.BOUND], par[trws_pairs.VALUE] = math.inf, -math.inf
+    par[trws_pairs.TOL] = par[trws_pairs.GAP_TOL] = -1.0
+    return par
+
+
+def passes(graph: FactorGraph, order: str = "trees_last") -> Passes:
+    problem = Problem.compile(graph)
+    engine = Passes.build(problem, Visits.build(problem, order), endless())  # type: ignore[arg-type]
+    engine.par[trws_pairs.CONSTANT] = graph.constant
+    return engine
+
+
+def bounds(engine: Passes | Spins, n: int) -> list[float]:
+    """The bound of each of some iterations by itself."""
+    found = []
+    for _ in range(n):
+        engine.par[trws_pairs.BOUND] = math.inf
+        _, why = engine.iterate(1, 0, 1)
+        found.append(float(engine.par[trws_pairs.BOUND]))
+        if why == trws_pairs.INFEASIBLE:
+            break
+    return found
+
+
+def reference(graph: FactorGraph, n: int) -> list[float]:
+    """Kolmogorov's TRW-S as in his paper: a message each way on every edge; bounds by the dual function."""
+    problem = Problem.compile(graph)
+    n_vars = graph.n_vars
+    edges = [tuple(scope) for scope in problem.scope.reshape(-1, 2).tolist()]
+    tables = [graph.table(int(a)) for a in problem.order]
+    theta = [graph.theta_v[b:e] for b, e in itertools.pairwise(graph.var_ptr.tolist())]
+    message = {(a, i): np.zeros(graph.card[i]) for a, edge in enumerate(edges) for i in edge}
+    found = []
+    for _ in range(n):
+        for ranks in (range(n_vars), range(n_vars - 1, -1, -1)):
+            for i in ranks:
+                mine = [a for a, edge in enumerate(edges) if i in edge]
+                later = [a for a in mine if max(edges[a]) > i]
+                weight = 1.0 / max(1, len(later), len(mine) - len(later))
+                belief = theta[i] + sum((message[a, i] for a in mine), np.zeros(graph.card[i]))
+                ahead = later if ranks.step > 0 else [a for a in mine if a not in later]
+                for a in ahead:
+                    j = edges[a][0] + edges[a][1] - i
+                    table = tables[a] if edges[a][0] == i else tables[a].T
+                    given = weight * belief - message[a, i]
+                    message[a, j] = (table + given[:, None]).max(axis=0)
+                    if ranks.step < 0:
+                        message[a, -1 - i] = given  # what the reparametrised table holds of i
+        lam_e = np.zeros(problem.n_edge_states)
+        for a, edge in enumerate(edges):
+            for k, i in enumerate(edge):
+                at = problem.edge_ptr[2 * a + k]
+                lam_e[at : at + graph.card[i]] = message[a, -1 - i] if i == max(edge) else -message[a, i]
+        found.append(dual_bound(problem, lam_e))
+    return found
+
+
+def pairs(seed: int, n_vars: int, n_factors: int, max_card: int = 3, pure: bool = False) -> FactorGraph:
+    """A random pairwise model, with repeated scopes and scopes in both directions; `pure`: couplings of spins."""
+    random = np.random.default_rng(seed)
+    card = random.integers(2, max_card + 1, n_vars).tolist()
+    recipe = Recipe(card, [(i,) for i in range(n_vars)], [random.normal(size=r) for r in card])
+    for _ in range(n_factors):
+        i, j = random.permutation(n_vars)[:2].tolist()
+        table = random.normal() * np.array([[1, -1], [-1, 1]]) if pure else random.normal(size=(card[i], card[j]))
+        recipe.add((i, j), 2 * table)
+    return recipe.graph()
+
+
+@given(seed=st.integers(0, 2**16), n_factors=st.integers(1, 14), max_card=st.sampled_from([2, 3, 6]))
+def test_pairs_are_passed_as_in_kolmogorovs_paper(seed: int, n_factors: int, max_card: int) -> None:
+    graph = pairs(seed, 6, n_factors, max_card)
+    np.testing.assert_allclose(bounds(passes(graph, "given"), 6), reference(graph, 6), rtol=1e-10, atol=1e-10)
+
+
+@given(seed=st.integers(0, 2**16), n_factors=st.integers(1, 14), order=st.sampled_from(ORDERS))
+def test_spins_and_tables_agree(seed: int, n_factors: int, order: str) -> None:
+    """Iteration by iteration, if there are no linear parts in the tables that start out elsewhere."""
+    graph = pairs(seed, 7, n_factors, 2, pure=True)
+    problem = Problem.compile(graph)
+    assert takes(problem)
+    spins = Spins.build(problem, Visits.build(problem, order), endless())  # type: ignore[arg-type]
+    tables = passes(graph, order)
+    first = bounds(spins, 1), bounds(tables, 1)
+    assert spins.best.tolist() == tables.best.tolist()  # later ones may tie, up to round-off
+    assert spins.par[trws_pairs.VALUE] == pytest.approx(graph.value(spins.best), rel=1e-12, abs=1e-12)
+    assert tables.par[trws_pairs.VALUE] == pytest.approx(graph.value(spins.best), rel=1e-12, abs=1e-12)
+    np.testing.assert_allclose(first[0] + bounds(spins, 7), first[1] + bounds(tables, 7), rtol=1e-10)
+
+
+@given(seed=st.integers(0, 2**16), n_factors=st.integers(1, 14), order=st.sampled_from(ORDERS))
+def test_the_bound_of_spins_never_rises_and_always_holds(seed: int, n_factors: int, order: str) -> None:
+    graph = pairs(seed, 7, n_factors, 2)
+    problem = Problem.compile(graph)
+    spins = Spins.build(problem, Visits.build(problem, order), endless())  # type: ignore[arg-type]
+    found = bounds(spins, 30)
+    assert all(after <= before + 1e-12 * abs(before) for before, after in itertools.pairwise(found))
+    assert found[-1] >= brute_force(graph)[0] - 1e-10
+    assert spins.par[trws_pairs.VALUE] == pytest.approx(graph.value(spins.best), rel=1e-12)
+
+
+@given(recipe=soft_recipes(), order=st.sampled_from(ORDERS))
+def test_the_bound_is_the_dual_function_at_the_multipliers(recipe: Recipe, order: str) -> None:
+    engine = passes(recipe.graph(), order)
+    for _ in range(5):
+        (bound,) = bounds(engine, 1)
+        assert bound == pytest.approx(dual_bound(engine.problem, engine.lam), rel=1e-11, abs=1e-11)
+
+
+@given(recipe=any_recipes() | soft_recipes(), order=st.sampled_from(ORDERS))
+def test_the_bound_never_rises_and_always_holds(recipe: Recipe, order: str) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    if graph.constant == -math.inf:
+        return
+    found = bounds(passes(graph, order), 30)
+    size = max([1.0, *(abs(bound) for bound in found if math.isfinite(bound))])
+    assert all(after <= before + 1e-12 * size for before, after in itertools.pairwise(found))
+    assert found[-1] >= optimum - 1e-12 * size
+    assert not np.isnan(found).any()
+
+
+@given(recipe=tree_recipes())
+def test_one_iteration_bounds_a_tree_exactly_and_the_next_one_finds_the_labels(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    engine = passes(graph)
+    assert bounds(engine, 2)[0] == pytest.approx(optimum, rel=1e-11, abs=1e-11)
+    assert graph.value(engine.best) == pytest.approx(optimum, rel=1e-11, abs=1e-11)
+
+
+def test_trees_are_peeled_down_to_the_cycles() -> None:
+    """A triangle 0 1 2 with a path 2 3 4 and a factor of three 4 5 6 on it, and a star 7 8 9 apart."""
+    table = np.zeros((2, 2))
+    scopes = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5, 6), (7, 8), (7, 9)]
+    tables = [table if len(scope) == 2 else np.zeros((2, 2, 2)) for scope in scopes]
+    problem = Problem.compile(Recipe([2] * 10, scopes, tables).graph())
+    visits = Visits.build(problem, "trees_last")
+    core = visits.seq[:4].tolist()
+    assert core[:3] == [0, 1, 2]
+    hung = visits.seq[4:].tolist()
+    assert hung.index(3) < hung.index(4) < min(hung.index(5), hung.index(6))
+    assert visits.omega[visits.rank[[0, 1, 2]]].tolist() == [1 / 2, 1, 1 / 2]
+    assert np.all(visits.omega[4:] == 1)
+    assert np.all(visits.keep[4:] == 0)
+
+
+def test_breadth_first_recovers_the_layers_of_a_shuffled_path() -> None:
+    names = np.random.default_rng(1).permutation(30)
+    scopes = [(int(names[i]), int(names[i + 1])) for i in range(29)]
+    problem = Problem.compile(Recipe([2] * 30, scopes, [np.zeros((2, 2))] * 29).graph())
+    seq = np.zeros(30, dtype=np.int64)
+    owner = np.repeat(np.arange(29), 2)
+    seq_order.breadth_first(problem.scope_ptr, problem.scope, problem.nbr_ptr, owner[problem.nbr], seq)
+    assert seq.tolist() in (names.tolist(), names[::-1].tolist())
+
+
+# -- smoothing --------------------------------------------------------------------------------------------------------
+
+
+def soften(engine: Passes, visits: Visits, n: int, rho: float) -> tuple[float, np.ndarray]:
+    rows, links, tables, edge_ptr, _ = engine.model
+    mu = np.zeros(engine.problem.n_states)
+    width = (len(engine.scratch) - len(engine.places)) // 4
+    bound = smooth.soft_iterate(n, rho, rows, links, tables, edge_ptr, engine.theta, visits.omega, visits.keep,
+                                engine.lam, mu, engine.scratch, width)  # fmt: skip
+    return bound + engine.problem.graph.constant, mu
+
+
+@given(recipe=tree_recipes(max_vars=6), rho=st.sampled_from([0.1, 1.0, 10.0]))
+def test_on_trees_the_smoothed_bound_is_the_log_partition_function_and_the_marginals_are_exact(
+    recipe: Recipe, rho: float
+) -> None:
+    graph = recipe.graph()
+    labellings = list(itertools.product(*(range(r) for r in recipe.card)))
+    values = np.array([graph.value(np.array(labels)) for labels in labellings]) / rho
+    weights = np.exp(values - values.max())
+    mu = np.zeros(len(graph.theta_v))
+    for labels, weight in zip(labellings, weights / weights.sum(), strict=True):
+        mu[graph.var_ptr[:-1] + labels] += weight
+    engine = passes(graph)
+    bound, found = soften(engine, Visits.build(engine.problem, "trees_last"), 2, rho)
+    expected = rho * (values.max() + math.log(weights.sum()))
+    assert bound == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    np.testing.assert_allclose(found, mu, atol=1e-9)
+
+
+@given(seed=st.integers(0, 2**16), rho=st.sampled_from([0.05, 0.5, 5.0]), order=st.sampled_from(ORDERS))
+def test_the_smoothed_bound_falls_and_stays_above_the_plain_dual(seed: int, rho: float, order: str) -> None:
+    graph = random_recipe(seed, 6, 10).graph()
+    engine = passes(graph, order)
+    visits = Visits.build(engine.problem, order)  # type: ignore[arg-type]
+    last = math.inf
+    for _ in range(20):
+        bound, mu = soften(engine, visits, 1, rho)
+        assert bound <= last + 1e-10 * max(1.0, abs(bound))
+        assert bound >= brute_force(graph)[0] - 1e-10
+        np.testing.assert_allclose(np.add.reduceat(mu, graph.var_ptr[:-1]), 1.0, rtol=1e-12)
+        last = bound
+
+
+@given(seed=st.integers(0, 2**16), rho=st.sampled_from([1e-3, 0.3, 3.0]))
+def test_extended_marginals_have_exactly_the_marginals_that_they_extend(seed: int, rho: float) -> None:
+    graph = random_recipe(seed, 6, 8).graph()
+    problem = Problem.compile(graph)
+    random = np.random.default_rng(seed)
+    mu = random.random(problem.n_states)
+    mu /= np.repeat(np.add.reduceat(mu, graph.var_ptr[:-1]), graph.card)
+    lam = random.normal(size=problem.n_edge_states)
+    out = np.zeros(problem.n_configs)
+    largest = max([4, *(batch.n_configs for batch in problem.batches)])
+    value, _, _ = smooth.project(0, problem.n_factors, rho, graph.theta_t, problem.table_at, problem.scope_ptr,
+                                 problem.edge_ptr, problem.scope, graph.var_ptr[problem.scope], lam, mu,
+                                 np.zeros(3 * largest), out)  # fmt: skip
+    assert value == pytest.approx(float(problem.theta_f @ out), rel=1e-9, abs=1e-9)
+    for batch in problem.batches:
+        blocks = out[batch.configs].reshape(batch.n, *batch.shape)
+        assert blocks.min() >= 0
+        for k in range(batch.arity):
+            marginal = blocks.sum(axis=tuple(j + 1 for j in range(batch.arity) if j != k))
+            expected = mu[graph.var_ptr[batch.scope[:, k]][:, None] + np.arange(batch.shape[k])]
+            np.testing.assert_allclose(marginal, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.2, 0.7, 1.0])
+@pytest.mark.parametrize("q", [0.0, 0.4, 0.9])
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_two_binary_variables_are_joined_in_the_best_way(p: float, q: float, sign: float) -> None:
+    table = np.array([0.3, -1.0, 0.2, 0.9]) * sign
+    w = np.zeros(4)
+    smooth.best_pair(table, 0, p, q, w)
+    assert w.min() >= 0
+    assert w[2] + w[3] == pytest.approx(p)
+    assert w[1] + w[3] == pytest.approx(q)
+    low, high = max(0.0, p + q - 1), min(p, q)
+    joints = [np.array([1 - p - q + both, q - both, p - both, both]) for both in np.linspace(low, high, 11)]
+    assert table @ w == pytest.approx(max(float(table @ joint) for joint in joints))
+
+
+def test_kernels_run_as_plain_python() -> None:
+    graph = random_recipe(21, 5, 9, hard=0.1).graph()
+    compiled = passes(graph)
+    plain = passes(graph)
+    compiled.iterate(3, 0, 1)
+    names = ("collect_pair", "spread", "collect_table", "collect", "fixed_table", "fixed", "choose", "sweep", "settle")
+    with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
+        for name in (*names, "iterate"):
+            patch.setattr(srmp, name, getattr(srmp, name).py_func)
+        for name in ("at_rest", "keep_best"):
+            patch.setattr(srmp, name, getattr(trws_pairs, name).py_func)
+        plain.iterate(3, 0, 1)
+    assert plain.par.tolist() == pytest.approx(compiled.par.tolist(), rel=1e-12)
+    np.testing.assert_allclose(plain.lam, compiled.lam, rtol=1e-12, atol=1e-12)

@@ -1,0 +1,329 @@
+"""The reduction: the optimum stays, labellings go to and fro, and what can go is gone."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import datasets
+from mapmrf.engines.reduction import simplify as _simplify
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.graph import FactorGraph
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes
+
+
+def simplified(graph: FactorGraph) -> Simplified:
+    return simplify(Problem.compile(graph))
+
+
+def check(graph: FactorGraph, small: Simplified) -> None:
+    """Same optimum, and the optimal labelling of the small model is one of the whole."""
+    optimum, _ = brute_force(graph)
+    if not small.feasible:
+        assert optimum == -math.inf
+        return
+    value, best = brute_force(small.problem.graph)
+    assert value == pytest.approx(optimum, abs=1e-9)
+    whole = small.whole(np.array(best, dtype=np.int64))
+    assert graph.value(graph.check_labels(whole)) == pytest.approx(optimum, abs=1e-9)
+    graph.check_labels(small.labels)
+
+
+@given(recipe=any_recipes() | recipes())
+def test_the_optimum_stays(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    small = simplified(graph)
+    check(graph, small)
+    if small.feasible:
+        assert np.all(small.problem.graph.card > 1)
+        assert np.all(small.problem.degree > 0)
+        assert np.all(small.problem.graph.theta_v > -math.inf)
+
+
+@given(recipe=soft_recipes(max_vars=6) | hard_recipes(max_vars=6), seed=st.integers(0, 2**32 - 1))
+def test_to_and_fro_makes_no_labelling_worse(recipe: Recipe, seed: int) -> None:
+    graph = recipe.graph()
+    small = simplified(graph)
+    random = np.random.default_rng(seed)
+    for _ in range(10):
+        labels = random.integers(0, graph.card)
+        back = small.part(labels)
+        small.problem.graph.check_labels(back)
+        value = graph.value(labels)
+        if value > -math.inf:
+            assert graph.value(small.whole(back)) >= value - 1e-9
+            assert small.problem.graph.value(back) == pytest.approx(graph.value(small.whole(back)), abs=1e-9)
+
+
+@given(recipe=recipes())
+def test_a_labelling_of_the_small_model_is_worth_as_much_in_the_whole(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    small = simplified(graph)
+    inner = small.problem.graph
+    for seed in range(5):
+        labels = np.random.default_rng(seed).integers(0, inner.card)
+        assert graph.value(small.whole(labels)) == pytest.approx(inner.value(labels), abs=1e-9)
+        assert np.array_equal(small.part(small.whole(labels)), labels)
+
+
+@given(recipe=any_recipes() | recipes())
+def test_the_same_model_gives_the_same_answer(recipe: Recipe) -> None:
+    one, two = simplified(recipe.graph()), simplified(recipe.graph())
+    assert one.feasible == two.feasible
+    assert np.array_equal(one.problem.graph.theta_v, two.problem.graph.theta_v)
+    assert np.array_equal(one.problem.graph.theta_t, two.problem.graph.theta_t)
+    assert np.array_equal(one.labels, two.labels)
+
+
+@given(recipe=tree_recipes())
+def test_nothing_is_left_of_a_tree(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    small = simplified(graph)
+    assert small.problem.n_vars == 0
+    assert small.problem.graph.constant == pytest.approx(brute_force(graph)[0], abs=1e-9)
+    check(graph, small)
+
+
+# -- what goes, and what stays ----------------------------------------------------------------------------------------
+
+
+def grid(n: int, seed: int, *, n_states: int = 2) -> Recipe:
+    """A torus whose pairs prefer some permutation of the states: four factors each, and no state is dominated."""
+    random = np.random.default_rng(seed)
+    recipe = Recipe([n_states] * n**2)
+    for row in range(n):
+        for column in range(n):
+            for other in ((row + 1) % n * n + column, row * n + (column + 1) % n):
+                prefers = np.eye(n_states)[random.permutation(n_states)]
+                recipe.add((row * n + column, other), random.uniform(0.8, 1.2) * prefers)
+    return recipe
+
+
+def test_a_model_without_weak_spots_is_left_as_it_is() -> None:
+    problem = Problem.compile(grid(4, 1).graph())
+    small = simplify(problem)
+    assert small.problem is problem
+    assert small.steps == ()
+    labels = np.arange(16) % 2
+    assert np.array_equal(small.whole(small.part(labels)), labels)
+
+
+def test_implications_are_followed_through_the_model() -> None:
+    """Equal neighbours along a chain, one end decided: nothing is left."""
+    equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
+    graph = FactorGraph.from_tables(
+        [3] * 6, [(0,), *((i, i + 1) for i in range(5))], [np.array([-np.inf, 1.5, -np.inf]), *[equal] * 5]
+    )
+    small = simplified(graph)
+    assert small.problem.n_vars == 0
+    assert small.labels.tolist() == [1] * 6
+    assert small.problem.graph.constant == 1.5
+
+
+def test_implications_are_followed_around_a_torus() -> None:
+    """Hard constraints decide a model that has no variable to eliminate."""
+    equal = np.where(np.eye(3, dtype=bool), 0.0, -np.inf)
+    recipe = grid(4, 2, n_states=3)
+    for scope in list(recipe.scopes):
+        recipe.add(scope, equal)
+    recipe.add((5,), np.array([-np.inf, -np.inf, 0.25]))
+    small = simplified(recipe.graph())
+    assert small.problem.n_vars == 0
+    assert small.labels.tolist() == [2] * 16
+    assert small.problem.graph.constant == pytest.approx(recipe.graph().value([2] * 16))
+
+
+def test_evidence_takes_variables_out() -> None:
+    graph = grid(4, 3).graph()
+    evidence = {i: i % 2 for i in range(0, 16, 3)}
+    small = simplified(graph.condition(evidence))
+    assert small.problem.n_vars <= 10
+    for i, state in evidence.items():
+        assert small.labels[i] == state
+
+
+@pytest.mark.parametrize("n_states", [2, 3])
+def test_hanging_trees_and_chains_go_and_the_core_stays(n_states: int) -> None:
+    random = np.random.default_rng(5)
+    core = grid(4, 4, n_states=n_states)
+    recipe = Recipe([*core.card, *[n_states] * 40], list(core.scopes), list(core.tables))
+    for i in range(16, 46):  # trees
+        recipe.add((int(random.integers(i)), i), 0.1 * random.normal(size=(n_states, n_states)))
+    for i in range(46, 56):  # chains between neighbours in the core
+        recipe.add((0, i), 0.1 * random.normal(size=(n_states, n_states)))
+        recipe.add((i, 1), 0.1 * random.normal(size=(n_states, n_states)))
+    small = simplified(recipe.graph())
+    assert small.problem.n_vars == 16
+    assert small.problem.n_factors == 32
+    assert np.array_equal(small.steps[0].kept, np.arange(16))
+    inner = small.problem.graph
+    for seed in range(20):
+        labels = np.random.default_rng(seed).integers(0, inner.card)
+        assert recipe.graph().value(small.whole(labels)) == pytest.approx(inner.value(labels), abs=1e-9)
+
+
+def test_a_leaf_of_a_factor_of_three_leaves_a_pair() -> None:
+    """Two triples that share two variables and have one each to themselves, in a core that stays."""
+    random = np.random.default_rng(6)
+    recipe = grid(4, 6)
+    recipe.card += [3, 3]
+    recipe.add((0, 16, 1), 0.3 * random.normal(size=(2, 3, 2)))
+    recipe.add((17, 0, 1), 0.3 * random.normal(size=(3, 2, 2)))
+    small = simplified(recipe.graph())
+    assert small.problem.n_vars == 16
+    assert set(small.problem.graph.arity.tolist()) == {2}
+    assert small.problem.n_factors == 32  # merged with the pair that was there
+
+
+def test_no_variable_goes_whose_message_would_be_larger() -> None:
+    """Two states between neighbours of ten, which share no factor: 100 entries for 40."""
+    random = np.random.default_rng(7)
+    recipe = Recipe([10, 2, 10, 2])
+    for scope in ((0, 1), (1, 2), (2, 3), (3, 0)):
+        recipe.add(scope, 10 * random.normal(size=[recipe.card[i] for i in scope]))
+    recipe.add((1, 3), np.array([[100.0, 0.0], [0.0, 100.0]]))
+    small = simplified(recipe.graph())
+    check(recipe.graph(), small)
+    assert small.problem.n_configs <= Problem.compile(recipe.graph()).n_configs
+
+
+def test_dominated_states_go() -> None:
+    """A state that is worse by more than all neighbours can make up for."""
+    recipe = grid(4, 8, n_states=4)
+    for i in range(1, 16, 2):
+        recipe.add((i,), np.array([0.0, -5.0, 0.0, -5.0]))
+    small = simplified(recipe.graph())
+    assert small.problem.n_vars == 16
+    for i in range(16):
+        states = small.steps[0].state[small.steps[0].state_ptr[i] : small.steps[0].state_ptr[i + 1]].tolist()
+        assert states == [0, 2] if i % 2 else len(states) >= 2
+
+
+def test_of_two_equal_states_one_stays() -> None:
+    recipe = grid(4, 9)
+    recipe.card = [4] * 16
+    recipe.tables = [np.kron(table, np.ones((2, 2))) for table in recipe.tables]
+    small = simplified(recipe.graph())
+    assert small.problem.graph.card.tolist() == [2] * 16
+    assert all(states in ([0, 2], [0, 3], [1, 2], [1, 3]) for states in small.steps[0].state.reshape(16, 2).tolist())
+
+
+def test_a_state_that_constraints_favour_is_not_dominated() -> None:
+    """The better state is forbidden beside some neighbours: the worse one has to stay."""
+    recipe = grid(4, 10)
+    for i in range(0, 16, 2):
+        recipe.add((i,), np.array([100.0, 0.0]))
+    for scope in list(recipe.scopes[:32]):
+        recipe.add(scope, np.array([[-np.inf, 0.0], [0.0, 0.0]]))
+    graph = recipe.graph()
+    check_by_value(graph, simplified(graph))
+
+
+def check_by_value(graph: FactorGraph, small: Simplified) -> None:
+    """Labellings of the whole model, 2000 at random, do not become worse."""
+    random = np.random.default_rng(0)
+    for _ in range(2000):
+        labels = random.integers(0, graph.card)
+        value = graph.value(labels)
+        if value > -math.inf:
+            assert graph.value(small.whole(small.part(labels))) >= value - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_dominated_states_of_large_models_make_no_labelling_worse(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    recipe = grid(4, seed, n_states=3)
+    for i in range(16):
+        recipe.add((i,), 2 * random.normal(size=3))
+    for _ in range(6):
+        recipe.add(tuple(random.permutation(16)[:3].tolist()), 0.2 * random.normal(size=(3, 3, 3)))
+    graph = recipe.graph()
+    check_by_value(graph, simplified(graph))
+
+
+def test_infeasible_models_are_told_and_have_legal_labels() -> None:
+    odd = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
+    graph = FactorGraph.from_tables([2] * 3, [(0, 1), (1, 2), (2, 0)], [odd] * 3)
+    small = simplified(graph)
+    assert not small.feasible
+    graph.check_labels(small.labels)
+    graph.check_labels(small.whole(small.part(np.zeros(3, dtype=np.int64))))
+    assert not simplified(FactorGraph.from_tables([2], [(), (0,)], [np.array(-np.inf), np.zeros(2)])).feasible
+    assert not simplified(FactorGraph.from_tables([2], [(0,)], [np.full(2, -np.inf)])).feasible
+
+
+@pytest.mark.parametrize("graph", [FactorGraph.from_tables([], [], []), FactorGraph.from_tables([1], [], [])])
+def test_models_without_a_choice(graph: FactorGraph) -> None:
+    small = simplified(graph)
+    assert small.feasible
+    assert small.problem.n_vars == 0
+    assert small.labels.tolist() == [0] * graph.n_vars
+
+
+def test_tables_stay_shared_where_they_are_untouched_and_equal_new_ones_become_shared() -> None:
+    random = np.random.default_rng(11)
+    shared, hung = np.array([[0.0, 1.0], [1.0, 0.0]]), 0.1 * random.normal(size=(2, 2, 2))
+    recipe = grid(4, 0)
+    recipe.tables = [shared] * len(recipe.tables)
+    for scope in list(recipe.scopes):
+        recipe.card.append(2)
+        recipe.add((*scope, len(recipe.card) - 1), hung)
+    small = simplified(recipe.graph())
+    assert small.problem.n_factors == 32
+    assert small.problem.graph.n_tables <= 2
+
+
+@pytest.mark.parametrize(("n", "worthwhile"), [(24, True), (36, False)])
+def test_one_variable_of_a_large_model_is_not_worth_a_rewriting(
+    n: int, worthwhile: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_simplify, "FEW", 0.0)  # or a look at the tables would be the end of it
+    recipe = grid(n, 12)
+    recipe.card.append(2)
+    recipe.add((0, n**2), 0.1 * np.random.default_rng(0).normal(size=(2, 2)))
+    problem = Problem.compile(recipe.graph())
+    small = simplify(problem)
+    assert small.feasible
+    assert (small.problem is not problem) == worthwhile
+    assert small.problem.n_vars == n**2 + (not worthwhile)
+
+
+def test_the_number_of_threads_is_kept() -> None:
+    recipe = grid(4, 13)
+    recipe.card.append(2)
+    recipe.add((0, 16), np.eye(2))
+    problem = Problem.compile(recipe.graph(), threads=2)
+    assert simplify(problem).problem.threads == 2
+
+
+def test_nothing_is_left_of_a_large_tree_of_factors_of_mixed_arity() -> None:
+    random = np.random.default_rng(14)
+    recipe = Recipe(random.integers(2, 5, 3000).tolist())
+    grown = 1
+    while grown < 3000:
+        fresh = min(int(random.integers(1, 4)), 3000 - grown)
+        scope = (int(random.integers(max(0, grown - 20), grown)), *range(grown, grown + fresh))
+        recipe.add(scope, random.normal(size=[recipe.card[i] for i in scope]))
+        grown += fresh
+    graph = recipe.graph()
+    small = simplified(graph)
+    assert small.problem.n_vars == 0
+    assert graph.value(small.labels) == pytest.approx(small.problem.graph.constant)
+    assert small.problem.graph.constant == pytest.approx(mapmrf.solve(graph, "bp").value)
+
+
+def test_a_binary_model_with_nothing_easy_in_it_is_left_alone_and_one_with_strong_wishes_is_not() -> None:
+    graph = datasets.grid(20, 20, coupling=3.0, wrap=True, seed=0)
+    assert simplify(Problem.compile(graph)).problem.graph is graph
+    theta_v = graph.theta_v.reshape(-1, 2).copy()
+    theta_v[::10, 1] += 100.0  # these variables are decided, whatever their neighbours do
+    edges = graph.scope.reshape(-1, 2)
+    tables = np.stack([graph.table(a) for a in range(graph.n_factors)])
+    strong = mapmrf.FactorGraph.from_pairwise(theta_v, edges, tables)
+    small = simplify(Problem.compile(strong))
+    assert small.problem.n_vars <= 0.9 * graph.n_vars
+    assert small.labels[::10].tolist() == [1] * 40

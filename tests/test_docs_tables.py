@@ -49,6 +49,12 @@ def test_a_page_that_lists_methods_or_formats_asks_for_the_table(page: str, tabl
     assert f"\n<!-- table: {table} -->\n" in (ROOT / page).read_text(encoding="utf-8")
 
 
+def test_the_hand_written_table_of_how_to_choose_lists_every_method() -> None:
+    text = (ROOT / "docs" / "how-to-choose.md").read_text(encoding="utf-8")
+    rows = text.split("| method | relaxed solution |")[1]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)) == sorted(mapmrf.methods())
+
+
 def test_every_suffix_is_in_the_table_of_formats() -> None:
     listed = re.findall(r"`(\.[\w.]+)`", tables.format_table(ROOT / "README.md"))
     assert {suffix.lower() for suffix in listed} >= set(mapmrf.formats.suffixes())

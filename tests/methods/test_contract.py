@@ -13,7 +13,6 @@ import gc
 import math
 import os
 import threading
-import time
 import weakref
 from pathlib import Path
 from typing import Any
@@ -311,10 +310,11 @@ def grid_for(name: str) -> FactorGraph:
 @every_method
 @pytest.mark.parametrize("limit", [0.0, 0.2])
 def test_the_time_limit_is_respected(name: str, limit: float) -> None:
-    graph = grid_for(name)  # has compiled what there is to compile
-    began = time.perf_counter()
+    """No step begins after the limit: every point of the trace but the last lies before it."""
+    graph = grid_for(name)
     result = mapmrf.solve(graph, name, time_limit=limit)
-    assert time.perf_counter() - began < limit + 2.0
+    assert len(result.trace) >= 1
+    assert all(point.time < limit for point in result.trace[:-1])
     assert result.value == graph.value(result.labels)
     assert result.status in (Status.TIME_LIMIT, Status.CONVERGED, Status.OPTIMAL, Status.ITERATION_LIMIT)
 

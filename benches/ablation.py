@@ -21,7 +21,7 @@ from apart import solve_apart
 from catalogue import data_folder, models
 from mapmrf.arrays import Ints
 from mapmrf.datasets import grid
-from mapmrf.methods.auto.search import Search
+from mapmrf.methods.auto.search import PoolSearch
 from mapmrf.problem import Problem
 
 MODELS = (
@@ -68,7 +68,7 @@ def restarted(task: Task, polish: str | None = None, **options: object) -> float
 def crossed(task: Task, restarts: bool) -> float:
     """The same with exact blocks, crossed into a pool; and restarts of regions after five starts."""
     end = time.perf_counter() + task.seconds
-    search = Search(Problem.compile(task.graph), 0, 13.0, 3)
+    search = PoolSearch(Problem.compile(task.graph), 0, 13.0, 3)
     for number, labels in enumerate(starts(task, end)):
         for _ in search.add(labels):
             if time.perf_counter() > end:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -175,6 +176,16 @@ class Method(ABC):
 
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""
+
+
+@contextmanager
+def running(method: Method, problem: Problem, seed: int, initial: Start) -> Iterator[Any]:
+    """The state of a run of another method, which is closed at the end; for methods that use methods."""
+    state = method.start(problem, seed, initial)
+    try:
+        yield state
+    finally:
+        method.close(problem, state)
 
 
 class PhasedRun(ABC):

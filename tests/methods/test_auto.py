@@ -10,41 +10,21 @@ from collections.abc import Callable, Generator
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.method import Progress
-from mapmrf.methods import auto
-from mapmrf.methods.auto import policy as _portfolio
-from mapmrf.methods.auto.policy import Part, Portfolio
-from mapmrf.methods.auto.search import Search
-from mapmrf.methods.auto.standing import Standing
+from mapmrf.methods.auto.policy import Portfolio
+from mapmrf.methods.auto.search import PoolSearch
+from mapmrf.methods.auto.shared import Phase, SharedState
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
-from mapmrf.methods.trws import TRWS
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, recipes
-
-same_patch_for_all = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-class Unsimplified:
-    """A model as it is, as if nothing could be taken out of it."""
-
-    feasible = True
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-
-    def whole(self, labels: np.ndarray) -> np.ndarray:
-        return labels
-
-    def part(self, labels: np.ndarray) -> np.ndarray:
-        return labels
 
 
 def potts(height: int, width: int, states: int, seed: int) -> FactorGraph:
@@ -58,13 +38,8 @@ def potts(height: int, width: int, states: int, seed: int) -> FactorGraph:
     )
 
 
-@pytest.fixture
-def wide_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the relaxation nor simplification nor elimination may close a gap: the turns have to."""
-    monkeypatch.setattr(_portfolio, "simplify", Unsimplified)
-    monkeypatch.setattr(_portfolio, "solve_small", lambda small: small)
-    monkeypatch.setattr(auto, "TRWS", lambda: TRWS(max_iterations=1))
-    monkeypatch.setattr(_portfolio, "NARROW_VARIABLES", -1)
+TURNS_ALONE = {"relax_iterations": 1, "simplify": False, "elimination_entries": 0}
+"""Neither the relaxation nor simplification nor elimination may close a gap: the turns have to."""
 
 
 def phases(result: Result) -> list[str]:
@@ -75,12 +50,11 @@ def phases(result: Result) -> list[str]:
 # -- the parts ---------------------------------------------------------------------------------------------------------
 
 
-@same_patch_for_all
 @given(recipe=recipes())
-def test_turns_alone_prove_small_models(wide_open: None, recipe: Recipe) -> None:
+def test_turns_alone_prove_small_models(recipe: Recipe) -> None:
     graph = recipe.graph()
     optimum, _ = brute_force(graph)
-    result = mapmrf.solve(graph, "auto", max_iterations=200)
+    result = mapmrf.solve(graph, "auto", max_iterations=200, **TURNS_ALONE)  # type: ignore[arg-type]
     assert result.value == pytest.approx(optimum)
     assert result.status is (Status.INFEASIBLE if optimum == -np.inf else Status.OPTIMAL)
 
@@ -89,7 +63,7 @@ def test_turns_alone_prove_small_models(wide_open: None, recipe: Recipe) -> None
 def test_the_search_alone_finds_small_optima(recipe: Recipe) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)
-    search = Search(problem, 0, 13.0, 2)
+    search = PoolSearch(problem, 0, 13.0, 2)
     list(search.add(np.zeros(graph.n_vars, dtype=np.int64)))
     assert search.value == pytest.approx(brute_force(graph)[0])  # a pass whose tables all fit is exact
 
@@ -107,10 +81,9 @@ def test_a_narrow_model_is_eliminated() -> None:
     assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
 
 
-def test_a_sparse_binary_model_is_proven_by_cutting_planes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+def test_a_sparse_binary_model_is_proven_by_cutting_planes() -> None:
     graph = grid(16, 16, coupling=4.0, seed=2)
-    result = mapmrf.solve(graph, "auto")
+    result = mapmrf.solve(graph, "auto", elimination_entries=0)
     assert result.status is Status.OPTIMAL
     assert "cuts" in phases(result)
     assert "branch and cut" not in phases(result)  # the cuts alone close the gap
@@ -132,7 +105,7 @@ def test_a_model_of_many_states_takes_turns() -> None:
     assert result.bound is not None and result.bound < mapmrf.solve(graph, "trws").bound
 
 
-def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_branching_follows_where_the_cuts_leave_a_gap() -> None:
     # A dense model whose odd-cycle relaxation is loose, called sparse so that the cutting planes get it.
     random = np.random.default_rng(0)
     n = 24
@@ -140,10 +113,8 @@ def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.Monkey
     weights = random.normal(size=len(edges))
     tables = weights[:, None, None] * np.array([[1.0, -1.0], [-1.0, 1.0]])
     graph = FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, tables)
-    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
-    monkeypatch.setattr(_portfolio, "MAX_DEGREE", float(n))
-    monkeypatch.setattr(_portfolio, "BRANCH_GAP", 10.0)
-    result = mapmrf.solve(graph, "auto", solver="highs")
+    options = {"elimination_entries": 0, "cuts_degree": float(n), "branch_gap": 10.0}
+    result = mapmrf.solve(graph, "auto", solver="highs", **options)  # type: ignore[arg-type]
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value)
 
@@ -153,23 +124,23 @@ def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.Monkey
 
 def test_a_part_that_brings_nothing_comes_less_often() -> None:
     graph = grid(3, 3, seed=0)
-    standing = Standing(Problem.compile(graph), np.zeros(9, dtype=np.int64))
-    portfolio = Portfolio(mapmrf.Auto(), standing, 0)
-    standing.bound = 1000.0
+    shared = SharedState(Problem.compile(graph), np.zeros(9, dtype=np.int64))
+    portfolio = Portfolio(mapmrf.Auto(), shared, 0)
+    shared.incumbent.bound = 1000.0
 
     def idle() -> Generator[Progress, None, None]:
         while True:
-            yield standing.worked("idle")
+            yield shared.step("idle")
 
     def useful() -> Generator[Progress, None, None]:
         while True:
-            standing.bound -= 0.1 * (standing.bound - standing.value)
-            yield standing.worked("useful")
+            shared.incumbent.bound -= 0.1 * (shared.incumbent.bound - shared.incumbent.value)
+            yield shared.step("useful")
 
     def short() -> Generator[Progress, None, None]:
-        yield standing.worked("short")
+        yield shared.step("short")
 
-    portfolio.turns = [Part(idle(), 2), Part(useful(), 2), Part(short(), 2)]
+    portfolio.phases = [Phase(idle(), 2), Phase(useful(), 2), Phase(short(), 2)]
     steps = portfolio.take_turns()
     seen = [next(steps).phase for _ in range(60)]
     assert seen[:6] == ["idle", "idle", "useful", "useful", "short", "idle"]
@@ -181,7 +152,7 @@ def test_a_labelling_that_another_part_found_reaches_the_search() -> None:
     graph = grid(6, 6, coupling=2.0, seed=1)
     problem = Problem.compile(graph)
     best = mapmrf.solve(graph, "branch").labels
-    search = Search(problem, 0, 2.0, 1)
+    search = PoolSearch(problem, 0, 2.0, 1)
     search.pool, search.values = [np.zeros(36, dtype=np.int64)], [graph.value(np.zeros(36, dtype=np.int64))]
     search.learn(best)
     assert search.value == pytest.approx(graph.value(best))
@@ -191,12 +162,11 @@ def test_a_labelling_that_another_part_found_reaches_the_search() -> None:
 
 
 @pytest.mark.parametrize("model", ["binary", "states"])
-def test_an_iteration_budget_gives_the_same_run_every_time(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+def test_an_iteration_budget_gives_the_same_run_every_time(model: str) -> None:
     graph = grid(14, 14, coupling=4.0, seed=3) if model == "binary" else potts(10, 10, 4, seed=1)
 
     def course(threads: int) -> list[tuple[object, ...]]:
-        result = mapmrf.solve(graph, "auto", max_iterations=45, seed=5, threads=threads)
+        result = mapmrf.solve(graph, "auto", max_iterations=45, seed=5, threads=threads, elimination_entries=0)
         rows = [(point.iterations, point.phase, point.value, point.bound) for point in result.trace]
         return [*dict.fromkeys(rows), tuple(result.labels.tolist())]  # waiting for a solver repeats rows
 
@@ -219,15 +189,14 @@ def test_the_trace_names_the_part_that_found_each_improvement() -> None:
     assert len({point.phase for point in improvements}) >= 3
 
 
-def test_stopping_while_a_solver_works_returns_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
+def test_stopping_while_a_solver_works_returns_the_best_so_far() -> None:
     seen: list[float] = []
 
     def stop(point: mapmrf.result.TracePoint, labels: np.ndarray) -> bool:
         seen.append(point.value)
         return point.phase == "cuts"
 
-    result = mapmrf.solve(grid(40, 40, coupling=4.0, seed=2), "auto", callback=stop)
+    result = mapmrf.solve(grid(40, 40, coupling=4.0, seed=2), "auto", callback=stop, elimination_entries=0)
     assert result.status is Status.INTERRUPTED
     assert result.value == max(seen)
 
@@ -235,7 +204,6 @@ def test_stopping_while_a_solver_works_returns_the_best_so_far(monkeypatch: pyte
 @pytest.mark.parametrize("model", ["binary", "states"])
 def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither threads nor tables: they must not wait for Python to look for cycles."""
-    monkeypatch.setattr(_portfolio, "NARROW_ENTRIES", 1.0)
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
     graph = grid(24, 24, coupling=4.0, seed=3) if model == "binary" else potts(12, 12, 4, seed=1)
     made: list[weakref.ref[object]] = []
@@ -254,7 +222,7 @@ def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyP
     before = threading.active_count()
     gc.disable()
     try:
-        mapmrf.solve(graph, "auto", max_iterations=70, threads=2)
+        mapmrf.solve(graph, "auto", max_iterations=70, threads=2, elimination_entries=0)
     finally:
         gc.enable()
     assert len(made) == 2 + len(provers) and [ref() for ref in made] == [None] * len(made)

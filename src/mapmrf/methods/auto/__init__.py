@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.methods.auto.standing import Standing
+from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start, running
+from mapmrf.methods.auto.shared import SharedState
 from mapmrf.methods.trws import TRWS
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -18,26 +18,26 @@ from mapmrf.result import Status
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio
 
-Solver = Literal["auto", "highs", "scip"]
+SolverName = Literal["auto", "highs", "scip"]
 
 WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
-"""The relaxation is left when a relative gap this wide keeps more than this share over so many iterations."""
+"""The relaxation ends when a relative gap this wide keeps more than this share over so many iterations."""
 
 
 @dataclass(frozen=True)
-class Auto(Method):
-    """Relax, simplify, eliminate, search and prove: stop as soon as the labelling is proven optimal.
+class Auto(Phases):
+    """Relax, simplify, eliminate, search and prove; stop as soon as the labelling is proven optimal.
 
-    The parts come in this order, each only if those before have left a gap: the dual bound of TRW-S with the labellings
-    read off it; exact simplification; elimination, if the induced width is small. Then the search and the provers take
-    turns. The search takes starting points from belief propagation and LS-LP, improves them by exact blocks and
-    crossover, and goes on with restarts of regions. Provers are cutting planes on sparse binary pairwise models, and
-    cluster tightening and AND/OR branch and bound on others.
+    Each phase runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it;
+    exact simplification; elimination, if the induced width is small. Then search and provers take turns. The search
+    gets starting points from belief propagation and LS-LP, improves them by exact blocks and crossover, and goes on
+    with restarts of regions. The provers are cutting planes on sparse binary pairwise models, and cluster tightening
+    and AND/OR branch and bound on others.
 
     Attributes
     ----------
     max_iterations
-        Steps of all parts together, each of some hundredths of a second.
+        Steps of all phases together, each of some hundredths of a second.
     starts
         Starts of LS-LP.
     pool
@@ -45,12 +45,22 @@ class Auto(Method):
     width
         Logarithm to base 2 of the entries of the largest table when a region is set to its optimum.
     prove
-        Whether time is spent on bounds beyond that of the relaxation.
+        Whether to spend time on bounds beyond that of the relaxation.
     solver
         Solver for the branch and bound after the cutting planes: ``highs``, ``scip`` (an optional extra), or ``auto``,
         which is SCIP if it is installed.
     memory
         Megabytes for the tables of elimination and of AND/OR search, and for SCIP.
+    relax_iterations
+        Iterations of the relaxation at most.
+    simplify
+        Whether to reduce the model before the search.
+    elimination_entries
+        Entries of the largest table up to which a model is eliminated outright; 0 for never.
+    cuts_degree
+        Pairs per variable up to which a binary pairwise model is given to the cutting planes.
+    branch_gap
+        Relative gap after the cutting planes up to which branch and cut follows.
 
     Examples
     --------
@@ -71,61 +81,66 @@ class Auto(Method):
     pool: int = 3
     width: float = 13.0
     prove: bool = True
-    solver: Solver = "auto"
+    solver: SolverName = "auto"
     memory: float = 1024.0
+    relax_iterations: int = 1000
+    simplify: bool = True
+    elimination_entries: float = 2.0**24
+    cuts_degree: float = 12.0
+    branch_gap: float = 0.01
 
     def __post_init__(self) -> None:
-        check_choice(self, "solver", get_args(Solver))
-        check_at_least(self, 1, "max_iterations", "starts", "pool")
-        check_at_least(self, 0, "width")
+        check_choice(self, "solver", get_args(SolverName))
+        check_at_least(self, 1, "max_iterations", "starts", "pool", "relax_iterations")
+        check_at_least(self, 0, "width", "elimination_entries", "cuts_degree", "branch_gap")
         check_above(self, 0, "memory")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
-        """Begin with the labelling given, or with the best state of every variable alone."""
-        return _State(self, problem, seed, initial.first_labels(problem.graph))
-
-    def step(self, problem: Problem, state: _State) -> Progress:
-        """Go on with the part whose turn it is."""
-        return next(state.parts)
-
-    def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best labelling; ends all parts."""
-        state.parts.close()  # or else the run would be in memory until Python looks for cycles
-        if state.portfolio is not None:
-            state.portfolio.halt()
-        standing = state.standing
-        return Answer(labels=standing.labels if standing.value > -math.inf else None, details=standing.details)
+    def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun:
+        """Start from the labels given, or from the best state of every variable on its own."""
+        return AutoRun(self, problem, seed, initial.first_labels(problem.graph))
 
 
-class _State:
-    """A run: all parts as one generator, and where they stand."""
+class AutoRun(PhasedRun):
+    """A run of `auto`: the relaxation, then a portfolio for what it leaves open."""
 
-    def __init__(self, method: Auto, problem: Problem, seed: int, labels: Ints) -> None:
-        self.method, self.problem, self.seed = method, problem, seed
-        self.standing = Standing(problem, labels)
+    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
+        super().__init__()
+        self.options, self.problem, self.seed = options, problem, seed
+        self.shared = SharedState(problem, labels)
         self.portfolio: Portfolio | None = None
-        self.parts = self.run()
 
     def run(self) -> Generator[Progress, None, None]:
-        """The relaxation, and the rest if that leaves a gap; the loop ends the run when there is none."""
+        """The relaxation, and the portfolio if that leaves a gap; the loop ends the run when there is none."""
         yield from self.relax()
         from mapmrf.methods.auto.policy import Portfolio  # easy models are spared the import of all that follows
 
-        self.portfolio = Portfolio(self.method, self.standing, self.seed)
+        self.portfolio = Portfolio(self.options, self.shared, self.seed)
         yield from self.portfolio.run()
 
     def relax(self) -> Iterator[Progress]:
         """TRW-S, as long as it closes the gap: it proves what is easy."""
-        standing, inner = self.standing, TRWS()
-        state = inner.start(self.problem, self.seed, Start())
-        gap, looked_at, step = math.inf, 0, Progress(0)
-        while step.finished is None and step.iterations < inner.max_iterations:
-            step = inner.step(self.problem, state)
-            if step.labels is not None:
-                standing.offer(step.labels)
-            standing.note(step.bound)
-            yield standing.worked("relax", Status.INFEASIBLE if step.finished is Status.INFEASIBLE else None)
-            if step.iterations - looked_at >= WINDOW:
-                if standing.gap > max(WIDE_GAP, STALLED * gap) or standing.gap == math.inf:
-                    return
-                gap, looked_at = standing.gap, step.iterations
+        shared, inner = self.shared, TRWS(max_iterations=self.options.relax_iterations)
+        best = shared.incumbent
+        with running(inner, self.problem, self.seed, Start()) as state:
+            gap, measured_at, step = math.inf, 0, Progress(0)
+            while step.finished is None and step.iterations < inner.max_iterations:
+                step = inner.step(self.problem, state)
+                if step.labels is not None:
+                    best.offer(step.labels)
+                best.tighten(step.bound)
+                yield shared.step("relax", Status.INFEASIBLE if step.finished is Status.INFEASIBLE else None)
+                if step.iterations - measured_at >= WINDOW:
+                    if best.gap > max(WIDE_GAP, STALLED * gap) or best.gap == math.inf:
+                        return
+                    gap, measured_at = best.gap, step.iterations
+
+    def answer(self) -> Answer:
+        """The best labelling and the figures of all phases."""
+        best = self.shared.incumbent
+        return Answer(labels=best.labels if best.value > -math.inf else None, details=dict(self.shared.details))
+
+    def close(self) -> None:
+        """End all phases: solvers stop, and their memory is free."""
+        super().close()
+        if self.portfolio is not None:
+            self.portfolio.close()

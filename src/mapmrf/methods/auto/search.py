@@ -12,7 +12,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.moves.blocks import Moves
 from mapmrf.engines.moves.flips import ChainSearch, Descent
 from mapmrf.engines.moves.kicks import ChainKicks, FlipKicks, SearchKicks
-from mapmrf.method import Method, Progress, Start
+from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.bp import BP
 from mapmrf.methods.lslp import LSLP
 from mapmrf.problem import Problem
@@ -60,7 +60,7 @@ MIX_EVERY = 50
 """Steps after which the pool is crossed into its best labelling."""
 
 
-class Search:
+class PoolSearch:
     """A pool of labellings of one problem that gets better and better.
 
     Attributes
@@ -155,23 +155,21 @@ class Search:
         """Run a method to its end; each of its phases gives a starting point."""
         if method.supports(self.problem) is not None:
             return
-        state = method.start(self.problem, self.seed, Start())
-        labels, phase, bound, done, told = None, "", math.inf, 0, 0
-        while True:
-            step = method.step(self.problem, state)
-            done = step.iterations
-            over = step.finished is not None or done >= method.max_iterations
-            if labels is not None and (over or step.phase != phase):
-                for _ in self.add(labels):
-                    yield Progress(done, phase="blocks")
-            labels = step.labels.copy() if step.labels is not None else labels
-            phase = step.phase
-            bound = bound if step.bound is None else min(bound, step.bound)
-            if over or (done - told) * self.problem.n_configs >= STEP_CONFIGS:
-                told = done
-                yield Progress(done, bound=bound if bound < math.inf else None, phase=method.name)
-            if over:
-                return
+        labels, phase, bound, reported, over = None, "", math.inf, 0, False
+        with running(method, self.problem, self.seed, Start()) as state:
+            while not over:
+                step = method.step(self.problem, state)
+                done = step.iterations
+                over = step.finished is not None or done >= method.max_iterations
+                if labels is not None and (over or step.phase != phase):
+                    for _ in self.add(labels):
+                        yield Progress(done, phase="blocks")
+                labels = step.labels.copy() if step.labels is not None else labels
+                phase = step.phase
+                bound = bound if step.bound is None else min(bound, step.bound)
+                if over or (done - reported) * self.problem.n_configs >= STEP_CONFIGS:
+                    reported = done
+                    yield Progress(done, bound=bound if bound < math.inf else None, phase=method.name)
 
     # -- restarts -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,75 @@
+"""What the phases of `auto` share: the incumbent, the count of iterations, and how progress is reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from mapmrf.arrays import Ints
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Progress
+from mapmrf.problem import Problem
+from mapmrf.result import Status
+
+Steps = Generator[Progress, None, None]
+
+
+@dataclass
+class Phase:
+    """A phase that takes turns with others.
+
+    Attributes
+    ----------
+    steps, turn
+        Its steps, and how many iterations a turn has.
+    idle, due
+        Turns since it last helped, and the cycle in which it is due again.
+    """
+
+    steps: Steps
+    turn: int
+    idle: int = 0
+    due: int = 0
+
+
+class SharedState:
+    """Where a run of `auto` stands.
+
+    Attributes
+    ----------
+    problem
+        The whole model.
+    incumbent
+        The best labelling of it, and the best bound.
+    iterations
+        Iterations of all phases.
+    details
+        Figures for the result.
+    """
+
+    def __init__(self, problem: Problem, labels: Ints) -> None:
+        self.problem = problem
+        self.incumbent = Incumbent(problem.graph, labels)
+        self.iterations = 0
+        self.details: dict[str, float] = {}
+        self._reported = -math.inf
+
+    def report(self, phase: str, finished: Status | None = None) -> Progress:
+        """A `Progress` with the best bound, and the labels if they are better than those reported before."""
+        best = self.incumbent
+        labels = best.labels if best.value > self._reported else None
+        self._reported = best.value
+        bound = best.bound if best.bound < math.inf else None
+        return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase)
+
+    def step(self, phase: str, finished: Status | None = None) -> Progress:
+        """Report after a step that counts as an iteration."""
+        self.iterations += 1
+        return self.report(phase, finished)
+
+    def prove(self, phase: str, optimum: float) -> Progress:
+        """Report at the end: the optimum is known, -inf if the model is infeasible."""
+        best = self.incumbent
+        best.bound = max(optimum, best.value)
+        return self.step(phase, Status.OPTIMAL if best.bound > -math.inf else Status.INFEASIBLE)

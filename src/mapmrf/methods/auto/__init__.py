@@ -56,7 +56,7 @@ class Auto(Phases):
     simplify
         Whether to reduce the model before the search.
     elimination_entries
-        Entries of the largest table up to which a model is eliminated outright; 0 for never.
+        Entries of all tables together up to which a model is eliminated outright; 0 for never.
     cuts_degree
         Pairs per variable up to which a binary pairwise model is given to the cutting planes.
     branch_gap
@@ -72,7 +72,7 @@ class Auto(Phases):
     """
 
     name: ClassVar[str] = "auto"
-    title: ClassVar[str] = "all that helps: relaxation, LS-LP, exact blocks, restarts, proofs"
+    title: ClassVar[str] = "relaxation, reduction, LS-LP, local search and proofs, as far as the model needs them"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

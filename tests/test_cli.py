@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 import mapmrf
-import mapmrf.demo
+import mapmrf.cli.demo
 from mapmrf.cli import main
 from mapmrf.datasets import grid, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
 
-HEAVY = ("numba", "scipy", "highspy", "matplotlib", "rich")
+HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
 
 
@@ -327,7 +327,7 @@ def test_generate_makes_what_the_library_makes(tmp_path):
 
 
 def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapmrf.demo, "DEFAULT_METHOD", "icm")
+    monkeypatch.setattr(mapmrf.cli.demo, "DEFAULT_METHOD", "icm")
     monkeypatch.chdir(tmp_path)
     text = done("demo", model)
     assert "spin glass" in text
@@ -338,11 +338,11 @@ def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
 
 def test_demo_explains_every_end(tmp_path):
     graph = grid(3, 3)
-    assert "proven optimal" in mapmrf.demo.explain(mapmrf.solve(graph, "exhaustive"))
+    assert "proven optimal" in mapmrf.cli.demo.explain(mapmrf.solve(graph, "exhaustive"))
     (tmp_path / "none.uai").write_text(INFEASIBLE)
-    assert "no solution" in mapmrf.demo.explain(mapmrf.solve(mapmrf.read(tmp_path / "none.uai"), "exhaustive"))
+    assert "no solution" in mapmrf.cli.demo.explain(mapmrf.solve(mapmrf.read(tmp_path / "none.uai"), "exhaustive"))
     limited = mapmrf.solve(graph, "icm", time_limit=0, starts=10**9, max_iterations=10**12)
-    assert "stopped at the time limit" in mapmrf.demo.explain(limited)
+    assert "stopped at the time limit" in mapmrf.cli.demo.explain(limited)
 
 
 def fake_tuning(calls):
@@ -377,7 +377,7 @@ def test_tune_hands_over_and_reports(model, tmp_path, monkeypatch):
 # -- as a process ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["--help", "info", "check", "convert", "score", "generate"])
+@pytest.mark.parametrize("command", ["--help", "check", "convert", "score", "generate"])
 def test_light_commands_import_nothing_heavy(command, model, tmp_path):
     write_solution(tmp_path / "s.MPE", [0] * 12)
     args = {

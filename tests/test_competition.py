@@ -16,10 +16,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import mapmrf
-import mapmrf.competition
+import mapmrf.cli.contest
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.cli import main
-from mapmrf.competition import Clock, Contest, Entry, contest_from, limit_memory, process_age
+from mapmrf.cli.contest import Clock, Contest, Entry, contest_from, limit_memory, process_age
 from mapmrf.datasets import grid
 from mapmrf.formats.solution import read_solution
 from strategies import brute_force
@@ -235,7 +235,7 @@ def test_every_block_is_better_than_the_one_before() -> None:
 
 def test_solutions_that_wait_are_written_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """When writing takes too much of the time, only some solutions are written, but the last always is."""
-    monkeypatch.setattr(mapmrf.competition, "WRITING", -1.0)
+    monkeypatch.setattr(mapmrf.cli.contest, "WRITING", -1.0)
     made = entry(grid(8, 8, coupling=2.0, seed=3))
     made.offer(0, np.zeros(64, dtype=np.int64), made.values[0] - 1.0)
     assert len(blocks("model.MPE")) == 1
@@ -245,7 +245,7 @@ def test_solutions_that_wait_are_written_in_the_end(monkeypatch: pytest.MonkeyPa
 
 
 def test_claims_on_huge_models_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapmrf.competition, "TRUST_FROM", 0)
+    monkeypatch.setattr(mapmrf.cli.contest, "TRUST_FROM", 0)
     made = entry(grid(3, 3, seed=1))
     before = made.labels[0].tolist()
     worse = np.array([1 - k for k in before])
@@ -256,14 +256,14 @@ def test_claims_on_huge_models_are_checked(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_with_time_left_a_method_starts_again_with_another_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     seeds, starts = [], []
-    solve = mapmrf.competition.solve
+    solve = mapmrf.cli.contest.solve
 
     def told(graph, method, *, seed, initial, **options):  # type: ignore[no-untyped-def]
         seeds.append(seed)
         starts.append(initial is not None)
         return solve(graph, method, seed=seed, initial=initial, **options)
 
-    monkeypatch.setattr(mapmrf.competition, "solve", told)
+    monkeypatch.setattr(mapmrf.cli.contest, "solve", told)
     made = entry(grid(4, 4, coupling=3.0, seed=2), seed=5)
     made.contest = Contest("model.LG", None, "model.MPE", seed=5, seconds=1e6)
     made.clock = Clock(1e6, 0.0)
@@ -301,7 +301,7 @@ def test_the_clock_keeps_a_margin() -> None:
 
 LATE = """
 import time
-import mapmrf.competition as competition
+import mapmrf.cli.contest as competition
 import mapmrf.methods.icm as icm
 entries = []
 class Noted(competition.Entry):
@@ -336,7 +336,7 @@ def test_the_end_of_the_time_ends_the_process_whatever_the_method_does(seconds: 
 
 
 def test_time_that_is_over_before_there_is_a_model_is_said() -> None:
-    code = "import time, mapmrf.competition as c\nc.read = lambda path: time.sleep(1000)\nmain()"
+    code = "import time, mapmrf.cli.contest as c\nc.read = lambda path: time.sleep(1000)\nmain()"
     process = started("nets/t3.uai", "", "", "MPE", "-m", "icm", code=code, environ={"INF_TIME": "2"})
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, said) == (2, "")
@@ -344,7 +344,7 @@ def test_time_that_is_over_before_there_is_a_model_is_said() -> None:
 
 
 MEMORY = """
-from mapmrf.competition import limit_memory
+from mapmrf.cli.contest import limit_memory
 import numpy as np
 limit_memory(600e6)
 np.ones(20_000_000)
@@ -366,7 +366,7 @@ def test_used_up_memory_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
     def exhausted(*args: object, **options: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(mapmrf.competition, "solve", exhausted)
+    monkeypatch.setattr(mapmrf.cli.contest, "solve", exhausted)
     result = run("nets/t3.uai", "", "", "MPE", "-m", "icm")
     assert result.exit_code == 0 and "memory is used up" in result.stderr
     assert len(read_solution("t3.uai.MPE", 3)) == 3
@@ -413,7 +413,7 @@ def test_the_old_handlers_come_back() -> None:
 
 
 IMPROVING = """
-import mapmrf.competition as competition
+import mapmrf.cli.contest as competition
 entry = competition.Entry
 class Improving(entry):
     def run(self, method, options, stopped):

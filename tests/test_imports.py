@@ -99,7 +99,7 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-HEAVY = {"numba", "scipy", "highspy", "matplotlib", "rich"}
+HEAVY = {"numba", "scipy", "highspy", "joblib", "matplotlib", "networkx", "PIL", "pooch", "rich"}
 
 
 @pytest.mark.parametrize(

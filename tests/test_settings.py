@@ -4,7 +4,7 @@ from typing import Literal
 import pytest
 
 from mapmrf import OptionError
-from mapmrf.settings import parse_grid, parse_settings
+from mapmrf.cli.settings import parse_grid, parse_settings
 from mapmrf.solver import Method
 
 

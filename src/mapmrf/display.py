@@ -9,8 +9,8 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.facts import model_facts
-from mapmrf.plots._course import Over, axis_of, column, points_of, view
+from mapmrf.curves import Over, axis_of, column, points_of, view
+from mapmrf.model_summary import summarise
 from mapmrf.result import Result, Status, TracePoint
 
 if TYPE_CHECKING:
@@ -252,8 +252,8 @@ def _result_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _graph_rows(graph: FactorGraph) -> list[tuple[str, str]]:
-    """The lines of the facts, then the first names."""
-    rows = _split(model_facts(graph).summary())
+    """The lines of the summary, then the first names."""
+    rows = _split(summarise(graph).text())
     if graph.names is not None:
         names = [_one_line(name) for name in graph.names.variables[:SHOWN]]
         rows.append(("names", _listed(names, graph.n_vars)))

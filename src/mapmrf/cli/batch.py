@@ -14,13 +14,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from mapmrf.cli.output import check_outputs, strict_json, write_result
 from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, read_model
 from mapmrf.errors import MapMRFError, OptionError
-from mapmrf.output import check_outputs, strict_json, write_result
 
 if TYPE_CHECKING:
+    from mapmrf.batch import Outcome
     from mapmrf.graph import FactorGraph
-    from mapmrf.pools import Outcome
     from mapmrf.result import Result
     from mapmrf.solver import Method
 
@@ -69,7 +69,7 @@ class Report:
 
     def add(self, name: str, data: Mapping[str, Any], outcome: Outcome) -> None:
         """Report one outcome; `data` is what JSON says of it."""
-        from mapmrf.pools import NotSolved
+        from mapmrf.batch import NotSolved
 
         if isinstance(outcome, NotSolved):
             self.missed += 1
@@ -172,8 +172,8 @@ def _write(result: Result, target: str | None, report: Report) -> None:
 def solve_table(model: str, table: str, request: Request) -> int:
     """Solve a model for every row of a table of evidence; return the exit code."""
     form = None if request.output is None else _form(request.output)
+    from mapmrf.batch import read_rows, stream_rows
     from mapmrf.formats.files import replacing
-    from mapmrf.rows import read_rows, stream_rows
 
     graph = read_model(model, request.evidence)
     rows = read_rows(table, graph)

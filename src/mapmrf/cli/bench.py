@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import INTERRUPTED, complain, main
 from mapmrf.errors import OptionError
-from mapmrf.output import check_outputs
 
 if TYPE_CHECKING:
     from mapmrf.bench.cells import Table

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, main, method_option, set_option
-from mapmrf.output import check_outputs
 
 if TYPE_CHECKING:
-    from mapmrf.competition import Entry
+    from mapmrf.cli.contest import Entry
 
 GRACE = 2.0
 """Seconds that a run has to end by itself after a signal."""
@@ -50,7 +50,7 @@ def uai(
     """
     import dataclasses
 
-    from mapmrf.competition import Clock, Entry, contest_from, limit_memory, process_age
+    from mapmrf.cli.contest import Clock, Entry, contest_from, limit_memory, process_age
 
     contest = contest_from(arguments, os.environ)
     contest = dataclasses.replace(
@@ -75,7 +75,7 @@ def uai(
 
 
 def _method(name: str | None, settings: Sequence[str]) -> tuple[str, dict[str, Any]]:
-    from mapmrf.settings import parse_settings
+    from mapmrf.cli.settings import parse_settings
     from mapmrf.solver import DEFAULT_METHOD, make_method, method_class
 
     chosen = name or DEFAULT_METHOD

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mapmrf.cli.output import check_outputs, strict_json, table, write_model
 from mapmrf.cli.program import BAD_INPUT, Command, complain, json_option, main
 from mapmrf.errors import OptionError
-from mapmrf.output import check_outputs, strict_json, table, write_model
 
 if TYPE_CHECKING:
     from pathlib import Path

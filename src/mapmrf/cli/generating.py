@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from mapmrf.cli.output import check_outputs, write_model
 from mapmrf.cli.program import Command, main, seed_option
-from mapmrf.output import check_outputs, write_model
 
 
 def _span(text: str) -> int | tuple[int, int]:

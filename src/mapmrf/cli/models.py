@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from mapmrf.cli.output import check_outputs, strict_json, write_model
 from mapmrf.cli.program import evidence_option, json_option, main, read_labels, read_model
-from mapmrf.output import check_outputs, strict_json, write_model
 
 
 @main.command()
@@ -15,10 +15,10 @@ def info(model: str, as_json: bool) -> None:
     """Print size, shape and memory of MODEL."""
     import dataclasses
 
-    from mapmrf.facts import model_facts
+    from mapmrf.model_summary import summarise
 
-    facts = model_facts(read_model(model))
-    click.echo(strict_json(dataclasses.asdict(facts)) if as_json else facts.summary())
+    found = summarise(read_model(model))
+    click.echo(strict_json(dataclasses.asdict(found)) if as_json else found.text())
 
 
 @main.command()

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import main, read_labels, read_model
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.output import check_outputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mapmrf.arrays import Ints
+    from mapmrf.curves import Over
     from mapmrf.graph import FactorGraph
-    from mapmrf.plots._course import Over
     from mapmrf.result import Result, TracePoint
 
 SUFFIXES: dict[str, dict[str, Any]] = {

@@ -10,6 +10,16 @@ import click
 
 from mapmrf._version import __version__
 from mapmrf.cli.batch import Request, solve_files, solve_table
+from mapmrf.cli.output import (
+    check_outputs,
+    methods_report,
+    report,
+    strict_json,
+    tuning_json,
+    tuning_report,
+    write_result,
+    write_rows,
+)
 from mapmrf.cli.program import (
     INFEASIBLE,
     INTERRUPTED,
@@ -25,16 +35,6 @@ from mapmrf.cli.program import (
     time_option,
 )
 from mapmrf.errors import OptionError
-from mapmrf.output import (
-    check_outputs,
-    methods_report,
-    report,
-    strict_json,
-    tuning_json,
-    tuning_report,
-    write_result,
-    write_rows,
-)
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
@@ -129,7 +129,7 @@ def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str,
 
 def _method(name: str | None, settings: Sequence[str]) -> Method:
     """Build the method first: a misspelt option must not wait for a large model to be read."""
-    from mapmrf.settings import parse_settings
+    from mapmrf.cli.settings import parse_settings
     from mapmrf.solver import DEFAULT_METHOD, make_method, method_class
 
     name = name or DEFAULT_METHOD
@@ -186,7 +186,7 @@ def demo(models: Sequence[str], output: str) -> None:
     After these, every MODEL given is solved and explained.
     """
     check_outputs(output)
-    from mapmrf.demo import tour
+    from mapmrf.cli.demo import tour
 
     for paragraph in tour(output, {model: read_model(model) for model in models}):
         click.echo(f"{paragraph}\n")
@@ -219,7 +219,7 @@ def tune(
     """
     check_outputs(output)
     axes = _axes(grid)
-    from mapmrf.settings import parse_settings
+    from mapmrf.cli.settings import parse_settings
     from mapmrf.solver import method_class
     from mapmrf.tuning import tune
 
@@ -236,7 +236,7 @@ def tune(
 
 def _axes(grid: Sequence[str]) -> dict[str, list[Any]]:
     """Values to try, by parameter."""
-    from mapmrf.settings import parse_grid
+    from mapmrf.cli.settings import parse_grid
 
     axes = parse_grid(grid)
     unknown = sorted(set(axes) - {"rho", "eta", "rho_upper", "seeds"})

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mapmrf.curves import Run, column, points_of, view
 from mapmrf.errors import OptionError
-from mapmrf.plots._course import Run, column, points_of, view
 from mapmrf.plots._style import CYCLE, INK, beside, heading, literal, new_figure, quiet
 from mapmrf.result import Result, Status, TracePoint
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from mapmrf import png
+from mapmrf import pictures
 from mapmrf.arrays import Ints
 from mapmrf.datasets import PottsImage, grid, potts_image
 from mapmrf.graph import FactorGraph
@@ -43,7 +43,7 @@ def tour(draw_to: str, models: Mapping[str, FactorGraph], *, progress: bool = Tr
     image = potts_image(72, 96, 5, noise=0.9, seed=3)
     answers = {name: _solved(image.graph, name, PATIENCE, progress) for name in ("icm", DEFAULT_METHOD)}
     yield _indented(_compared(image, answers))
-    png.write(draw_to, drawing(image, {name: result.labels for name, result in answers.items()}))
+    pictures.write(draw_to, drawing(image, {name: result.labels for name, result in answers.items()}))
     yield f"   Drawn: {draw_to}"
     for number, (path, graph) in enumerate(models.items(), start=3):
         yield f"{number}. {path}: {graph.n_vars} variables, {graph.n_factors} factors."
@@ -66,12 +66,12 @@ def explain(result: Result) -> str:
     return "\n".join(lines)
 
 
-def drawing(image: PottsImage, answers: Mapping[str, Ints]) -> png.Pixels:
+def drawing(image: PottsImage, answers: Mapping[str, Ints]) -> pictures.Pixels:
     """Picture of the observation, the answers and the truth, side by side."""
     labels = int(image.graph.card[0])
     shape = image.truth.shape
     maps = {"noisy": image.observed, **{name: x.reshape(shape) for name, x in answers.items()}, "truth": image.truth}
-    return png.panels({name: png.colours(levels, labels) for name, levels in maps.items()})
+    return pictures.panels({name: pictures.colours(levels, labels) for name, levels in maps.items()})
 
 
 def _seconds(result: Result) -> float:

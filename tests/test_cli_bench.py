@@ -189,7 +189,7 @@ def test_without_data_look_alikes_take_their_place(tmp_path: Path, monkeypatch: 
     [
         (["--sets", "grid"], "sets: found 'grid', expected some of seg-2"),
         (["--data", "nowhere"], "--data: nowhere is no folder"),
-        (["nowhere.uai"], "nowhere.uai: there is no such file"),
+        (["nowhere.uai"], "nowhere.uai: no such file"),
         (["--methods", "lslpp"], "no method is named 'lslpp'"),
         (["--seeds", "a"], "--seeds: found 'a', expected whole numbers"),
         (["--plan", "none.toml"], "none.toml"),

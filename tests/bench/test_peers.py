@@ -18,7 +18,7 @@ from mapmrf import FactorGraph, Status, UnknownName, UnsupportedModel
 from mapmrf.bench import peers
 from mapmrf.bench.models import from_files
 from mapmrf.bench.peers import Found, Ready, installed, missing, names, prepare, solve_with
-from mapmrf.bench.plan import Plan, Run
+from mapmrf.bench.run_list import MethodConfig, RunList
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
 from strategies import brute_force
@@ -109,7 +109,7 @@ def test_an_unknown_peer_is_named() -> None:
 def test_a_benchmark_can_run_a_peer(tmp_path: Path, peer: ModuleType) -> None:
     mapmrf.write(GRAPH, tmp_path / "m.uai")
     says(peer, Found(np.zeros(9, dtype=int), finished=True))
-    task = Plan([Run("peer:made_up")], from_files([tmp_path / "m.uai"])).tasks()[0]
+    task = RunList([MethodConfig("peer:made_up")], from_files([tmp_path / "m.uai"])).tasks()[0]
     record = Runner().record(task)
     assert (record["outcome"], record["run"], record["status"]) == ("done", "peer:made_up", "converged")
     assert record["package"] == f"mapmrf {mapmrf.__version__}"

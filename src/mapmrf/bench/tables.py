@@ -67,7 +67,9 @@ def datasets(groups: Sequence[Group]) -> Table:
     names = list(Statistics.__dataclass_fields__)
     rows: list[list[Cell]] = []
     for mine in groups:
-        ours = mean_statistics(found for model in mine.facts.values() if (found := _statistics(model)) is not None)
+        ours = mean_statistics(
+            found for model in mine.model_records.values() if (found := _statistics(model)) is not None
+        )
         if ours is not None:
             rows += _beside_the_paper(mine, [getattr(ours, name) for name in names])
     heads = [Column("set", key=True), Column("of", key=True), *(Column(name.replace("_", " ")) for name in names)]

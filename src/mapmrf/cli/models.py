@@ -12,7 +12,7 @@ from mapmrf.cli.program import evidence_option, json_option, main, read_labels, 
 @click.argument("model")
 @json_option
 def info(model: str, as_json: bool) -> None:
-    """Print size, shape and memory of MODEL."""
+    """Print the size, structure and memory of MODEL."""
     import dataclasses
 
     from mapmrf.model_summary import summarise
@@ -25,7 +25,7 @@ def info(model: str, as_json: bool) -> None:
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
 def convert(source: str, target: str) -> None:
-    """Convert the model IN to the format that the suffix of OUT names."""
+    """Convert the model IN to the format given by the suffix of OUT."""
     check_outputs(target)
     write_model(read_model(source), target)
 
@@ -34,7 +34,7 @@ def convert(source: str, target: str) -> None:
 @click.argument("model")
 @evidence_option
 def check(model: str, evidence: str | None) -> None:
-    """Read MODEL and say whether it is in order."""
+    """Read MODEL and report whether it is valid."""
     graph = read_model(model, evidence)
     click.echo(f"{model}: ok, {graph.n_vars} variables, {graph.n_factors} factors")
 
@@ -45,7 +45,7 @@ def check(model: str, evidence: str | None) -> None:
 @evidence_option
 @json_option
 def score(model: str, solution: str, evidence: str | None, as_json: bool) -> None:
-    """Print the log potential that a SOLUTION file reaches on MODEL."""
+    """Print the log potential of a SOLUTION file on MODEL."""
     graph = read_model(model, evidence)
     value = graph.value(read_labels(solution, graph))
     click.echo(strict_json({"value": value}) if as_json else repr(value))

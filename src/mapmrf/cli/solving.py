@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapmrf._version import __version__
-from mapmrf.cli.batch import Request, solve_files, solve_table
+from mapmrf.cli.batch import BatchRequest, solve_files, solve_table
 from mapmrf.cli.output import (
     check_outputs,
     methods_report,
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
     from mapmrf.result import Result, TracePoint
     from mapmrf.solver import Method
 
-OUTPUT_HELP = """Write the labelling: a result if *.json, else a solution (.MPE). Of several models, a folder for the
-solutions; of a table of evidence, a .csv, .tsv or .jsonl file of answers."""
+OUTPUT_HELP = """Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models,
+a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers."""
 
 
 @main.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @method_option
 @evidence_option
-@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL for every row of observations.")
+@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once per row of observations.")
 @set_option
 @time_option
 @seed_option
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads for each model.")
-@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, help="Models at a time.")
-@click.option("--backend", metavar="NAME", help="Where: threads, processes, or a joblib backend such as loky, dask.")
-@click.option("--initial", metavar="FILE", help="A solution file to start from.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads per model.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, help="Models solved at a time.")
+@click.option("--backend", metavar="NAME", help="Where to run: threads, processes, or a joblib backend such as dask.")
+@click.option("--initial", metavar="FILE", help="Solution file to start from.")
 @click.option("--output", "-o", metavar="FILE|DIR/", help=OUTPUT_HELP)
 @json_option
-@click.option("--trace", metavar="FILE.csv", help="Write the course of the run.")
-@click.option("--polish", metavar="NAME", help="A method that improves the labelling at the end, such as blocks.")
-@click.option("--progress", is_flag=True, help="Tell every improvement in a line: when, by which part, value and gap.")
+@click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
+@click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
+@click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -85,8 +85,8 @@ def solve(
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
 
-    Of several models each is reported in a line, or by --json as an object, in the order given. One that cannot be
-    solved does not stop the others. The time limit is that of each model.
+    Several models are reported one per line, or with --json one object per line, in the order given. A model that
+    cannot be solved does not stop the others. The time limit applies to each model.
     """
     many = len(models) > 1 or backend is not None or _is_folder(output)
     if evidence_table is not None or many:
@@ -96,7 +96,7 @@ def solve(
         chosen, polisher = _method(method, settings), _polisher(polish)
         limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": polisher}
         options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
-        request = Request(chosen, options, evidence, output, as_json, quiet)
+        request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
         return (
             solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
         )
@@ -108,7 +108,7 @@ def solve(
     result = _solve(graph, chosen, {**limits, "progress": not (quiet or progress)}, progress)
     try:
         _write(result, output, trace)
-    finally:  # a full disk must not take the answer along
+    finally:  # a full disk must not lose the answer
         if as_json or not quiet:
             click.echo(result.to_json() if as_json else report(result))
     return _exit_code(result)
@@ -119,16 +119,18 @@ def _is_folder(output: str | None) -> bool:
 
 
 def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str, object]) -> None:
-    """Options that make sense for one run only."""
+    """Refuse options that apply to a single run only."""
     if table is not None and len(models) > 1:
         raise OptionError(f"--evidence-table: found {len(models)} models, expected one")
     for option, value in single.items():
         if value is not None:
-            raise OptionError(f"{option} is for one run, found {'a table of evidence' if table else 'several models'}")
+            raise OptionError(
+                f"{option} is for a single run, found {'an evidence table' if table else 'several models'}"
+            )
 
 
 def _method(name: str | None, settings: Sequence[str]) -> Method:
-    """Build the method first: a misspelt option must not wait for a large model to be read."""
+    """Build the method first, so that a misspelt option is reported before a large model is read."""
     from mapmrf.cli.settings import parse_settings
     from mapmrf.solver import DEFAULT_METHOD, make_method, method_class
 
@@ -141,7 +143,7 @@ def _polisher(name: str | None) -> Method | None:
 
 
 def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], in_lines: bool) -> Result:
-    """Solve; Ctrl-C outside the loop, which handles it, also gives the best labelling so far."""
+    """Solve; Ctrl-C outside the solver loop, which handles it, also returns the incumbent."""
     from mapmrf.arrays import segment_argmax
     from mapmrf.progress import ImprovementLines
     from mapmrf.result import Result, Status
@@ -179,11 +181,11 @@ def _exit_code(result: Result) -> int:
 
 @main.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="The picture.")
+@click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="Picture file.")
 def demo(models: Sequence[str], output: str) -> None:
-    """Show two models solved, explained and drawn.
+    """Solve, explain and draw two example models.
 
-    After these, every MODEL given is solved and explained.
+    Each MODEL given is then solved and explained as well.
     """
     check_outputs(output)
     from mapmrf.cli.demo import tour
@@ -199,8 +201,8 @@ def demo(models: Sequence[str], output: str) -> None:
 @click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for rho, eta, rho_upper or seeds.")
 @set_option
 @time_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; all cores if not given.")
-@click.option("--output", "-o", metavar="FILE.csv", help="Write the whole table.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default all cores.")
+@click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
 @json_option
 def tune(
     model: str,
@@ -213,9 +215,9 @@ def tune(
     output: str | None,
     as_json: bool,
 ) -> int:
-    """Search the best parameters for MODEL.
+    """Search for the best parameters for MODEL.
 
-    Without --grid, the grid of the paper is searched.
+    Without --grid, the paper's grid is searched.
     """
     check_outputs(output)
     axes = _axes(grid)
@@ -248,7 +250,7 @@ def _axes(grid: Sequence[str]) -> dict[str, list[Any]]:
 @main.command()
 @json_option
 def methods(as_json: bool) -> None:
-    """List the methods, what each gives, and its options."""
+    """List the methods, what each provides, and its options."""
     import dataclasses
 
     from mapmrf.solver import methods

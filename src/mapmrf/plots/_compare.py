@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mapmrf.curves import Run, column, points_of, view
 from mapmrf.errors import OptionError
-from mapmrf.plots._style import CYCLE, INK, beside, heading, literal, new_figure, quiet
+from mapmrf.plots.style import CYCLE, INK, beside, heading, literal, new_figure, quiet
 from mapmrf.result import Result, Status, TracePoint
 
 if TYPE_CHECKING:

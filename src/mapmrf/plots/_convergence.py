@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mapmrf.curves import Over, Run, axis_of, column, phases, points_of, view
-from mapmrf.plots._style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, quiet
+from mapmrf.plots.style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, quiet
 from mapmrf.result import Result, TracePoint
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from mapmrf.graph import FactorGraph
 from mapmrf.pictures import colours
 from mapmrf.plots._lattice import lattice_shape, neighbours
 from mapmrf.plots._places import FactorGraphLayout, PrimalLayout, factor_graph_layout, primal_layout
-from mapmrf.plots._style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
+from mapmrf.plots.style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
 from mapmrf.result import Result
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
 from mapmrf.plots._lattice import lattice_shape
-from mapmrf.plots._style import BLUE, ORANGE, heading, new_figure, squares
+from mapmrf.plots.style import BLUE, ORANGE, heading, new_figure, squares
 from mapmrf.polytope import TOLERANCE, Kind, KindFractions, describe
 from mapmrf.result import Result
 

@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
 import mapmrf
 import mapmrf.cli.demo
+from mapmrf import pictures
 from mapmrf.cli import main
-from mapmrf.datasets import grid, random_graph
+from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
 
 HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
@@ -89,7 +91,7 @@ def test_a_polish_is_named_and_a_misspelt_one_does_not_wait_for_the_model(model)
 def test_progress_tells_every_improvement_on_standard_error(model):
     result = run("solve", model, "--progress", "--json")
     head, *lines = result.stderr.splitlines()
-    assert head.split() == ["seconds", "part", "value", "bound", "gap"]
+    assert head.split() == ["seconds", "phase", "value", "bound", "gap"]
     values = [float(line.split()[2]) for line in lines]
     assert values == sorted(values) and values[-1] == pytest.approx(json.loads(result.stdout)["value"], abs=1e-4)
     assert lines[0].split()[1] == "relax"
@@ -333,7 +335,11 @@ def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
     assert "spin glass" in text
     assert "wrong pixels" in text
     assert f"3. {model}: 12 variables, 17 factors." in text
-    assert (tmp_path / "mapmrf-demo.png").read_bytes().startswith(b"\x89PNG")
+    picture = np.asarray(Image.open(tmp_path / "mapmrf-demo.png"))
+    truth = potts_image(72, 96, 5, noise=0.9, seed=3).truth
+    assert picture.shape[1] == 16 + 4 * (4 * 96 + 16)
+    panel = picture[-16 - 4 * 72 : -16 : 4, -16 - 4 * 96 : -16 : 4]  # the last one
+    np.testing.assert_array_equal(panel, pictures.colours(truth, 5))
 
 
 def test_demo_explains_every_end(tmp_path):

@@ -88,7 +88,7 @@ def test_an_empty_folder_is_listed(tmp_path: Path) -> None:
     text = done("--data", tmp_path)
     assert text.startswith(f"data folder  {tmp_path}\n")
     assert "missing of grids: grid20x20.f10, grid20x20.f10.wrap, grid20x20.f15 and 18 more\n" in text
-    assert "699 that the catalogue has no names of" in text
+    assert "699 not named in the catalogue" in text
     assert text.count(" paper ") == 5
     assert " files " not in text
 
@@ -140,11 +140,11 @@ def test_an_unreadable_file_is_told_and_left_out(known: Path) -> None:
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run("--data", tmp_path / "typo")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"mapmrf: error: --data: {tmp_path / 'typo'} is no folder\n"
+    assert result.stderr == f"mapmrf: error: --data: {tmp_path / 'typo'} is not a folder\n"
     monkeypatch.setenv("MAPMRF_DATA", str(tmp_path / "typo"))
     result = run()
     assert result.exit_code == 0
-    assert result.stderr == f"mapmrf: warning: MAPMRF_DATA: {tmp_path / 'typo'} is no folder\n"
+    assert result.stderr == f"mapmrf: warning: MAPMRF_DATA: {tmp_path / 'typo'} is not a folder\n"
 
 
 # -- downloading -----------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def test_files_without_an_address_are_left_to_the_hand(known: Path, tmp_path: Pa
     result = run("download", "grids", "scene", "--data", tmp_path / "data")
     assert (result.exit_code, result.stdout) == (0, "")
     grids, scene = result.stderr.splitlines()
-    assert grids.startswith("mapmrf: grids: no address is known of grid20x20.f10.uai, grid20x20.f10.wrap.uai, ")
-    assert grids.endswith(f"see {sets()['grids'].page}, into {tmp_path / 'data' / 'grids'}")
+    assert grids.startswith("mapmrf: grids: no download address for grid20x20.f10.uai, grid20x20.f10.wrap.uai, ")
+    assert grids.endswith(f"see {sets()['grids'].page}, and put them into {tmp_path / 'data' / 'grids'}")
     assert "0000047.uai, 0000051.uai, 0000059.uai and 13 more" in scene
     assert not (tmp_path / "data").exists()
 
@@ -275,7 +275,7 @@ def test_a_look_alike_is_written(tmp_path: Path) -> None:
         (["generate", "grids", "22", "-o", "x.uai"], "number is 22, expected 1 to 21"),
         (["generate", "grid", "1", "-o", "x.uai"], "'grid'"),
         (["generate", "grids", "1", "--scale", "0", "-o", "x.uai"], "scale is 0.0"),
-        (["generate", "grids", "1", "-o", "absent/x.uai"], "there is no folder absent"),
+        (["generate", "grids", "1", "-o", "absent/x.uai"], "there is not a folder absent"),
         (["generate", "grids", "1"], "--output"),
     ],
 )

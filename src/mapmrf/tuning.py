@@ -98,7 +98,7 @@ def tune(
     >>> tuning.result.value, len(tuning.table)
     (2.0, 2)
     """
-    cells = [Cell(float(r), float(e), int(s)) for r, e, s in itertools.product(rho, eta, seeds)]
+    cells = [GridCell(float(r), float(e), int(s)) for r, e, s in itertools.product(rho, eta, seeds)]
     uppers = sorted(float(upper) for upper in rho_upper)
     if not cells or not uppers:
         raise OptionError("nothing to tune: every parameter needs at least one value")
@@ -123,7 +123,7 @@ def _best(runs: list[GridRun]) -> Tuning:
     return Tuning({key: table[best][key] for key in ("rho", "eta", "rho_upper", "seed")}, runs[best][1], table)
 
 
-class Cell(NamedTuple):
+class GridCell(NamedTuple):
     """A combination of parameters, but for `rho_upper`."""
 
     rho: float
@@ -141,7 +141,7 @@ class GridSearch:
     uppers: list[float]
     deadline: float | None
 
-    def solve(self, cell: Cell, upper: float, stopped: Callable[[], bool]) -> GridRun:
+    def solve(self, cell: GridCell, upper: float, stopped: Callable[[], bool]) -> GridRun:
         """One run, and its row of the table."""
         left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
         parameters: dict[str, Any] = {"rho": cell.rho, "eta": cell.eta, "rho_upper": upper, "seed": cell.seed}
@@ -155,7 +155,7 @@ class CellTask:
     """All values of `rho_upper` for one combination of the other parameters, as a task for the pool."""
 
     search: GridSearch
-    cell: Cell
+    cell: GridCell
 
     def run(self, stopped: Callable[[], bool]) -> list[GridRun]:
         """Run from the smallest value up; copy the row where rho never reached the value before."""

@@ -54,10 +54,11 @@ def test_every_run_is_recorded_and_a_second_call_has_nothing_to_do(tmp_path: Pat
         assert record["shape"] == [3, 3]
         assert [record[name] for name in ("n_vars", "n_factors", "n_edges", "factor_size")] == [9, 12, 24, 2.0]
         assert (record["variable_states"], record["factor_states"], record["checksum"]) == (2.0, 4.0, "")
-        assert record["setup_time"] >= 0.0
+        assert record["setup_time"] > 0.0
         assert record["trace"][-1][2] <= record["value"]
         assert record["version"] == mapmrf.__version__ and record["cpu"]
-        assert record["peak_memory"] is None or record["peak_memory"] > 2**20
+        if Path("/proc/self/status").exists():
+            assert 2**24 < record["peak_memory"] < 2**32  # an interpreter with numpy and numba, and a tiny model
     best = {r["model"]: r for r in records if r["run"] == "exhaustive"}
     assert all(r["status"] == "optimal" for r in best.values())
     before = path.read_bytes()
@@ -109,7 +110,7 @@ def test_a_crash_takes_nothing_else_along(
 ) -> None:
     """The worker loads a module that breaks every run on a model of nine variables."""
     (tmp_path / "sitecustomize.py").write_text(SABOTAGE.format(deed=deed))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     good = tmp_path / "good.uai"
     mapmrf.write(grid(2, 2), good)
     todo = tasks([models[0], *from_files([good]), models[1]], MethodConfig("exhaustive"), limit=0.5)
@@ -124,7 +125,7 @@ def test_a_run_that_has_begun_is_killed_after_its_limit(
 ) -> None:
     """The first step is that of the set-up."""
     (tmp_path / "sitecustomize.py").write_text(SABOTAGE.format(deed="time.sleep(60 * (len(steps) > 1))"))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     run_all(tasks(models[:1], MethodConfig("exhaustive"), limit=0.5), tmp_path / "r.jsonl", grace=1.5)
     (record,) = read_records(tmp_path / "r.jsonl")
     assert (record["outcome"], record["message"]) == ("killed", "still running after 2 s")

@@ -112,7 +112,7 @@ class RunList:
             raise OptionError(f"time_limit is {self.time_limit}, expected a number of seconds of at least 0")
         for seed in self.seeds:
             if isinstance(seed, bool) or seed < 0:
-                raise OptionError(f"a seed is {seed}, expected an integer of at least 0")
+                raise OptionError(f"a seed is {seed}, expected a whole number of at least 0")
 
     def tasks(self) -> list[BenchTask]:
         """The tasks in the order of execution, without duplicates."""

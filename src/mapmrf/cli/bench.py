@@ -81,7 +81,7 @@ def _integers(texts: list[str] | None) -> list[int] | None:
     try:
         return None if texts is None else [int(text) for text in texts]
     except ValueError:
-        raise OptionError(f"--seeds: found {','.join(texts or [])!r}, expected integers such as 0,1,2") from None
+        raise OptionError(f"--seeds: found {','.join(texts or [])!r}, expected whole numbers such as 0,1,2") from None
 
 
 def _run_list(given: dict[str, Any], quick: bool, data: str | None, peers: bool) -> RunList:

@@ -11,7 +11,7 @@ from mapmrf.errors import OptionError
 from mapmrf.solver import Method
 
 _BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-_WANTED = {int: "an integer", float: "a number", bool: "true or false", str: "text", type(None): "none"}
+_WANTED = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "none"}
 
 
 def parse_settings(cls: type[Method], texts: Iterable[str]) -> dict[str, Any]:

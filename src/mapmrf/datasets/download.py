@@ -311,7 +311,7 @@ def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None])
 
 
 class _DownloadBar:
-    """The progress bar that pooch updates: tells a listener how much of a file is there."""
+    """The progress bar that pooch updates: calls a listener with the size so far."""
 
     def __init__(self, begin: int, listener: Callable[[int, int | None], None]) -> None:
         self.begin, self.listener = begin, listener

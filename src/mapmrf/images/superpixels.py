@@ -1,4 +1,4 @@
-"""Models with a variable for every region of an over-segmented picture."""
+"""Models with one variable per region of an over-segmented picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Contrast = Literal["borders", "regions"]
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """Which regions touch, and for how long.
+    """Which regions touch, and the length of their borders.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ def region_adjacency(
     neighbours
         4 or 8: whether pixels that meet at a corner touch; 6 or 26 in a volume.
     guide : (H, W) or (H, W, C)
-        A picture: a pair of pixels across the border counts less the more they differ, as in `contrast_weights`.
+        A picture: pairs of pixels across the border are weighted by their contrast, as in `contrast_weights`.
     sigma
         Difference that counts as contrast in the guide; the root mean square difference of all pairs of neighbours, in
         the whole picture, if not given.
@@ -229,7 +229,7 @@ def _regions(segments: ArrayLike) -> Ints:
     if regions.ndim not in (2, 3) or regions.size == 0:
         raise GraphError(f"segments have shape {regions.shape}, expected (H, W) or (D, H, W)")
     if regions.min() < 0:
-        raise GraphError(f"segments hold {regions.min()}, expected the numbers of regions, from 0 on")
+        raise GraphError(f"segments hold {regions.min()}, expected region numbers from 0 on")
     return regions
 
 

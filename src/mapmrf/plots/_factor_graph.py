@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FULL_VARS, FULL_FACTORS, FULL_LATTICE = 150, 500, 400
-"""Variables and factors of a model that is drawn whole; lattices are clear up to a larger size."""
+"""Largest model that is drawn with its factors; a lattice may be larger."""
 PRIMAL_VARS, PRIMAL_LATTICE, PRIMAL_PAIRS = 1000, 10_000, 25_000
 """Variables, and pairs that share a factor, of the largest model that is drawn at all."""
 LONGEST_INSIDE = 3
 """Letters of a name that fit into a circle."""
 ROOM = 1.5
-"""How much further apart circles stand if their names are below them."""
+"""How much further apart circles are if their names are below them."""
 SMALLEST_PRINT = 4.0
 """Font size below which a name is left out."""
 
@@ -51,7 +51,7 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     Raises
     ------
     GraphError
-        If the model is too large to be seen.
+        If the model is too large to draw.
 
     Examples
     --------
@@ -99,11 +99,11 @@ def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
     most = PRIMAL_VARS if shape is None else PRIMAL_LATTICE
     if graph.n_vars > most:
         what = "variables" if shape is None else "variables of a lattice"
-        raise GraphError(f"the model has {graph.n_vars} variables, too many to be seen: expected at most {most} {what}")
+        raise GraphError(f"the model has {graph.n_vars} variables, too many to draw: expected at most {most} {what}")
     pairs = len(neighbours(graph))
     if shape is None and pairs > PRIMAL_PAIRS:
         many = f"{pairs} pairs of variables share a factor"
-        raise GraphError(f"{many}, too many to be seen: expected at most {PRIMAL_PAIRS}")
+        raise GraphError(f"{many}, too many to draw: expected at most {PRIMAL_PAIRS}")
 
 
 def _primal_title(graph: FactorGraph) -> str:
@@ -125,8 +125,8 @@ def _sheet(layout: PrimalLayout) -> _Sheet:
 def _edges(axes: Any, layout: PrimalLayout) -> None:
     from matplotlib.collections import LineCollection
 
-    whole = isinstance(layout, FactorGraphLayout)
-    style: dict[str, Any] = {"colors": MUTED, "linewidths": 0.9, "alpha": 0.8 if whole else 0.4, "zorder": 1}
+    full = isinstance(layout, FactorGraphLayout)
+    style: dict[str, Any] = {"colors": MUTED, "linewidths": 0.9, "alpha": 0.8 if full else 0.4, "zorder": 1}
     axes.add_collection(LineCollection(list(layout.lines), **style))
     if isinstance(layout, FactorGraphLayout):
         axes.add_collection(LineCollection(list(layout.stubs), linestyles=":", **style))
@@ -141,19 +141,19 @@ def _squares(sheet: _Sheet, graph: FactorGraph, layout: FactorGraphLayout) -> No
 
 
 def _hard(graph: FactorGraph) -> Bools:
-    """Which factors forbid something."""
+    """Which factors forbid configurations."""
     before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
     forbidden: Bools = np.diff(before[graph.table_ptr]) > 0
     return forbidden[graph.table_of]
 
 
 def _circles(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Ints | None) -> None:
-    whole = isinstance(layout, FactorGraphLayout)
-    size = (sheet.unit * (1.05 if whole else 0.5)) ** 2
-    faces: Any = "white" if whole else INK
+    full = isinstance(layout, FactorGraphLayout)
+    size = (sheet.unit * (1.05 if full else 0.5)) ** 2
+    faces: Any = "white" if full else INK
     if labels is not None:
         faces = [shade(k, int(graph.card.max())) for k in labels.tolist()]
-    edge = {"edgecolors": INK, "linewidths": 1.0 if whole else 0.3}
+    edge = {"edgecolors": INK, "linewidths": 1.0 if full else 0.3}
     sheet.axes.scatter(*layout.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
 
 
@@ -202,9 +202,9 @@ def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Int
     if isinstance(layout, FactorGraphLayout) and graph.n_factors:
         hard = _hard(graph)
         handles += [] if hard.all() else [mark("s", INK, "factor", 6)]
-        handles += [mark("s", VERMILION, "factor that forbids", 6)] if hard.any() else []
+        handles += [mark("s", VERMILION, "hard factor", 6)] if hard.any() else []
         if len(layout.stubs):
-            handles.append(Line2D([], [], color=MUTED, linestyle=":", label="goes on at the other side"))
+            handles.append(Line2D([], [], color=MUTED, linestyle=":", label="continues at the other side"))
     if labels is not None:
         count, used = int(graph.card.max()), np.unique(labels).tolist()
         if len(used) > MOST_SQUARES:

@@ -50,7 +50,7 @@ def kinds(
     >>> figure.savefig("kinds.png")  # doctest: +SKIP
     """
     if result.kind is None or result.kind_fractions is None:
-        raise GraphError(f"the result of {result.method} holds no relaxed solution, so that there are no kinds to draw")
+        raise GraphError(f"the result of {result.method} has no relaxed solution, so there are no kinds to draw")
     text = _title(result, result.kind, result.kind_fractions) if title is None else title
     if graph is None or result.mu_v is None:
         if shape is not None:

@@ -115,6 +115,6 @@ def _background(image: ArrayLike, shape: tuple[int, int]) -> Floats:
 
 
 def _inches(height: int, width: int) -> tuple[float, float]:
-    """Size of the figure: the longer side of the picture takes 4.5 inches, and a legend stands beside it."""
+    """Size of the figure: 4.5 inches for the longer side of the picture, and a legend next to it."""
     scale = 4.5 / max(height, width)
     return max(2.2, width * scale) + 1.1, max(1.6, height * scale) + 0.35

@@ -1,4 +1,4 @@
-"""Where variables, factors and the lines between them stand in the drawing of a model."""
+"""Places of variables, factors and the lines between them in the drawing of a model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mapmrf.plots._layout import node_layout
 SPACING = 2.0
 """Distance of two variables that share a factor."""
 EDGE = 1.2
-"""Length of a line between a variable and its factor, where the model is no lattice."""
+"""Length of a line between a variable and its factor, if the model is not a lattice."""
 VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35
 """Space around a variable, a factor, and a variable of the primal graph."""
 
@@ -47,7 +47,7 @@ def primal_layout(graph: FactorGraph, shape: tuple[int, int] | None) -> PrimalLa
 
 
 def factor_graph_layout(graph: FactorGraph, shape: tuple[int, int] | None, room: float) -> FactorGraphLayout:
-    """Variables, factors and all edges of the factor graph; `room` is 1, or more where names stand below circles."""
+    """Variables, factors and all edges of the factor graph; `room` is 1, or more if names are below circles."""
     higher = bool(np.any(graph.arity > 2))
     if shape is not None and not (higher and _around(_rows(shape)[neighbours(graph)]).any()):
         return _lattice_layout(graph, shape)
@@ -59,7 +59,7 @@ def factor_graph_layout(graph: FactorGraph, shape: tuple[int, int] | None, room:
 
 
 def _lattice_layout(graph: FactorGraph, shape: tuple[int, int]) -> FactorGraphLayout:
-    """Factors stand in the middle of their variables; those around the torus stand outside, to the right or below."""
+    """Factors are in the middle of their variables; those around the torus are outside, to the right or below."""
     variables, owner = _rows(shape), _owner(graph)
     factors = np.zeros((graph.n_factors, 2))
     np.add.at(factors, owner, variables[graph.scope] / graph.arity[owner, None])

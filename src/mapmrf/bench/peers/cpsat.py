@@ -29,7 +29,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
     if n_configs > MAX_CONFIGS:
         raise UnsupportedModel(f"cpsat takes at most {MAX_CONFIGS} configurations, this model has {n_configs}")
     model = cp_model.CpModel()
-    program = _Program(graph, model)
+    program = _CpsatModel(graph, model)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = WORKERS
     solver.parameters.random_seed = seed
@@ -51,7 +51,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
     yield Found(bound=bound, iterations=len(seen), finished=done)
 
 
-class _Program:
+class _CpsatModel:
     """The model as CP-SAT has it: one literal per state, and one per allowed configuration of a factor.
 
     A pair of binary variables needs one literal only: that both are in their second state. The best state of every

@@ -20,7 +20,7 @@ from mapmrf.bench import worker
 from mapmrf.bench.models import ModelRef, from_files
 from mapmrf.bench.records import read_records, unpack_labels
 from mapmrf.bench.run_list import BenchTask, MethodConfig, RunList
-from mapmrf.bench.runner import run_all
+from mapmrf.bench.runner import RunLimits, run_all
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid
 
@@ -114,7 +114,7 @@ def test_a_crash_takes_nothing_else_along(
     good = tmp_path / "good.uai"
     mapmrf.write(grid(2, 2), good)
     todo = tasks([models[0], *from_files([good]), models[1]], MethodConfig("exhaustive"), limit=0.5)
-    run_all(todo, tmp_path / "r.jsonl", grace=1.5, setup=3.0, memory=2**30)
+    run_all(todo, tmp_path / "r.jsonl", limits=RunLimits(2**30, grace=1.5, setup=3.0))
     records = read_records(tmp_path / "r.jsonl")
     assert [record["outcome"] for record in records] == [outcome, "done", outcome]
     assert message in records[0]["message"]
@@ -126,7 +126,7 @@ def test_a_run_that_has_begun_is_killed_after_its_limit(
     """The first step is that of the set-up."""
     (tmp_path / "sitecustomize.py").write_text(SABOTAGE.format(deed="time.sleep(60 * (len(steps) > 1))"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    run_all(tasks(models[:1], MethodConfig("exhaustive"), limit=0.5), tmp_path / "r.jsonl", grace=1.5)
+    run_all(tasks(models[:1], MethodConfig("exhaustive"), limit=0.5), tmp_path / "r.jsonl", limits=RunLimits(grace=1.5))
     (record,) = read_records(tmp_path / "r.jsonl")
     assert (record["outcome"], record["message"]) == ("killed", "still running after 2 s")
 
@@ -164,7 +164,7 @@ import sys
 from pathlib import Path
 from mapmrf.bench.models import from_files
 from mapmrf.bench.run_list import RunList, MethodConfig
-from mapmrf.bench.runner import run_all
+from mapmrf.bench.runner import RunLimits, run_all
 
 if __name__ == "__main__":
     models = from_files(sorted(Path(sys.argv[1]).glob("*.uai")))

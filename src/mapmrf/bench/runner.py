@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
@@ -26,6 +26,24 @@ SETUP = 600.0
 """Seconds for reading the model and compiling the method, after which a run is killed."""
 
 Listener = Callable[[Record], None]
+
+
+class RunLimits(NamedTuple):
+    """Limits of a run besides its time limit, after which its process is killed.
+
+    Attributes
+    ----------
+    memory
+        Bytes, 0 for no limit.
+    grace
+        Seconds beyond the time limit.
+    setup
+        Seconds for reading the model and compiling the method before the clock starts.
+    """
+
+    memory: int = 0
+    grace: float = GRACE
+    setup: float = SETUP
 
 
 @dataclass(frozen=True)
@@ -43,9 +61,7 @@ def run_all(
     path: str | Path,
     *,
     jobs: int = 1,
-    memory: int = 0,
-    grace: float = GRACE,
-    setup: float = SETUP,
+    limits: RunLimits | None = None,
     retry: bool = False,
     listener: Listener | None = None,
 ) -> Summary:
@@ -61,12 +77,8 @@ def run_all(
         The file of records; created, or appended to.
     jobs
         Number of worker processes.
-    memory
-        Memory limit of a run in bytes, 0 for no limit.
-    grace
-        Seconds beyond its time limit after which a run is killed and recorded as such.
-    setup
-        Seconds for reading the model and compiling the method before that.
+    limits
+        Limits of a run besides its time limit.
     retry
         Repeat runs that failed; the new record replaces the old one.
     listener
@@ -74,7 +86,7 @@ def run_all(
     """
     with RecordFile(path, retry=retry) as file:
         missing = [task for task in tasks if task.key not in file.keys]
-        bench = _Bench(file, missing, lambda: _BenchWorker(memory, setup, grace), listener)
+        bench = _Bench(file, missing, lambda: _BenchWorker(limits or RunLimits()), listener)
         interrupted = bench.run(min(jobs, max(1, len(missing))))
     return Summary(len(tasks), len(tasks) - len(missing), bench.done, interrupted)
 
@@ -141,8 +153,8 @@ class _Bench:
 class _BenchWorker:
     """A worker process, started when needed and again after it was killed."""
 
-    def __init__(self, memory: int, setup: float, grace: float) -> None:
-        self.memory, self.setup, self.grace = memory, setup, grace
+    def __init__(self, limits: RunLimits) -> None:
+        self.limits = limits
         self.process: BaseProcess | None = None
         self.pipe: Any = None
 
@@ -151,9 +163,9 @@ class _BenchWorker:
         self._ensure()
         try:
             self.pipe.send(task)
-            found = self._wait(task, self.setup, "not started", stopped)
+            found = self._wait(task, self.limits.setup, "not started", stopped)
             while found == BEGINS:
-                found = self._wait(task, task.time_limit + self.grace, "still running", stopped)
+                found = self._wait(task, task.time_limit + self.limits.grace, "still running", stopped)
             return cast(Record | None, found)
         except (EOFError, OSError):
             code = self._exit_code()
@@ -179,7 +191,7 @@ class _BenchWorker:
         self.kill()
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, self.memory), daemon=True)
+        self.process = context.Process(target=work, args=(theirs, self.limits.memory), daemon=True)
         self.process.start()
         theirs.close()
 

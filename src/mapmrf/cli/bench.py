@@ -156,13 +156,13 @@ def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> i
     """Run a benchmark with a progress bar, and print a summary."""
     from mapmrf.bench.progress import BenchBar
     from mapmrf.bench.records import FAILURES, read_records
-    from mapmrf.bench.runner import run_all
+    from mapmrf.bench.runner import RunLimits, run_all
 
     tasks = runs.tasks()
     known = read_records(output) if os.path.exists(output) else []
     done = {record["key"] for record in known if not (retry and record["outcome"] in FAILURES)}
     with BenchBar([task for task in tasks if task.key not in done], jobs) as bar:
-        summary = run_all(tasks, output, jobs=jobs, memory=memory * 2**20, retry=retry, listener=bar.update)
+        summary = run_all(tasks, output, jobs=jobs, limits=RunLimits(memory * 2**20), retry=retry, listener=bar.update)
     left = summary.planned - summary.before - summary.done
     click.echo(
         f"{output}: {summary.done} runs recorded, {summary.before} done before, {left} left of {summary.planned}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,30 +89,46 @@ def solve(
     Several models are reported one per line, or with --json one object per line, in the order given. A model that
     cannot be solved does not stop the others. The time limit applies to each model.
     """
-    many = len(models) > 1 or backend is not None or _is_folder(output)
-    if evidence_table is not None or many:
-        _refuse_for_many(
-            models, evidence_table, {"--initial": initial, "--trace": trace, "--progress": progress or None}
-        )
-        chosen, polisher = _method(method, settings), _polisher(polish)
-        limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": polisher}
-        options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
-        request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
-        return (
-            solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
-        )
-    check_outputs(output, trace)
-    chosen, polisher = _method(method, settings), _polisher(polish)
-    graph = read_model(models[0], evidence)
-    start = None if initial is None else read_labels(initial, graph)
-    limits = {"time_limit": time_limit, "seed": seed, "threads": threads, "initial": start, "polish": polisher}
-    result = _solve(graph, chosen, {**limits, "progress": not (quiet or progress)}, progress)
-    try:
-        _write(result, output, trace)
-    finally:  # a full disk must not lose the answer
-        if as_json or not quiet:
-            click.echo(result.to_json() if as_json else report(result))
-    return _exit_code(result)
+    many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
+    if many:
+        single: dict[str, object] = {"--initial": initial, "--trace": trace, "--progress": progress or None}
+        _refuse_for_many(models, evidence_table, single)
+    else:
+        check_outputs(output, trace)
+    chosen = _method(method, settings)
+    limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": _polisher(polish)}
+    if not many:
+        return SingleRun(chosen, limits, initial, output, trace, as_json, progress, quiet).run(models[0], evidence)
+    options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
+    request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
+    return solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
+
+
+@dataclass(frozen=True)
+class SingleRun:
+    """The options of a run on one model: how to solve it, what to write and what to print."""
+
+    method: Method
+    limits: dict[str, Any]
+    initial: str | None
+    output: str | None
+    trace: str | None
+    as_json: bool
+    in_lines: bool
+    quiet: bool
+
+    def run(self, model: str, evidence: str | None) -> int:
+        """Read and solve the model, write and print the result; return the exit code."""
+        graph = read_model(model, evidence)
+        start = None if self.initial is None else read_labels(self.initial, graph)
+        arguments = {**self.limits, "initial": start, "progress": not (self.quiet or self.in_lines)}
+        result = _solve(graph, self.method, arguments, self.in_lines)
+        try:
+            _write(result, self.output, self.trace)
+        finally:  # a full disk must not lose the answer
+            if self.as_json or not self.quiet:
+                click.echo(result.to_json() if self.as_json else report(result))
+        return _exit_code(result)
 
 
 def _is_folder(output: str | None) -> bool:

@@ -94,7 +94,7 @@ def network_of(path: Path, graph: FactorGraph) -> list[ConditionalTable]:
         If the graph is not a Bayesian network.
     """
     if abs(graph.constant) > _SUM_TOL:
-        raise FormatError(f"{path}: no Bayesian network: the graph has a constant of {graph.constant:.6g}")
+        raise FormatError(f"{path}: not a Bayesian network: the graph has a constant of {graph.constant:.6g}")
     child_of = _children(path, graph)
     tables = []
     for i in range(graph.n_vars):
@@ -142,7 +142,7 @@ def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
     left = set(range(graph.n_factors)) - set(child_of.values())
     if left:
         raise FormatError(
-            f"{path}: no Bayesian network: factor {min(left)} is not the conditional probability table of a variable"
+            f"{path}: not a Bayesian network: factor {min(left)} is not the conditional probability table of a variable"
         )
     return child_of
 

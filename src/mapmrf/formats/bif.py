@@ -135,7 +135,7 @@ class _Network:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a Bayesian network; probabilities of 0 are forbidden.
+    """Read a Bayesian network; a probability of 0 forbids the configuration.
 
     Properties are skipped. Rows that do not sum to 1 are taken as they are and reported to the log.
     """

@@ -150,7 +150,7 @@ def _owner(layout: _LibdaiLayout, entry: int) -> int:
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a factor graph of libDAI with 17 digits; a variable in no factor gets one that says nothing."""
+    """Write a factor graph of libDAI with 17 digits; an isolated variable gets a neutral factor."""
     values = values or "potential"
     try:
         constant, unary, tables = scales.from_log(graph, values)
@@ -159,14 +159,14 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     neutral, absent = (1.0, 0.0) if values == "potential" else (0.0, np.inf)
     in_factor = np.zeros(graph.n_vars, dtype=bool)
     in_factor[graph.scope] = True
-    loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
-    unary = np.union1d(loud, np.flatnonzero(~in_factor)).tolist()
+    with_unary = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
+    written = np.union1d(with_unary, np.flatnonzero(~in_factor)).tolist()
     n_constants = int(constant != neutral)
     with replacing(path) as file:
-        file.write(f"{n_constants + len(unary) + graph.n_factors}\n".encode())
+        file.write(f"{n_constants + len(written) + graph.n_factors}\n".encode())
         if n_constants:
             file.write(_block([], [], np.array([constant]), absent).encode())
-        for i in unary:
+        for i in written:
             part = unary[graph.var_ptr[i] : graph.var_ptr[i + 1]]
             file.write(_block([i], [int(graph.card[i])], part, absent).encode())
         for text in _factor_text(graph, tables, absent):

@@ -10,14 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from PIL import Image
 
 import mapmrf
-import mapmrf.demo
+import mapmrf.cli.demo
+from mapmrf import pictures
 from mapmrf.cli import main
-from mapmrf.datasets import grid, random_graph
+from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
 
-HEAVY = ("numba", "scipy", "highspy", "matplotlib", "rich")
+HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
 
 
@@ -89,7 +91,7 @@ def test_a_polish_is_named_and_a_misspelt_one_does_not_wait_for_the_model(model)
 def test_progress_tells_every_improvement_on_standard_error(model):
     result = run("solve", model, "--progress", "--json")
     head, *lines = result.stderr.splitlines()
-    assert head.split() == ["seconds", "part", "value", "bound", "gap"]
+    assert head.split() == ["seconds", "phase", "value", "bound", "gap"]
     values = [float(line.split()[2]) for line in lines]
     assert values == sorted(values) and values[-1] == pytest.approx(json.loads(result.stdout)["value"], abs=1e-4)
     assert lines[0].split()[1] == "relax"
@@ -327,22 +329,26 @@ def test_generate_makes_what_the_library_makes(tmp_path):
 
 
 def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(mapmrf.demo, "DEFAULT_METHOD", "icm")
+    monkeypatch.setattr(mapmrf.cli.demo, "DEFAULT_METHOD", "icm")
     monkeypatch.chdir(tmp_path)
     text = done("demo", model)
     assert "spin glass" in text
     assert "wrong pixels" in text
     assert f"3. {model}: 12 variables, 17 factors." in text
-    assert (tmp_path / "mapmrf-demo.png").read_bytes().startswith(b"\x89PNG")
+    picture = np.asarray(Image.open(tmp_path / "mapmrf-demo.png"))
+    truth = potts_image(72, 96, 5, noise=0.9, seed=3).truth
+    assert picture.shape[1] == 16 + 4 * (4 * 96 + 16)
+    panel = picture[-16 - 4 * 72 : -16 : 4, -16 - 4 * 96 : -16 : 4]  # the last one
+    np.testing.assert_array_equal(panel, pictures.colours(truth, 5))
 
 
 def test_demo_explains_every_end(tmp_path):
     graph = grid(3, 3)
-    assert "proven optimal" in mapmrf.demo.explain(mapmrf.solve(graph, "exhaustive"))
+    assert "proven optimal" in mapmrf.cli.demo.explain(mapmrf.solve(graph, "exhaustive"))
     (tmp_path / "none.uai").write_text(INFEASIBLE)
-    assert "no solution" in mapmrf.demo.explain(mapmrf.solve(mapmrf.read(tmp_path / "none.uai"), "exhaustive"))
+    assert "no solution" in mapmrf.cli.demo.explain(mapmrf.solve(mapmrf.read(tmp_path / "none.uai"), "exhaustive"))
     limited = mapmrf.solve(graph, "icm", time_limit=0, starts=10**9, max_iterations=10**12)
-    assert "stopped at the time limit" in mapmrf.demo.explain(limited)
+    assert "stopped at the time limit" in mapmrf.cli.demo.explain(limited)
 
 
 def fake_tuning(calls):
@@ -377,7 +383,7 @@ def test_tune_hands_over_and_reports(model, tmp_path, monkeypatch):
 # -- as a process ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["--help", "info", "check", "convert", "score", "generate"])
+@pytest.mark.parametrize("command", ["--help", "check", "convert", "score", "generate"])
 def test_light_commands_import_nothing_heavy(command, model, tmp_path):
     write_solution(tmp_path / "s.MPE", [0] * 12)
     args = {

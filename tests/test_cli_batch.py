@@ -140,7 +140,9 @@ def test_usage_of_many_files_is_checked_first(models: list[Path], tmp_path: Path
     twin.write_bytes(models[0].read_bytes())
     assert "would both be written to" in refused("solve", models[0], twin, "-o", f"{tmp_path}/out/")
     assert "expected a folder" in refused("solve", *models, "-o", models[0])
-    assert "--trace is for one run, found several models" in refused("solve", *models, "--trace", tmp_path / "t.csv")
+    assert "--trace is for a single run, found several models" in refused(
+        "solve", *models, "--trace", tmp_path / "t.csv"
+    )
     assert "--initial is for one run" in refused("solve", *models, "--initial", tmp_path / "t.MPE")
     assert "did you mean 'starts'" in refused("solve", *models, "-m", "icm", "--set", "stars=2")
     assert "--jobs" in refused("solve", *models, "--jobs", 0)
@@ -228,8 +230,8 @@ def test_usage_of_tables_is_checked_first(models: list[Path], rows: Path, tmp_pa
     assert "found 3 models, expected one" in refused("solve", *models, *table)
     assert "expected .csv, .tsv or .jsonl" in refused("solve", models[0], *table, "-o", tmp_path / "out.MPE")
     assert "there is no folder" in refused("solve", models[0], *table, "-o", tmp_path / "absent" / "out.csv")
-    assert "found a table of evidence" in refused("solve", models[0], *table, "--trace", tmp_path / "t.csv")
-    assert "column 'rain' is no variable" in refused("solve", models[0], *table, "-m", "icm", "-o", tmp_path / "o.csv")
+    assert "found an evidence table" in refused("solve", models[0], *table, "--trace", tmp_path / "t.csv")
+    assert "'rain' is not a variable" in refused("solve", models[0], *table, "-m", "icm", "-o", tmp_path / "o.csv")
     assert not (tmp_path / "o.csv").exists()
 
 

@@ -34,11 +34,11 @@ def test_own_models_are_run_recorded_and_reported(tmp_path: Path, model: Path) -
     arguments = ("bench", model, "--methods", "icm,exhaustive", "--seeds", "0,1", "-o", records, "--time-limit", 5)
     done = call(*arguments)
     assert done.exit_code == 0, done.output
-    assert "4 runs recorded, 0 were there, 0 left of 4" in done.stdout
+    assert "4 runs recorded, 0 done before, 0 left of 4" in done.stdout
     assert {(r["run"], r["seed"]) for r in read_records(records)} == {
         ("icm", 0), ("icm", 1), ("exhaustive", 0), ("exhaustive", 1),
     }  # fmt: skip
-    assert "0 runs recorded, 4 were there" in call(*arguments).stdout
+    assert "0 runs recorded, 4 done before" in call(*arguments).stdout
     assert call("report", records, "-o", page).exit_code == 0
     assert "mine" in page.read_text(encoding="utf-8")
     printed = call("report", records)
@@ -76,7 +76,7 @@ def test_tables_can_be_chosen(tmp_path: Path, model: Path) -> None:
     text = call("report", records, "--tables", "own-l*,datasets").stdout
     assert "Own models: log potential" in text and "iterations" not in text
     for arguments, message in (
-        (["--tables", "own-logpt"], "found 'own-logpt', expected some of the 7, as own-logpot"),
+        (["--tables", "own-logpt"], "found 'own-logpt', expected one of 7 such as own-logpot"),
         (["--tables", "datasets", "-o", tmp_path / "x.html"], "--tables is for tables"),
     ):
         done = call("report", records, *arguments)
@@ -130,7 +130,7 @@ def test_files_of_the_catalogue_are_found_and_carry_their_index(tmp_path: Path) 
     assert (record["set"], record["index"], record["model"]) == ("grids", "M1", "grid20x20.f10")
     assert (record["checksum"], record["best"]) == ("differs", None)
     assert "grid20x20.f10.uai: differs from the catalogue" in done.stderr
-    assert "no model of seg-2, seg-21, scene, protein is there" in done.stderr
+    assert "no model of seg-2, seg-21, scene, protein is present" in done.stderr
     assert "(not the catalogue's)" in call("report", tmp_path / "r.jsonl", "--tables", "grids-logpot").stdout
 
 
@@ -179,7 +179,7 @@ def test_missing_peers_are_said_and_how_to_install_them(
 def test_without_data_look_alikes_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAPMRF_DATA", str(tmp_path / "nothing"))
     done, seen = planned(monkeypatch, "--sets", "seg-2,grids", "--methods", "icm", "-o", tmp_path / "r.jsonl")
-    assert "look-alikes take their place" in done.stderr
+    assert "using look-alikes instead" in done.stderr
     assert {task.model.set for task in seen} == {"seg-2-like", "grids-like"}
     assert len(seen) == 50 + 21
 
@@ -188,8 +188,8 @@ def test_without_data_look_alikes_take_their_place(tmp_path: Path, monkeypatch: 
     ("arguments", "message"),
     [
         (["--sets", "grid"], "sets: found 'grid', expected some of seg-2"),
-        (["--data", "nowhere"], "--data: nowhere is no folder"),
-        (["nowhere.uai"], "nowhere.uai: there is no such file"),
+        (["--data", "nowhere"], "--data: nowhere is not a folder"),
+        (["nowhere.uai"], "nowhere.uai: no such file"),
         (["--methods", "lslpp"], "no method is named 'lslpp'"),
         (["--seeds", "a"], "--seeds: found 'a', expected whole numbers"),
         (["--plan", "none.toml"], "none.toml"),

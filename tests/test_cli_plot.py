@@ -145,9 +145,9 @@ def test_names_of_states_are_in_the_legend(folder, called):
 
 
 def test_labels_lie_over_an_image(folder, called):
-    from mapmrf import png
+    from mapmrf import pictures
 
-    png.write("photo.png", png.colours(np.arange(12).reshape(3, 4), 12))
+    pictures.write("photo.png", pictures.colours(np.arange(12).reshape(3, 4), 12))
     done("full.json", "grid.uai.gz", "--image", "photo.png")
     assert called[0][2]["image"].shape[:2] == (3, 4)
 
@@ -189,7 +189,7 @@ def test_dollars_are_no_mathematics(folder):
         (["grid.MPE", "--shape", "5x5"], "grid.MPE"),
         (["other.uai", "grid.MPE"], "grid.MPE"),
         (["full.json", "other.uai", "-k", "labels"], "12 labels, expected one for each of the 6 variables"),
-        (["other.uai", "other.MPE", "-k", "labels"], "the model is no lattice, expected --shape HxW"),
+        (["other.uai", "other.MPE", "-k", "labels"], "the model is not a lattice, expected --shape HxW"),
         (["full.json", "-k", "labels"], "no model is given, expected --shape HxW"),
         (["full.json", "--shape", "3"], "--shape: found '3', expected height and width such as 72x96"),
         (["full.json", "--shape", "5x5"], "12 labels do not fill 5 x 5"),
@@ -199,7 +199,7 @@ def test_dollars_are_no_mathematics(folder):
         (["run.csv", "-k", "kinds"], "--kind kinds: expected one result"),
         (["run.csv", "-k", "labels"], "--kind labels: expected one result or solution"),
         (["run.csv", "grid.uai.gz"], "--kind convergence: expected one result or trace, and no model"),
-        (["icm.json"], "icm: the result holds no trace"),
+        (["icm.json"], "icm: the result has no trace"),
         (["icm.json", "-k", "kinds"], "icm holds no relaxed solution"),
         (["grid.uai.gz", "-k", "compare"], "--kind compare: expected results or traces"),
         (["full.json", "grid.uai.gz", "--image", "none.png"], "none.png: cannot read"),

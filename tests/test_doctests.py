@@ -18,8 +18,8 @@ import pytest
 
 import mapmrf
 from mapmrf.formats import Format
-from mapmrf.formats._names import names_lost
 from mapmrf.formats.files import plain_name, read_bytes
+from mapmrf.formats.names import names_lost
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
 PACKAGES = ("datasets", "images", "bridges", "plots", "formats")

@@ -239,7 +239,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"weight": {(0, 1): np.ones((3, 1))}}, GraphError, r"offsets \(0, 1\), expected \(0, 1\), \(1, 0\)"),
     ({"weight": {(0, 1): np.ones((3, 2)), (1, 0): 1}}, GraphError, r"\(0, 1\) has shape \(3, 2\), expected \(3, 1\)"),
     ({"weight": {(0, 1): -np.ones((3, 1)), (1, 0): np.ones((2, 2))}}, GraphError, r"weight at \(0, 1\) holds -1"),
-    ({"weight": {}, "guide": np.zeros((3, 2))}, OptionError, "guide and sigma go with weight as a number"),
+    ({"weight": {}, "guide": np.zeros((3, 2))}, OptionError, "guide and sigma need weight to be a number"),
     ({"neighbours": 6}, OptionError, "neighbours is 6, expected 4 or 8"),
     ({"guide": np.zeros((2, 3))}, GraphError, r"the guide has shape \(2, 3\), expected \(3, 2\) or \(3, 2, C\)"),
     ({"guide": np.full((3, 2), np.nan)}, GraphError, "holds nan"),

@@ -29,9 +29,9 @@ FLOORS = (
     ("engines.reduction", "engines.moves"),
     ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
     ("methods",),
-    ("facts", "datasets", "images", "bridges", "png", "tuning", "pools", "settings", "output"),
-    ("joblib_pool", "batch", "plots"),
-    ("rows", "display", "competition", "demo"),
+    ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves"),
+    ("plots", "tuning"),
+    ("display",),
     ("bench",),
     ("cli",),
     ("__init__", "__main__"),
@@ -42,7 +42,6 @@ LAZY = {
     ("registry", "methods"),  # lists the folder
     ("graph", "display"),  # how a thing shows itself
     ("result", "display"),
-    ("pools", "joblib_pool"),
 }
 """Imports inside functions that may point upwards."""
 
@@ -125,7 +124,7 @@ def loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-HEAVY = {"numba", "scipy", "highspy", "matplotlib", "rich"}
+HEAVY = {"numba", "scipy", "highspy", "joblib", "matplotlib", "networkx", "PIL", "pooch", "rich"}
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Literal
 import pytest
 
 from mapmrf import OptionError
+from mapmrf.cli.settings import parse_grid, parse_settings
 from mapmrf.method import Method
-from mapmrf.settings import parse_grid, parse_settings
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from mapmrf.graph import Names as Names
 
 if TYPE_CHECKING:
     from mapmrf.batch import solve_many as solve_many
+    from mapmrf.batch import solve_rows as solve_rows
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
     from mapmrf.method import Method as Method
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from mapmrf.registry import methods as methods
     from mapmrf.result import Result as Result
     from mapmrf.result import Status as Status
-    from mapmrf.rows import solve_rows as solve_rows
     from mapmrf.solver import solve as solve
     from mapmrf.tuning import tune as tune
 
@@ -91,7 +91,7 @@ _LAZY = {
     "Method": "mapmrf.method",
     "methods": "mapmrf.registry",
     "solve": "mapmrf.solver",
-    "solve_rows": "mapmrf.rows",
+    "solve_rows": "mapmrf.batch",
     "solve_many": "mapmrf.batch",
     "tune": "mapmrf.tuning",
 }

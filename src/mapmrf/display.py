@@ -1,4 +1,4 @@
-"""How results and models show themselves: as HTML in notebooks, and in colour in terminals through `rich`."""
+"""Display of results and models: HTML in notebooks, and colour in terminals through `rich`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.facts import model_facts
-from mapmrf.plots._course import Over, axis_of, column, points_of, view
+from mapmrf.curves import Over, axis_of, column, points_of, view
+from mapmrf.model_summary import summarise
 from mapmrf.result import Result, Status, TracePoint
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
 
 SHOWN = 12
-"""Labels, names and rows of a trace that are shown."""
+"""Number of labels, names and rows of a trace that are shown."""
 LONGEST = 120
-"""Letters of a name or an option that are shown."""
+"""Number of characters of a name or an option that are shown."""
 VALUE, BOUND = "#2b8cc4", "#d9722e"
-"""Colours of the curves: they stand out from light and from dark paper."""
+"""Colours of the curves, visible on light and dark backgrounds."""
 WIDTH, HEIGHT = 230.0, 60.0
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
 _BADGES = {Status.OPTIMAL: "#1f8a4c", Status.INFEASIBLE: "#c0392b", Status.INTERRUPTED: "#a86b00"}
@@ -40,7 +40,7 @@ _RULED = "text-align:right;padding:1px 10px 1px 0;border:0;border-bottom:1px sol
 
 
 def result_html(result: Result) -> str:
-    """A result as HTML that needs nothing else: figures, a small picture of the run, options and trace to unfold.
+    """A result as self-contained HTML: figures, a sparkline of the run, and collapsed options and trace.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def _unfold(title: str, inside: str) -> str:
 
 
 def _trace_html(trace: Sequence[TracePoint]) -> str:
-    """Some rows of a trace, the first and the last among them, with the columns that hold anything."""
+    """Some rows of a trace including the first and the last, without empty columns."""
     rows = [_trace_row(point) for point in _some(trace)]
     names = [name for name in rows[0] if any(row[name] for row in rows)]
     head = "".join(f'<th style="{_RULED};font-weight:600">{name.replace("_", " ")}</th>' for name in names)
@@ -125,7 +125,7 @@ def _some(trace: Sequence[TracePoint]) -> list[TracePoint]:
 
 
 def _sparkline(result: Result) -> str:
-    """Value and bound over the run as a small SVG; nothing if there is no course to see."""
+    """Value and bound over the run as a small SVG; empty if there is nothing to show."""
     points = points_of(result)
     over = axis_of(points, None)
     curves = {name: column(points, name, over) for name in ("bound", "value")}
@@ -146,9 +146,9 @@ def _svg(box: str, said: str, lines: str) -> str:
 
 
 def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[float, float, float, float]) -> str:
-    """A curve of steps: what is the best so far stays it until the next point."""
+    """A step curve: the best so far is constant until the next point."""
     left, right, low, high = frame
-    # Steep starts are cut far outside of the picture, where renderers need not cope with huge numbers.
+    # Steep starts are clipped far outside the picture, so that renderers need not handle huge numbers.
     place = [
         (WIDTH * (x - left) / (right - left), HEIGHT * (high - y) / (high - low)) for x, y in zip(xs, ys, strict=True)
     ]
@@ -161,7 +161,7 @@ def _polyline(xs: Sequence[float], ys: Sequence[float], name: str, frame: tuple[
 
 
 def _thinned(steps: list[str]) -> list[str]:
-    """Without corners that fall on the one before: a long trace must not make a heavy page."""
+    """Drop repeated corners, so that a long trace does not make a heavy page."""
     return [step for k, step in enumerate(steps) if k == 0 or step != steps[k - 1]]
 
 
@@ -175,7 +175,7 @@ def _caption(curves: Mapping[str, tuple[list[Any], list[Any]]], over: Over) -> s
 
 
 def result_rich(result: Result, *, ascii_only: bool = False) -> Iterator[RenderableType]:
-    """A result for `rich.print`, with the course of its value in a row of characters.
+    """A result for `rich.print`, with its value over time as a row of characters.
 
     Examples
     --------
@@ -225,7 +225,7 @@ def _panel(rows: Sequence[tuple[str, str]], title: str, inks: Mapping[str, str])
 
 
 def _bars(values: Sequence[float], bars: str, width: int = 40) -> str:
-    """Numbers as characters of growing height, at most so many; empty if they do not change."""
+    """At most `width` characters whose heights show the values; empty if they do not change."""
     finite = [value for value in values if math.isfinite(value)]
     if len(finite) < 2 or finite[0] == finite[-1]:
         return ""
@@ -237,7 +237,7 @@ def _bars(values: Sequence[float], bars: str, width: int = 40) -> str:
     return "".join(bars[round(x * (len(bars) - 1))] for x in share)
 
 
-# -- what both show --------------------------------------------------------------------------------------------------
+# -- shared by both --------------------------------------------------------------------------------------------------
 
 
 def _result_rows(result: Result) -> list[tuple[str, str]]:
@@ -252,8 +252,8 @@ def _result_rows(result: Result) -> list[tuple[str, str]]:
 
 
 def _graph_rows(graph: FactorGraph) -> list[tuple[str, str]]:
-    """The lines of the facts, then the first names."""
-    rows = _split(model_facts(graph).summary())
+    """The lines of the summary, then the first names."""
+    rows = _split(summarise(graph).text())
     if graph.names is not None:
         names = [_one_line(name) for name in graph.names.variables[:SHOWN]]
         rows.append(("names", _listed(names, graph.n_vars)))
@@ -261,13 +261,13 @@ def _graph_rows(graph: FactorGraph) -> list[tuple[str, str]]:
 
 
 def _split(summary: str) -> list[tuple[str, str]]:
-    """Name and text of every line; they stand two blanks or more apart."""
+    """Name and text of every line, which are separated by at least two blanks."""
     rows = [re.split(r" {2,}", line, maxsplit=1) for line in summary.splitlines()]
     return [(name, text) for name, text in rows]
 
 
 def _one_line(name: int | str) -> str:
-    """A name with nothing in it that moves the cursor, and not too long."""
+    """A name without control characters, and not too long."""
     text = "".join(letter if letter.isprintable() else " " for letter in str(name))
     return text if len(text) <= LONGEST // 4 else f"{text[: LONGEST // 4 - 3]}..."
 

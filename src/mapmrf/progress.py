@@ -1,4 +1,4 @@
-"""How a run is followed: a progress bar where standard error is a terminal, or a line for every improvement."""
+"""Progress of a run: a bar where standard error is a terminal, or a line per improvement."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mapmrf.arrays import Ints
 from mapmrf.result import TracePoint
 
 WORTH_A_LINE = 0.01
-"""Share of the gap that a better bound must close to be told."""
+"""Share of the gap that a better bound must close to be printed."""
 
 
 class TerminalBar:
-    """A progress bar on standard error where that is a terminal, and nothing in a pipe; it is gone afterwards.
+    """A transient progress bar on standard error where that is a terminal; nothing in a pipe.
 
-    Columns are named ``bar``, ``count``, ``bytes`` and ``elapsed``; everything else is text, in which
-    ``{task.description}`` and ``{task.fields[state]}`` may stand.
+    Columns are ``bar``, ``count``, ``bytes`` and ``elapsed``; everything else is text, which may contain
+    ``{task.description}`` and ``{task.fields[state]}``.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TerminalBar:
                 *(known[column]() if column in known else progress.TextColumn(column) for column in columns),
                 console=Console(stderr=True),
                 transient=True,
-                redirect_stdout=sys.stdout.isatty(),  # what goes to a file or a pipe must get there
+                redirect_stdout=sys.stdout.isatty(),  # output to a file or a pipe must arrive there
             )
             self._task = self._bar.add_task(description, total=total, state=state)
 
@@ -59,11 +59,11 @@ class TerminalBar:
     def draw(
         self, *, completed: float, state: str = "", description: str | None = None, total: float | None = None
     ) -> None:
-        """Show how far it has come; a total that is not given stays as it was."""
+        """Show the progress; None leaves description and total as they are."""
         if self.shown:
             self._bar.update(self._task, completed=completed, state=state, description=description, total=total)
 
-    def say(self, state: str) -> None:
+    def show_state(self, state: str) -> None:
         """Show another state at once."""
         if self.shown:
             self._bar.update(self._task, state=state)
@@ -71,7 +71,7 @@ class TerminalBar:
 
 
 class ProgressBar(TerminalBar):
-    """Shows value, bound and gap of a run as they improve; silent in a pipe."""
+    """Shows value, bound and gap of a run; silent in a pipe."""
 
     def __init__(self, name: str, max_iterations: int, time_limit: float | None) -> None:
         text, state = "[bold]{task.description}", "{task.fields[state]}"
@@ -80,11 +80,11 @@ class ProgressBar(TerminalBar):
         self._drawn = 0.0
 
     def compiling(self) -> None:
-        """Say that kernels are being compiled."""
-        self.say("compiling kernels (once after installation)")
+        """Show that kernels are being compiled."""
+        self.show_state("compiling kernels (once after installation)")
 
     def update(self, point: TracePoint, labels: Ints) -> bool:
-        """Draw a trace point, at most ten times a second; never stops the run."""
+        """Draw a trace point, at most ten times per second; never stops the run."""
         now = time.perf_counter()
         if self.shown and now - self._drawn > 0.1:
             self._drawn = now
@@ -99,18 +99,18 @@ class ProgressBar(TerminalBar):
 
 
 class ImprovementLines:
-    """Tells every improvement in a line of its own: when, by which part, value, bound and gap.
+    """Prints a line per improvement: time, phase, value, bound and gap.
 
-    A better bound is told when it has closed a hundredth of the gap since the last line.
+    A better bound is printed when it has closed a hundredth of the gap since the last line.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.tell = tell
+    def __init__(self, write_line: Callable[[str], None]) -> None:
+        self.write_line = write_line
         self.value, self.bound = -math.inf, math.inf
-        tell(f"{'seconds':>9}  {'part':<14}  {'value':>16}  {'bound':>16}  {'gap':>8}")
+        write_line(f"{'seconds':>9}  {'phase':<14}  {'value':>16}  {'bound':>16}  {'gap':>8}")
 
     def update(self, point: TracePoint, labels: Ints) -> bool:
-        """Tell a trace point if it is an improvement; never stops the run."""
+        """Print a trace point if it is an improvement; never stops the run."""
         bound = math.inf if point.bound is None else point.bound
         closed = bound < math.inf and (
             self.bound == math.inf or self.bound - bound >= WORTH_A_LINE * (self.bound - point.value)
@@ -119,5 +119,5 @@ class ImprovementLines:
             self.value, self.bound = point.value, bound
             shown = "-" if point.bound is None else f"{point.bound:.4f}"
             gap = "-" if point.gap is None else f"{point.gap:.2g}"
-            self.tell(f"{point.time:>9.3f}  {point.phase:<14}  {point.value:>16.4f}  {shown:>16}  {gap:>8}")
+            self.write_line(f"{point.time:>9.3f}  {point.phase:<14}  {point.value:>16.4f}  {shown:>16}  {gap:>8}")
         return False

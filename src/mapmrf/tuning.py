@@ -1,32 +1,33 @@
-"""Tuning as the paper did: run LS-LP on a grid of its parameters and keep the best labelling."""
+"""Parameter tuning as in the paper: run LS-LP on a grid of its parameters and keep the best labelling."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from mapmrf.arrays import Ints
+from mapmrf.batch.pool import run_in_order
 from mapmrf.errors import OptionError
 from mapmrf.graph import FactorGraph
+from mapmrf.progress import TerminalBar
 from mapmrf.registry import make_method
-from mapmrf.result import Result, Status, TracePoint
+from mapmrf.result import Result, Status
 from mapmrf.solver import solve
 
 PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
 PAPER_ETA = (1.01, 1.03, 1.05, 1.1, 1.2)
 PAPER_RHO_UPPER = (1e6, 1e8)
 
+GridRun = tuple[dict[str, Any], Result]
+"""A row of the table, and the result that it is taken from."""
+
 
 @dataclass(frozen=True, eq=False)
 class Tuning:
-    """Outcome of a search.
+    """The outcome of a parameter search.
 
     Attributes
     ----------
@@ -35,7 +36,7 @@ class Tuning:
     result
         The Result of the best run.
     table
-        A row for every run: its parameters, seed, value, relaxed value, kind, iterations, runtime, status.
+        One row per run: its parameters, seed, value, relaxed value, kind, iterations, runtime, status.
 
     Examples
     --------
@@ -65,26 +66,26 @@ def tune(
     progress: bool = False,
     **options: Any,
 ) -> Tuning:
-    """Run a method on every combination of parameters and return the best, with the whole table.
+    """Run a method on every combination of parameters and return the best run, with a table of all.
 
     The defaults are the paper's grid and its algorithm: its LS-LP figures are the best of these 80 runs. Combinations
-    are run on `jobs` threads (all cores by default) and reported in the order of the grid, whatever order they end in.
-    A combination whose rho never reached a smaller `rho_upper` would repeat that run exactly, so its row is copied.
+    run on `jobs` threads (all cores by default); the table keeps the order of the grid. A combination whose rho never
+    reached a smaller `rho_upper` would repeat that run exactly, so its row is copied.
 
     Parameters
     ----------
     graph
         The model.
     method
-        Name of a method with these parameters.
+        Name of a method that has these parameters.
     rho, eta, rho_upper, seeds
         Values to try.
     preset
-        Where all other options come from.
+        Preset of the method for all other options.
     time_limit
-        Seconds for the whole search; the best so far is returned.
+        Seconds for the whole search, after which the best run so far is returned.
     jobs
-        Runs at a time.
+        Number of runs at a time.
     progress
         Show a progress bar, if standard error is a terminal.
     **options
@@ -98,66 +99,86 @@ def tune(
     >>> tuning.result.value, len(tuning.table)
     (2.0, 2)
     """
-    cells = [{"rho": float(r), "eta": float(e), "seed": int(s)} for r, e, s in itertools.product(rho, eta, seeds)]
+    cells = [GridCell(float(r), float(e), int(s)) for r, e, s in itertools.product(rho, eta, seeds)]
     uppers = sorted(float(upper) for upper in rho_upper)
     if not cells or not uppers:
         raise OptionError("nothing to tune: every parameter needs at least one value")
     fixed = {"preset": preset, **options}
     for cell in cells:  # bad options are the caller's error, found before anything runs
-        make_method(method, {**fixed, "rho": cell["rho"], "eta": cell["eta"], "rho_upper": uppers[0]})
-    return _Search(graph, method, fixed, uppers, time_limit).run(cells, jobs or os.cpu_count() or 1, progress)
+        make_method(method, {**fixed, "rho": cell.rho, "eta": cell.eta, "rho_upper": uppers[0]})
+    search = GridSearch(graph, method, fixed, uppers, None if time_limit is None else time.perf_counter() + time_limit)
+    tasks = (CellTask(search, cell) for cell in cells)
+    with TerminalBar("tuning", "bar", "count", "elapsed", total=len(cells), wanted=progress) as bar:
+        counter = itertools.count(1)
+        done = list(
+            run_in_order(tasks, jobs=jobs or os.cpu_count() or 1, done=lambda rows: bar.draw(completed=next(counter)))
+        )
+    done += [task.unsolved() for task in tasks]  # none are left unless the search was interrupted
+    return _best(list(itertools.chain.from_iterable(done)))
 
 
-class _Search:
-    """A search under way: what all runs share."""
-
-    def __init__(
-        self, graph: FactorGraph, method: str, fixed: dict[str, Any], uppers: list[float], time_limit: float | None
-    ) -> None:
-        self.graph, self.method, self.fixed, self.uppers = graph, method, fixed, uppers
-        self.deadline = None if time_limit is None else time.perf_counter() + time_limit
-        self.stopped = threading.Event()
-
-    def run(self, cells: list[dict[str, Any]], jobs: int, progress: bool) -> Tuning:
-        """Run all cells and gather rows and the best result in the grid's order."""
-        with ThreadPoolExecutor(max_workers=jobs) as pool:
-            futures = [pool.submit(self._cell, cell) for cell in cells]
-            try:
-                for future in _shown(futures, progress):
-                    future.result()
-            except KeyboardInterrupt:
-                self.stopped.set()
-            done = [pair for future in futures for pair in future.result()]
-        table = [row for row, _ in done]
-        best = max(range(len(done)), key=lambda index: (table[index]["value"], -index))
-        keys = ("rho", "eta", "rho_upper", "seed")
-        return Tuning({key: table[best][key] for key in keys}, done[best][1], table)
-
-    def _cell(self, cell: dict[str, Any]) -> list[tuple[dict[str, Any], Result]]:
-        """All values of rho_upper for one combination of the others, from the smallest up."""
-        done: list[tuple[dict[str, Any], Result]] = []
-        for upper in self.uppers:
-            if done and done[-1][1].details.get("rho", upper) < done[-1][0]["rho_upper"]:
-                done.append(({**done[-1][0], "rho_upper": upper}, done[-1][1]))
-                continue
-            left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
-            result = solve(
-                self.graph, self.method, seed=cell["seed"], time_limit=left, callback=self._stop,
-                rho=cell["rho"], eta=cell["eta"], rho_upper=upper, **self.fixed,
-            )  # fmt: skip
-            done.append((_row(cell, upper, result), result))
-        return done
-
-    def _stop(self, point: TracePoint, labels: Ints) -> bool:
-        return self.stopped.is_set()
+def _best(runs: list[GridRun]) -> Tuning:
+    """The best of all runs, the first one of equals."""
+    table = [row for row, _ in runs]
+    best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))
+    return Tuning({key: table[best][key] for key in ("rho", "eta", "rho_upper", "seed")}, runs[best][1], table)
 
 
-def _row(cell: dict[str, Any], upper: float, result: Result) -> dict[str, Any]:
+class GridCell(NamedTuple):
+    """A combination of parameters, but for `rho_upper`."""
+
+    rho: float
+    eta: float
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class GridSearch:
+    """What all runs of a search share; `deadline` is a time of `time.perf_counter`."""
+
+    graph: FactorGraph
+    method: str
+    fixed: dict[str, Any]
+    uppers: list[float]
+    deadline: float | None
+
+    def solve(self, cell: GridCell, upper: float, stopped: Callable[[], bool]) -> GridRun:
+        """One run, and its row of the table."""
+        left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
+        parameters: dict[str, Any] = {"rho": cell.rho, "eta": cell.eta, "rho_upper": upper, "seed": cell.seed}
+        limits: dict[str, Any] = {"time_limit": left, "callback": lambda point, labels: stopped()}
+        result = solve(self.graph, self.method, **parameters, **limits, **self.fixed)
+        return {**parameters, **_figures(result)}, result
+
+
+@dataclass(frozen=True, eq=False)
+class CellTask:
+    """All values of `rho_upper` for one combination of the other parameters, as a task for the pool."""
+
+    search: GridSearch
+    cell: GridCell
+
+    def run(self, stopped: Callable[[], bool]) -> list[GridRun]:
+        """Run from the smallest value up; copy the row where rho never reached the value before."""
+        runs: list[GridRun] = []
+        for upper in self.search.uppers:
+            if runs and runs[-1][1].details.get("rho", upper) < runs[-1][0]["rho_upper"]:
+                runs.append(({**runs[-1][0], "rho_upper": upper}, runs[-1][1]))
+            else:
+                runs.append(self.search.solve(self.cell, upper, stopped))
+        return runs
+
+    def unsolved(self) -> list[GridRun]:
+        """Rows of runs that were stopped at once."""
+        return self.run(lambda: True)
+
+    def lost(self, error: Exception) -> list[GridRun]:
+        """Threads do not lose tasks."""
+        raise error
+
+
+def _figures(result: Result) -> dict[str, Any]:
     return {
-        "rho": cell["rho"],
-        "eta": cell["eta"],
-        "rho_upper": upper,
-        "seed": cell["seed"],
         "value": result.value,
         "relaxed_value": result.relaxed_value,
         "kind": None if result.kind is None else result.kind.value,
@@ -165,14 +186,3 @@ def _row(cell: dict[str, Any], upper: float, result: Result) -> dict[str, Any]:
         "runtime": result.runtime,
         "status": Status(result.status).value,
     }
-
-
-def _shown(futures: list[Any], progress: bool) -> Iterator[Any]:
-    """The futures one by one, with a progress bar where that is wanted and standard error is a terminal."""
-    if not (progress and sys.stderr.isatty()):
-        yield from futures
-        return
-    from rich.console import Console
-    from rich.progress import track
-
-    yield from track(futures, "tuning", console=Console(stderr=True), transient=True)

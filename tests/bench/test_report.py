@@ -15,9 +15,9 @@ import pytest
 
 import mapmrf
 from mapmrf.bench.models import ModelRef
-from mapmrf.bench.plan import Plan, Run
 from mapmrf.bench.records import TRACE_COLUMNS
 from mapmrf.bench.report import build_report
+from mapmrf.bench.run_list import MethodConfig, RunList
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid, random_graph
 from mapmrf.datasets.figures import COLUMNS
@@ -37,9 +37,15 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         path = folder / f"{name}.uai"
         mapmrf.write(graph, path)
         models.append(ModelRef("own", name, str(path), f"M{number}"))
-    runs = [Run("icm"), Run("lslp"), Run("lp"), Run("exhaustive"), Run("icm", {"starts": 3}, "icm <3> & more")]
+    runs = [
+        MethodConfig("icm"),
+        MethodConfig("lslp"),
+        MethodConfig("lp"),
+        MethodConfig("exhaustive"),
+        MethodConfig("icm", {"starts": 3}, "icm <3> & more"),
+    ]
     runner = Runner()
-    found = [runner.record(task) for task in Plan(runs, models, time_limit=3.0).tasks()]
+    found = [runner.record(task) for task in RunList(runs, models, time_limit=3.0).tasks()]
     lost = {**found[0], "key": "lost", "run": "bp", "method": "bp", "outcome": "crash", "message": "code -11 </script>"}
     return [*found, lost]
 

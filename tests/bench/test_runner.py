@@ -18,9 +18,9 @@ import mapmrf
 from mapmrf import Result, Status
 from mapmrf.bench import worker
 from mapmrf.bench.models import ModelRef, from_files
-from mapmrf.bench.plan import Plan, Run, Task
 from mapmrf.bench.records import read_records, unpack_labels
-from mapmrf.bench.runner import run_all
+from mapmrf.bench.run_list import BenchTask, MethodConfig, RunList
+from mapmrf.bench.runner import RunLimits, run_all
 from mapmrf.bench.worker import Runner
 from mapmrf.datasets import grid
 
@@ -35,13 +35,13 @@ def models(tmp_path: Path) -> list[ModelRef]:
     return found
 
 
-def tasks(models: list[ModelRef], *runs: Run, limit: float = 5.0) -> list[Task]:
-    return Plan(runs, models, (0,), limit).tasks()
+def tasks(models: list[ModelRef], *runs: MethodConfig, limit: float = 5.0) -> list[BenchTask]:
+    return RunList(runs, models, (0,), limit).tasks()
 
 
 def test_every_run_is_recorded_and_a_second_call_has_nothing_to_do(tmp_path: Path, models: list[ModelRef]) -> None:
     path = tmp_path / "records.jsonl"
-    todo = tasks(models, Run("exhaustive"), Run("icm"))
+    todo = tasks(models, MethodConfig("exhaustive"), MethodConfig("icm"))
     seen = []
     summary = run_all(todo, path, jobs=2, listener=lambda record: seen.append(record["key"]))
     assert (summary.planned, summary.before, summary.done, summary.interrupted) == (6, 0, 6, False)
@@ -54,16 +54,17 @@ def test_every_run_is_recorded_and_a_second_call_has_nothing_to_do(tmp_path: Pat
         assert record["shape"] == [3, 3]
         assert [record[name] for name in ("n_vars", "n_factors", "n_edges", "factor_size")] == [9, 12, 24, 2.0]
         assert (record["variable_states"], record["factor_states"], record["checksum"]) == (2.0, 4.0, "")
-        assert record["setup_time"] >= 0.0
+        assert record["setup_time"] > 0.0
         assert record["trace"][-1][2] <= record["value"]
         assert record["version"] == mapmrf.__version__ and record["cpu"]
-        assert record["peak_memory"] is None or record["peak_memory"] > 2**20
+        if Path("/proc/self/status").exists():
+            assert 2**24 < record["peak_memory"] < 2**32  # an interpreter with numpy and numba, and a tiny model
     best = {r["model"]: r for r in records if r["run"] == "exhaustive"}
     assert all(r["status"] == "optimal" for r in best.values())
     before = path.read_bytes()
     assert run_all(todo, path).done == 0
     assert path.read_bytes() == before
-    more = run_all([*todo, *tasks(models, Run("icm", {"starts": 2}))], path)
+    more = run_all([*todo, *tasks(models, MethodConfig("icm", {"starts": 2}))], path)
     assert (more.before, more.done) == (6, 3)
 
 
@@ -72,8 +73,8 @@ def test_what_goes_wrong_is_a_record_too(tmp_path: Path, models: list[ModelRef])
     bad.write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 2 3\n")
     large = tmp_path / "large.uai"
     mapmrf.write(grid(9, 9), large)
-    todo = tasks(from_files([bad, large]), Run("exhaustive"))
-    run_all([*todo, *tasks(models[:1], Run("exhaustive"))], tmp_path / "r.jsonl")
+    todo = tasks(from_files([bad, large]), MethodConfig("exhaustive"))
+    run_all([*todo, *tasks(models[:1], MethodConfig("exhaustive"))], tmp_path / "r.jsonl")
     outcomes = {
         record["model"]: (record["outcome"], record["message"]) for record in read_records(tmp_path / "r.jsonl")
     }
@@ -99,7 +100,7 @@ exhaustive.Exhaustive.step = sabotaged
     ("deed", "outcome", "message"),
     [
         ("os._exit(7)", "crash", "code 7"),
-        ("time.sleep(60)", "killed", "not begun after 3 s"),
+        ("time.sleep(60)", "killed", "not started after 3 s"),
         ("raise RuntimeError('oh')", "error", "RuntimeError: oh"),
         ("raise MemoryError", "memory", "MiB"),
     ],
@@ -109,11 +110,11 @@ def test_a_crash_takes_nothing_else_along(
 ) -> None:
     """The worker loads a module that breaks every run on a model of nine variables."""
     (tmp_path / "sitecustomize.py").write_text(SABOTAGE.format(deed=deed))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     good = tmp_path / "good.uai"
     mapmrf.write(grid(2, 2), good)
-    todo = tasks([models[0], *from_files([good]), models[1]], Run("exhaustive"), limit=0.5)
-    run_all(todo, tmp_path / "r.jsonl", grace=1.5, setup=3.0, memory=2**30)
+    todo = tasks([models[0], *from_files([good]), models[1]], MethodConfig("exhaustive"), limit=0.5)
+    run_all(todo, tmp_path / "r.jsonl", limits=RunLimits(2**30, grace=1.5, setup=3.0))
     records = read_records(tmp_path / "r.jsonl")
     assert [record["outcome"] for record in records] == [outcome, "done", outcome]
     assert message in records[0]["message"]
@@ -124,8 +125,8 @@ def test_a_run_that_has_begun_is_killed_after_its_limit(
 ) -> None:
     """The first step is that of the set-up."""
     (tmp_path / "sitecustomize.py").write_text(SABOTAGE.format(deed="time.sleep(60 * (len(steps) > 1))"))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    run_all(tasks(models[:1], Run("exhaustive"), limit=0.5), tmp_path / "r.jsonl", grace=1.5)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    run_all(tasks(models[:1], MethodConfig("exhaustive"), limit=0.5), tmp_path / "r.jsonl", limits=RunLimits(grace=1.5))
     (record,) = read_records(tmp_path / "r.jsonl")
     assert (record["outcome"], record["message"]) == ("killed", "still running after 2 s")
 
@@ -153,8 +154,8 @@ def test_peak_memory_is_that_of_the_run(models: list[ModelRef]) -> None:
         pytest.skip("the peak cannot be forgotten on this system")
     held = np.ones(40 * 2**20)
     del held
-    record = Runner().record(tasks(models, Run("exhaustive"))[0])
-    again = Runner().record(tasks(models, Run("exhaustive"))[0])
+    record = Runner().record(tasks(models, MethodConfig("exhaustive"))[0])
+    again = Runner().record(tasks(models, MethodConfig("exhaustive"))[0])
     assert record["peak_memory"] < again["peak_memory"] + 300 * 2**20
 
 
@@ -162,13 +163,13 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from mapmrf.bench.models import from_files
-from mapmrf.bench.plan import Plan, Run
-from mapmrf.bench.runner import run_all
+from mapmrf.bench.run_list import RunList, MethodConfig
+from mapmrf.bench.runner import RunLimits, run_all
 
 if __name__ == "__main__":
     models = from_files(sorted(Path(sys.argv[1]).glob("*.uai")))
-    runs = [Run("exhaustive"), Run("exhaustive", {"max_iterations": 5})]
-    run_all(Plan(runs, models, range(int(sys.argv[3])), 5.0).tasks(), sys.argv[2], jobs=2)
+    runs = [MethodConfig("exhaustive"), MethodConfig("exhaustive", {"max_iterations": 5})]
+    run_all(RunList(runs, models, range(int(sys.argv[3])), 5.0).tasks(), sys.argv[2], jobs=2)
 """
 
 
@@ -219,7 +220,9 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models:
         pytest.skip("signals of another kind")
     mapmrf.write(grid(5, 5), tmp_path / "zz.uai")  # 2^25 labellings: some seconds
     script, path = tmp_path / "run.py", tmp_path / "r.jsonl"
-    script.write_text(SCRIPT.replace('Run("exhaustive"),', 'Run("exhaustive", {"max_labellings": 2**40}),'))
+    script.write_text(
+        SCRIPT.replace('MethodConfig("exhaustive"),', 'MethodConfig("exhaustive", {"max_labellings": 2**40}),')
+    )
     process = subprocess.Popen([sys.executable, str(script), str(tmp_path), str(path), "4"], start_new_session=True)
     deadline = time.monotonic() + 30
     while (not path.exists() or len(read_records(path)) < 3) and time.monotonic() < deadline:
@@ -251,7 +254,7 @@ def test_a_run_that_compiling_cut_short_is_made_again(
         Result(np.zeros(1, dtype=np.int64), 0.0, status, "icm", compile_time=spent, runtime=40.0) for spent in compiling
     ]
     monkeypatch.setattr(worker, "_solve", lambda *_: results[len(begun) - 1])
-    task = tasks([ModelRef("own", "a", "/x/a.uai")], Run("icm"), limit=2.0)[0]
+    task = tasks([ModelRef("own", "a", "/x/a.uai")], MethodConfig("icm"), limit=2.0)[0]
     result, spent = worker._timed(task, grid(2, 2), lambda: begun.append(1))
     assert len(begun) == attempts and result.compile_time == kept
     assert spent == 40.0 * (attempts - 1)

@@ -320,7 +320,7 @@ def test_pgmpy_finds_our_models_in_order(pgmpy: Any) -> None:
 
 @real
 def test_a_model_that_is_no_network_is_none(pgmpy: Any) -> None:
-    with pytest.raises(FormatError, match="no Bayesian network"):
+    with pytest.raises(FormatError, match="not a Bayesian network"):
         to_pgmpy(FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]]), "bayesian")
 
 

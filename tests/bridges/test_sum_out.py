@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph, UnsupportedModel
-from mapmrf.bridges._sum_out import sum_out
+from mapmrf.bridges.sum_out import sum_out
 from strategies import Recipe, any_recipes, recipes
 
 

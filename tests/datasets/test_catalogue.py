@@ -55,10 +55,15 @@ def test_entries_are_well_formed(which: str) -> None:
     for entry in found:
         assert entry.set == which
         assert re.fullmatch(rf"{of.folder}/[\w.]+\.uai\.gz", entry.file)
-        assert entry.sha256 is None or re.fullmatch("[0-9a-f]{64}", entry.sha256)
         assert (entry.best is None) == (entry.best_status == "")
         assert entry.url == "" or entry.url.startswith("https://")
         assert entry.source
+
+
+def test_the_known_checksums_are_distinct() -> None:
+    known = [entry.sha256 for which in sets() for entry in entries(which) if entry.sha256 is not None]
+    assert len(known) == len(set(known)) == 102
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in known)
 
 
 def test_the_two_segmentations_have_the_same_numbers() -> None:

@@ -11,7 +11,7 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnknownName
 from mapmrf.datasets import entries, grid, lookalike, lookalike_name, n_lookalikes, sets
 from mapmrf.datasets.statistics import mean_statistics, model_statistics, paper_statistics
-from mapmrf.facts import model_facts
+from mapmrf.model_summary import summarise
 
 ARRAYS = ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t")
 every_set = pytest.mark.parametrize("which", list(sets()))
@@ -102,7 +102,7 @@ def test_superpixels_make_a_planar_graph(which: str, states: int, lone: int) -> 
     assert len(np.unique(np.sort(pairs, axis=1), axis=0)) == len(pairs)
     n = graph.n_vars - lone
     assert n - 1 <= len(pairs) <= 3 * n - 6
-    assert model_facts(graph).n_components == 1 + lone
+    assert summarise(graph).n_components == 1 + lone
     degree = np.bincount(graph.scope, minlength=graph.n_vars)
     assert np.flatnonzero(degree == 0).tolist() == [0] * lone
     assert degree.max() <= 12

@@ -198,7 +198,7 @@ def test_a_graph_that_is_no_network_is_refused(tmp_path, error_of, kind, name) -
     card, scopes, tables, part = NO_NETWORKS[kind]
     path = tmp_path / name
     message = error_of(path, formats.write, FactorGraph.from_tables(card, scopes, tables), path)
-    assert "no Bayesian network" in message and part in message
+    assert "not a Bayesian network" in message and part in message
     assert not path.exists()
 
 

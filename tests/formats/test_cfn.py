@@ -245,7 +245,7 @@ ZOO = {
     ),
     "tuple cost": (
         HEAD % ("<9", "f: {scope: [a] defaultcost: 1 costs: [0 x]}"),
-        ["costs of function 'f'", "no number"],
+        ["costs of function 'f'", "not a number"],
     ),
     "tuple value": (HEAD % ("<9", "f: {scope: [b] defaultcost: 1 costs: [x 1]}"), ["'x'", "a value of variable 'b'"]),
     "tuple index": (HEAD % ("<9", "f: {scope: [b] defaultcost: 1 costs: [3 1]}"), ["'3'", "a value of variable 'b'"]),

@@ -93,9 +93,9 @@ def test_any_name_can_be_written(tmp_path_factory, words: list[str]) -> None:
 
 
 ZOO = {
-    "empty": ("", ["no XML"]),
-    "no XML": ("network", ["no XML", "line 1"]),
-    "cut off": (TOY[:300], ["no XML", "line"]),
+    "empty": ("", ["not XML"]),
+    "no XML": ("network", ["not XML", "line 1"]),
+    "cut off": (TOY[:300], ["not XML", "line"]),
     "another root": ("<HTML><NETWORK/></HTML>", ["<HTML>", "<BIF>"]),
     "no network": ("<BIF/>", ["0 networks"]),
     "two networks": ("<BIF><NETWORK/><NETWORK/></BIF>", ["2 networks"]),

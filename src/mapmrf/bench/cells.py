@@ -1,4 +1,4 @@
-"""What a table is made of, and how a wide one is split into parts that fit."""
+"""The cells and columns of a table, and splitting of wide tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table, the number behind it, by which the table is sorted, and its rank where it has one."""
+    """The text of a cell, the number to sort by, and its rank if it has one."""
 
     text: str = ""
     value: float | None = None
@@ -25,13 +25,13 @@ class Cell:
 
     @property
     def is_figure(self) -> bool:
-        """Whether the text is a number, and not only sorted by one, such as M1."""
+        """Whether the text is a number, rather than something sorted by one, such as M1."""
         return self.value is not None and self.text[:1] in tuple("+-.0123456789in")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A heading: its name, the run that it is of, and whether every part of a split table has it."""
+    """A heading: its name, its run, and whether it is repeated in every piece of a split table."""
 
     name: str
     of: str = ""
@@ -49,7 +49,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, ready to be written in any form; `of` is the set that it is about, empty for all."""
+    """A table, ready to be written in any format; `of` is its set, empty for all."""
 
     name: str
     title: str
@@ -61,12 +61,12 @@ class Table:
 
     @property
     def lines(self) -> list[Sequence[Cell]]:
-        """The rows and the one below them."""
+        """The rows, and the summary below them."""
         return [*self.rows, *([self.summary] if self.summary is not None else [])]
 
     @property
     def grouped(self) -> bool:
-        """Whether columns belong together, so that the head has two lines."""
+        """Whether several columns belong to one run, so that the head has two lines."""
         return any(column.of for column in self.columns)
 
     def numeric(self) -> list[bool]:
@@ -81,16 +81,16 @@ class Table:
 
 
 def split(table: Table, width: float, measure: Callable[[Cell], float], gap: float) -> list[Table]:
-    """A table as parts of at most a width; the key columns stand in each, columns of one run stay together.
+    """Split a table into pieces of at most `width`; key columns are repeated, columns of one run stay together.
 
     Parameters
     ----------
     table
         The table.
     width
-        What a part may take, in the units of `measure`. A part that has one run alone may be wider.
+        Width of a piece, in the units of `measure`. A piece with a single run may be wider.
     measure
-        Width of what stands in a cell.
+        Width of a cell.
     gap
         Space between two columns.
     """
@@ -98,19 +98,19 @@ def split(table: Table, width: float, measure: Callable[[Cell], float], gap: flo
     keys = [k for k, column in enumerate(table.columns) if column.key]
     others = (k for k, column in enumerate(table.columns) if not column.key)
     blocks = [list(some) for _, some in groupby(others, key=lambda k: table.columns[k].of or k)]
-    parts: list[list[int]] = []
+    pieces: list[list[int]] = []
     room = 0.0
     for block in blocks:
         needed = sum(sizes[k] for k in block)
-        if not parts or needed > room:
-            parts.append([*keys])
+        if not pieces or needed > room:
+            pieces.append([*keys])
             room = width + gap - sum(sizes[k] for k in keys)
-        parts[-1] += block
+        pieces[-1] += block
         room -= needed
-    if len(parts) < 2:
+    if len(pieces) < 2:
         return [table]
-    named = f"{table.title} ({{}} of {len(parts)})"
-    return [replace(table.only(part), title=named.format(n)) for n, part in enumerate(parts, start=1)]
+    named = f"{table.title} ({{}} of {len(pieces)})"
+    return [replace(table.only(piece), title=named.format(n)) for n, piece in enumerate(pieces, start=1)]
 
 
 def _down(table: Table, k: int) -> list[Cell]:
@@ -134,5 +134,5 @@ def number(x: Any, digits: int, *, sign: bool = False) -> Cell:
 
 
 def count(n: int) -> Cell:
-    """A whole number as a cell."""
+    """An integer as a cell."""
     return Cell(str(n), float(n))

@@ -12,7 +12,7 @@ from itertools import groupby
 from mapmrf.bench.cells import Cell, Column, Table, split
 
 TEXT_WIDTH = 120
-"""Letters of a line of text, where no terminal says otherwise."""
+"""Characters per line where there is no terminal."""
 TEX_WIDTH, TEX_GAP, TEX_ROWS = 114.0, 1.3, 55
 """Digits of ``\\scriptsize`` in 16 cm of text, what a gap of 5 pt is of one, and lines of a page."""
 NARROW = frozenset(".,:;()|!'il +-")
@@ -21,7 +21,7 @@ SUFFIXES = {"text": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
 
 
 def write_tables(tables: Iterable[Table], form: str) -> str:
-    """Some tables as one text; `form` is ``text``, ``markdown`` or ``latex``."""
+    """Tables as one text; `form` is ``text``, ``markdown`` or ``latex``."""
     made = {"text": to_text, "markdown": to_markdown, "latex": to_latex}[form]
     head = [TEX_HEAD] if form == "latex" else []
     return "\n\n".join([*head, *(made(table) for table in tables)])
@@ -31,7 +31,7 @@ def write_tables(tables: Iterable[Table], form: str) -> str:
 
 
 def to_text(table: Table, width: int = TEXT_WIDTH) -> str:
-    """Columns of equal width, figures to the right; the best of a row has a star. Wide tables come in parts."""
+    """Aligned columns, numbers to the right; the best of a row has a star. Wide tables are split."""
     parts = split(table, width, lambda cell: _width(_starred(cell)), 2)
     text = "\n\n".join(_plain(part) for part in parts)
     return f"{text}\n\n{table.note}" if table.note else text
@@ -64,7 +64,7 @@ def _span(widths: Sequence[int], places: Sequence[int]) -> int:
 
 
 def _blocks(columns: Sequence[Column]) -> list[tuple[str, list[int]]]:
-    """Neighbouring columns of one run, and each of the others alone."""
+    """Groups of adjacent columns of one run; every other column by itself."""
     places = groupby(range(len(columns)), key=lambda k: columns[k].of or k)
     return [(key if isinstance(key, str) else "", list(some)) for key, some in places]
 
@@ -136,7 +136,7 @@ def _tabular(table: Table, note: str) -> str:
 
 
 def _tex_head(table: Table) -> list[str]:
-    """The names of the columns, under those of the runs where several columns are of one."""
+    """The names of the columns, below those of the runs if several columns belong to one."""
     names = " & ".join(_tex(column.name) for column in table.columns) + r" \\"
     if not table.grouped:
         return [names]
@@ -169,7 +169,7 @@ def _tex_cell(cell: Cell) -> str:
 
 
 def _tex_width(cell: Cell) -> float:
-    """Width in digits, about: bold is wider, a superscript smaller."""
+    """Approximate width in digits: bold is wider, a superscript narrower."""
     plain = sum(0.6 if c in NARROW else 1.0 for c in cell.text)
     return plain * (1.1 if cell.best else 1.0) + (0.7 * len(str(cell.rank)) if cell.rank is not None else 0.0)
 
@@ -178,7 +178,7 @@ def _tex_width(cell: Cell) -> float:
 
 
 def to_csv(table: Table) -> str:
-    """Comma-separated; figures to twelve digits, ranks in columns of their own, no line of mean ranks."""
+    """Comma-separated values with twelve digits, ranks in separate columns, without the row of mean ranks."""
     ranked = [any(row[k].rank is not None for row in table.rows) for k in range(len(table.columns))]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Records by set, model and run, and the figures that tables and charts take from them."""
+"""Records by set, model and run, and the figures that tables and charts show."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from mapmrf.bench.records import Record
 from mapmrf.datasets.figures import COLUMNS, SETS
 
 RELAXED = ("lp", "psdd", "ad3")
-"""Methods of which the paper prints ``<theta, mu>`` before rounding."""
+"""Methods whose ``<theta, mu>`` before rounding the paper reports."""
 TIE = 1e-6
 """Relative difference below which two values rank alike."""
 DIFFERS = " (not the catalogue's)"
-"""Behind the name of a model whose file has another content than the catalogue says: no figure of the paper is its."""
+"""Appended to the name of a model whose file differs from the catalogue: the paper's figures do not apply to it."""
 
 Figure = Callable[[Record], float | None]
 
 
 @dataclass
 class Group:
-    """The records of one set: its models and runs in their order, and the records by both."""
+    """The records of one set: its models and runs in order, and the records by both."""
 
     name: str
     models: list[tuple[str, str]] = field(default_factory=list)
     runs: list[tuple[str, str]] = field(default_factory=list)
     cells: dict[tuple[str, str], list[Record]] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
-    facts: dict[str, Record] = field(default_factory=dict)
+    model_records: dict[str, Record] = field(default_factory=dict)
 
     def mean(self, model: str, run: str, what: Figure) -> float | None:
-        """Mean of a figure over the seeds, None where no run has it."""
+        """Mean of a figure over the seeds, None if no run has it."""
         found = [x for x in map(what, self.cells.get((model, run), [])) if x is not None]
         return statistics.fmean(found) if found else None
 
@@ -42,12 +42,12 @@ class Group:
         return [x for x in found if x is not None]
 
     def kind(self, model: str, run: str) -> str:
-        """Type of a run's solution as the paper writes it; methods that give labellings alone give valid ones."""
+        """Kind of a run's solution in the paper's notation; methods that return only labellings are valid."""
         records = self.cells.get((model, run), [])
         return str(records[0].get("kind_text") or "V") if records else ""
 
     def add(self, record: Record, run: str) -> None:
-        """Take a record in, under the name that its run has in the tables."""
+        """Add a record, under the name of its run in the tables."""
         model = record["model"] + (DIFFERS if record.get("checksum") == "differs" else "")
         if (index := record.get("index") or "", model) not in self.models:
             self.models.append((index, model))
@@ -56,14 +56,14 @@ class Group:
         if record["outcome"] == "done":
             self.cells.setdefault((model, run), []).append(record)
         if record.get("n_vars") is not None:
-            self.facts.setdefault(model, record)
-        for value in (record.get("best"), record.get("value")):  # one among the records may be better than the known
+            self.model_records.setdefault(model, record)
+        for value in (record.get("best"), record.get("value")):  # a record may be better than the best known value
             if value is not None and math.isfinite(value):
                 self.best[model] = max(value, self.best.get(model, -math.inf))
 
 
 def group(records: Iterable[Record]) -> list[Group]:
-    """The records by set, the paper's sets first and in its order, models by their number, methods as in the paper."""
+    """The records by set: the paper's sets first, models by number, methods in the order of the paper."""
     groups: dict[str, Group] = {}
     records = list(records)
     limits = {record["time_limit"] for record in records}
@@ -77,7 +77,7 @@ def group(records: Iterable[Record]) -> list[Group]:
 
 
 def _order(run: tuple[str, str]) -> tuple[int, str, str]:
-    """The paper's methods in its order, then others, then packages of others."""
+    """The paper's methods in its order, then other methods, then other packages."""
     method, name = run
     known = list(COLUMNS)
     place = known.index(method) if method in known else len(known) + method.startswith("peer:")
@@ -85,7 +85,7 @@ def _order(run: tuple[str, str]) -> tuple[int, str, str]:
 
 
 def number_in(index: str) -> int:
-    """The number of an index such as M7; a large one for a model without."""
+    """The number of an index such as M7; a large one for a model without index."""
     return int(index[1:]) if index[1:].isdigit() else 10**9
 
 
@@ -96,12 +96,12 @@ def _place(which: str) -> int:
 
 
 def family(which: str) -> str:
-    """The paper's set that a set is, or looks like."""
+    """The paper's set that a set is, or resembles."""
     return which.removesuffix("-like")
 
 
 def title(which: str) -> str:
-    """A set's name for people."""
+    """The display name of a set."""
     name = SETS.get(family(which), "Own models" if which == "own" else family(which))
     return name if which == family(which) else f"{name} look-alikes"
 
@@ -110,15 +110,15 @@ def title(which: str) -> str:
 
 
 def log_potential(record: Record) -> float | None:
-    """What the paper prints as logPot of this method: the labelling's value, or before rounding where it does so."""
-    stopped = record["method"] == "lp" and record.get("kind") == "approximate"  # a simplex that did not come to its end
+    """What the paper reports as logPot of this method: the value of the labelling, or of the relaxed solution."""
+    stopped = record["method"] == "lp" and record.get("kind") == "approximate"  # the simplex method did not finish
     if record["method"] in RELAXED and record.get("relaxed_value") is not None and not stopped:
         return float(record["relaxed_value"])
     return record.get("value")
 
 
 def seconds(record: Record) -> float | None:
-    """Seconds without those of compilation."""
+    """Runtime in seconds without compilation."""
     return None if record.get("runtime") is None else record["runtime"] - record.get("compile_time", 0.0)
 
 
@@ -131,7 +131,7 @@ def figure(name: str) -> Figure:
 
 
 def loss(mine: Group, model: str, run: str) -> float:
-    """Distance to the best known value, relative to it; infinite without a finite value."""
+    """Relative distance to the best known value; infinite without a finite value."""
     value = mine.mean(model, run, figure("value"))
     best = mine.best.get(model)
     if value is None or best is None or not math.isfinite(value):
@@ -140,13 +140,13 @@ def loss(mine: Group, model: str, run: str) -> float:
 
 
 def ranks(mine: Group, model: str) -> dict[str, int]:
-    """Rank of every run on a model by the value of its labelling: 1 for the best; equals share the better rank."""
+    """Rank of every run on a model by the value of its labelling: 1 for the best; ties share the better rank."""
     values = {run: mine.mean(model, run, figure("value")) for _, run in mine.runs}
     return rank({run: value for run, value in values.items() if value is not None}, TIE)
 
 
 def rank(values: dict[str, float], tie: float = 0.0) -> dict[str, int]:
-    """Ranks from the largest value down; values within a relative distance share the better rank.
+    """Ranks from the largest value down; values within a relative distance of `tie` share the better rank.
 
     Examples
     --------

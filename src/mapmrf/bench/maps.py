@@ -1,4 +1,4 @@
-"""Label maps: the labellings of grid-shaped models as pictures, run beside run."""
+"""Label maps: the labellings of grid models as pictures, run by run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mapmrf.arrays import Ints
 from mapmrf.bench.groups import Group, family, title
 from mapmrf.bench.records import MAX_LABELS, Record, unpack_labels
 from mapmrf.datasets.figures import COLUMNS
-from mapmrf.png import colours, encode
+from mapmrf.pictures import colours, encode
 
 MAPS_PER_SET = 8
-"""Models of a set that are drawn."""
+"""Number of models per set that are drawn."""
 
 _WHY = {
     "seg-2": "superpixels: the files hold which ones touch, not where their pixels are",
@@ -26,7 +26,7 @@ _WHY = {
 
 
 def maps_of(mine: Group) -> str:
-    """Maps of the first grid-shaped models of a set, or a line that says why there are none."""
+    """Maps of the first grid models of a set, or a line that says why there are none."""
     drawable = [model for _, model in mine.models if _drawable(mine, model)]
     shown = [_model(mine, model) for model in drawable[:MAPS_PER_SET]]
     name = html.escape(title(mine.name))

@@ -24,12 +24,12 @@ log = logging.getLogger("mapmrf")
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model that is read, or made up, where it is needed.
+    """A model that is read or generated where it is needed.
 
     Attributes
     ----------
     set, index, name
-        The set it belongs to, its number there (``M1``), and its name.
+        Its set, its number there (``M1``), and its name.
     path
         The model file, or empty for a look-alike.
     number, scale
@@ -37,7 +37,7 @@ class ModelRef:
     best
         Best known log potential, if any.
     digest
-        Of the content of the file where it is known.
+        Checksum of the content of the file, where it is known.
     checksum
         For a file of the catalogue ``right``, ``differs``, or ``unknown`` where the catalogue has no checksum.
     """
@@ -54,13 +54,13 @@ class ModelRef:
 
     @property
     def identity(self) -> str:
-        """What makes two references the same model."""
+        """Equal for references to the same model."""
         if not self.path:
             return f"{self.set}/{self.name}@{self.scale:g}"
         return f"{self.set}/{self.name}/{self.digest or Path(self.path).name}"
 
     def load(self) -> FactorGraph:
-        """Read the file, or make the look-alike up."""
+        """Read the file, or generate the look-alike."""
         if self.path:
             from mapmrf.formats import read
 
@@ -71,9 +71,9 @@ class ModelRef:
 
 
 def of_set(which: str, data: str | Path | None = None) -> list[ModelRef]:
-    """The models of a set of the paper whose files are there, each compared with its checksum.
+    """The models of one of the paper's sets whose files are there, with their checksums verified.
 
-    A file of another content is a model of its own: known by that content, without the best known value.
+    A file with other content counts as another model: identified by that content, without a best known value.
     """
     from mapmrf.datasets.catalogue import entries, locate
 
@@ -96,7 +96,7 @@ def _digest(path: Path) -> str:
 
 
 def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[ModelRef]:
-    """Look-alikes of a set of the paper, all or the first few."""
+    """Look-alikes of one of the paper's sets, all or the first few."""
     from mapmrf.datasets.lookalikes import lookalike_name, n_lookalikes
 
     count = n_lookalikes(which) if most is None else min(most, n_lookalikes(which))
@@ -107,17 +107,17 @@ def like_set(which: str, most: int | None = None, scale: float = 1.0) -> list[Mo
 
 
 def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
-    """Model files of one's own, known by their content; equal names get their folder's in front.
+    """The user's own model files, identified by their content; equal names get the folder as prefix.
 
     Raises
     ------
     OptionError
-        If a file is not there.
+        If a file does not exist.
     """
     files = [Path(path) for path in paths]
     for path in files:
         if not path.is_file():
-            raise OptionError(f"{path}: there is no such file")
+            raise OptionError(f"{path}: no such file")
     count = Counter(_name(path) for path in files)
     found = []
     for path in files:
@@ -127,7 +127,7 @@ def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
 
 
 def _name(path: Path) -> str:
-    """The name of a file without the suffixes of compression and format."""
+    """The name of a file without its suffixes of compression and format."""
     stem = path.stem if path.suffix in (".gz", ".bz2", ".xz") else path.name
     return Path(stem).stem
 
@@ -135,7 +135,7 @@ def _name(path: Path) -> str:
 def lattice(graph: FactorGraph) -> tuple[int, int] | None:
     """Rows and columns of a model whose pairs are those of a grid in reading order; None for any other.
 
-    Neighbours across opposite borders and along diagonals may be paired as well.
+    There may also be pairs across opposite borders and along diagonals.
 
     Examples
     --------

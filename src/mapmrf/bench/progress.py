@@ -1,22 +1,22 @@
-"""How far a benchmark is and how long it may still take, on standard error where that is a terminal."""
+"""Progress of a benchmark and an estimate of the time left, on standard error if that is a terminal."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from mapmrf.bench.plan import Task
 from mapmrf.bench.records import Record
+from mapmrf.bench.run_list import BenchTask
 from mapmrf.progress import TerminalBar
 
 
 class BenchBar(TerminalBar):
-    """A bar of finished runs with an estimate of the time left; silent in a pipe.
+    """A progress bar of finished runs with an estimate of the time left; silent in a pipe.
 
-    The estimate takes for every run that is left what its method took so far on that set, or else what all runs took.
+    The estimate assumes that a run takes the mean time of its method on that set so far, or else of all runs.
     """
 
-    def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
+    def __init__(self, tasks: Sequence[BenchTask], jobs: int) -> None:
         super().__init__("[bold]bench", "bar", "count", "elapsed", "{task.fields[state]}", total=len(tasks))
         self.jobs = jobs
         self.done = 0
@@ -36,7 +36,7 @@ class BenchBar(TerminalBar):
         self.draw(completed=self.done, state=f"about {left} left, last: {record['run']} on {record['model']}")
 
     def seconds_left(self) -> float:
-        """Estimate of the time that the runs left will take."""
+        """Estimated time of the remaining runs."""
         every = [seconds for some in self._seconds.values() for seconds in some]
         mean = sum(every) / len(every) if every else 0.0
         total = 0.0
@@ -47,7 +47,7 @@ class BenchBar(TerminalBar):
 
 
 def _duration(seconds: float) -> str:
-    """A time for people.
+    """A duration, rounded to read well.
 
     >>> _duration(3), _duration(200), _duration(8000)
     ('3 s', '3 min', '2.2 h')

@@ -1,4 +1,4 @@
-"""Records of finished runs, one JSON object a line, appended whole and flushed to the disk at once."""
+"""Records of finished runs, one JSON object per line, each written in one piece and flushed to disk at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Record = dict[str, Any]
 """A finished run; `docs/benchmark.md` lists the fields."""
 
 FAILURES = ("error", "memory", "killed", "crash")
-"""Outcomes of a run that did not come to its end."""
+"""Outcomes of runs that failed."""
 BEGINNING = b'{"key"'
 _TEXTS = {
     "key",
@@ -43,14 +43,14 @@ _TEXTS = {
 TRACE_COLUMNS = ("time", "iterations", "value", "bound", "relaxed_value", "primal", "sphere", "rho", "phase")
 TRACE_POINTS = 120
 MAX_LABELS = 100_000
-"""Variables up to which a record carries the labelling."""
+"""Number of variables up to which a record keeps the labelling."""
 
 
 class RecordFile:
-    """A file of records that is open for appending; only one process at a time may hold it.
+    """A file of records, open for appending by one process at a time.
 
-    A process may be killed at any moment: what it was writing is a torn last line, which the next one to open the file
-    cuts off. Every complete line is a finished record. With `retry`, runs that failed count as not done.
+    A process that is killed while writing leaves an incomplete last line, which the next one to open the file cuts off.
+    Every complete line is a finished record. With `retry`, runs that failed count as not done.
     """
 
     def __init__(self, path: str | Path, *, retry: bool = False) -> None:
@@ -68,7 +68,7 @@ class RecordFile:
     def _lock(self) -> None:
         try:
             import fcntl
-        except ImportError:  # no such locks on this system: two benchmarks on one file are the user's affair
+        except ImportError:  # no such locks on this system: two benchmarks on one file are up to the user
             return
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -76,20 +76,20 @@ class RecordFile:
             raise MapMRFError(f"{self.path}: another benchmark is writing to this file") from None
 
     def _mend(self) -> None:
-        """Cut off a torn last line."""
+        """Cut off an incomplete last line."""
         data = self.path.read_bytes()
-        whole = data.rfind(b"\n") + 1
-        torn = data[whole:]
+        complete = data.rfind(b"\n") + 1
+        torn = data[complete:]
         if torn and not (torn.startswith(BEGINNING) or BEGINNING.startswith(torn)):
             raise FormatError(f"{self.path}: found {torn[:40]!r} at the end, expected records of `mapmrf bench`")
         if torn:
-            os.ftruncate(self._file, whole)
+            os.ftruncate(self._file, complete)
             os.fsync(self._file)
 
     def append(self, record: Record) -> None:
-        """Write a record and wait until the disk has it; a second one of the same key is refused."""
+        """Write a record and wait until it is on disk; a second one with the same key is refused."""
         if record["key"] in self.keys:
-            raise MapMRFError(f"{self.path}: a record of this run is there already")
+            raise MapMRFError(f"{self.path}: this run already has a record")
         line = memoryview((json.dumps(plain(record)) + "\n").encode("utf-8"))
         while line:
             line = line[os.write(self._file, line) :]
@@ -97,7 +97,7 @@ class RecordFile:
         self.keys.add(record["key"])
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close the file."""
         os.close(self._file)
 
     def __enter__(self) -> RecordFile:
@@ -110,12 +110,12 @@ class RecordFile:
 
 
 def read_records(*paths: str | Path) -> list[Record]:
-    r"""All records of some files, of each run the last one; a torn last line is passed over.
+    r"""Read the records of some files, the last one of each run; an incomplete last line is skipped.
 
     Raises
     ------
     FormatError
-        If a complete line is no record.
+        If a complete line is not a record.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def _lines(path: Path) -> Iterator[Record]:
 
 
 def _is_record(record: Record) -> bool:
-    """Whether what tables and charts need is there, and of the right type."""
+    """Whether the fields that tables and charts need are there, and of the right type."""
     needed: dict[str, type | UnionType] = dict.fromkeys(("key", "set", "model", "run", "method", "outcome"), str)
     needed |= {"message": str, "time_limit": int | float}
     if record.get("outcome") == "done":
@@ -155,10 +155,7 @@ def _is_record(record: Record) -> bool:
 
 
 def thin(trace: Iterable[TracePoint], most: int = TRACE_POINTS) -> list[list[Any]]:
-    """A trace as rows of `TRACE_COLUMNS`: where value or bound improve or a phase begins, and others, at most so many.
-
-    Phases that follow each other often are thinned as well.
-    """
+    """A trace as at most `most` rows of `TRACE_COLUMNS`: improvements, starts of phases, and some others."""
     points = list(trace)
     if len(points) > most:
         begun = _spread([b for a, b in pairwise(points) if b.phase != a.phase], most // 4)

@@ -1,4 +1,4 @@
-"""One self-contained HTML page from records: tables, curves, profiles and label maps; opens without a network."""
+"""A self-contained HTML page from records: tables, curves, profiles and label maps."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mapmrf.bench.records import TRACE_COLUMNS, Record
 from mapmrf.bench.tables import tables
 
 CURVES_PER_SET = 24
-"""Models of a set whose curves the page holds; tables hold all."""
+"""Number of models per set with curves on the page; the tables have all."""
 
 
 def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -> str:
-    """The page as text."""
+    """The page as HTML."""
     groups, made = group(records), tables(records)
     data = {
         "runs": _runs(groups),
@@ -55,7 +55,7 @@ def _asset(name: str) -> str:
 
 
 def _rounded(value: Any) -> Any:
-    """Seven digits are enough for a picture; what is not finite is missing there."""
+    """Round to seven digits, enough for a chart; non-finite values become None."""
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -69,7 +69,7 @@ def _rounded(value: Any) -> Any:
 
 
 def _runs(groups: Sequence[Group]) -> list[str]:
-    """All runs in the order of the tables; their place decides their colour."""
+    """All runs in the order of the tables, which determines their colours."""
     return list(dict.fromkeys(run for mine in groups for _, run in mine.runs))
 
 
@@ -98,7 +98,7 @@ def _model(mine: Group, index: str, name: str, curves: bool) -> dict[str, Any]:
 
 
 def _shown(distance: float) -> float | None:
-    """A distance for a chart: 0 for what counts as equal, None for what is infinite."""
+    """A distance for a chart: 0 for ties, None if infinite."""
     return None if math.isinf(distance) else 0.0 if distance <= TIE else distance
 
 
@@ -122,12 +122,12 @@ def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
 
 
 def _warnings(groups: Sequence[Group]) -> str:
-    """Models whose files are not what the catalogue says."""
+    """A warning of models whose files differ from the catalogue."""
     wrong = [model.removesuffix(DIFFERS) for mine in groups for _, model in mine.models if model.endswith(DIFFERS)]
     if not wrong:
         return ""
     named = html.escape(", ".join(wrong))
-    return f"<p class=warning>Not the catalogue's file, so nothing of the paper is compared with it: {named}.</p>"
+    return f"<p class=warning>These files differ from the catalogue and are not compared with the paper: {named}.</p>"
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _is_overview(table: Table) -> bool:
 
 
 def _section(which: str, made: Sequence[Table]) -> str:
-    """All tables about a set, or about all, but the overview, each to be opened."""
+    """All tables of a set, or of all sets, except the overview; collapsed."""
     parts = [_details(table) for table in made if table.of == which and not _is_overview(table)]
     heading = f"<h3>{html.escape(title(which))}</h3>\n" if which else ""
     return heading + "\n".join(parts)
@@ -149,7 +149,7 @@ def _details(table: Table) -> str:
 
 
 def _table(table: Table, *, heading: bool = True) -> str:
-    """A table whose columns can be sorted by; the number behind a cell is what counts."""
+    """A table that can be sorted by its columns, by the values of the cells."""
     right = table.numeric()
     body = "\n".join(_line(table.columns, row, right) for row in table.rows)
     foot = "" if table.summary is None else f"<tfoot>{_line(table.columns, table.summary, right)}</tfoot>"
@@ -162,7 +162,7 @@ def _table(table: Table, *, heading: bool = True) -> str:
 
 
 def _head(columns: Sequence[Column], right: Sequence[bool]) -> str:
-    """One line of headings, or two where several columns are of one run."""
+    """One line of headings, or two if several columns belong to one run."""
     grouped = any(column.of for column in columns)
     above, below = [], []
     for of, places in groupby(range(len(columns)), key=lambda k: columns[k].of or k):
@@ -176,7 +176,7 @@ def _head(columns: Sequence[Column], right: Sequence[bool]) -> str:
 
 
 def _heading(column: Column, place: int, right: bool, rows: int = 1) -> str:
-    """A heading to sort by; it knows its place, whatever stands above or beside it."""
+    """A heading to sort by, with the index of its column."""
     span = f" rowspan={rows}" if rows > 1 else ""
     of = f" data-of='{html.escape(column.of)}'" if column.of else ""
     key = " data-key" if column.key else ""
@@ -197,7 +197,7 @@ def _cell(cell: Cell, column: Column, right: bool) -> str:
 
 
 def _class(column: Column, right: bool, best: bool = False) -> str:
-    """Classes of a cell: `t` for text, `p` for what is about the paper, `best` for the best of a row."""
+    """CSS classes of a cell: `t` for text, `p` for the paper's figures, `best` for the best of a row."""
     about_paper = column.of and column.name != "ours"
     names = [name for name, has in (("t", not right), ("p", about_paper), ("best", best)) if has]
     return f" class='{' '.join(names)}'" if names else ""
@@ -209,7 +209,7 @@ def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def _troubles(records: Sequence[Record]) -> str:
-    """Runs that did not come to an end, and methods that do not take a model."""
+    """Runs that failed, and methods that do not support a model."""
     lost = [record for record in records if record["outcome"] != "done"]
     if not lost:
         return "<p>Every run came to its end.</p>"
@@ -222,7 +222,7 @@ def _troubles(records: Sequence[Record]) -> str:
 
 
 def _machine(records: Sequence[Record]) -> str:
-    """Processor and versions that the records name."""
+    """Processor and versions in the records."""
     names = {"version": "mapmrf", "cpu": "processor", "cores": "cores", "system": "system", "python": "Python"}
     names |= {name: name for name in ("numpy", "numba", "highspy")}
     found = {name: sorted({str(r[key]) for r in records if r.get(key)}) for key, name in names.items()}

@@ -1,4 +1,8 @@
-"""Hand the tasks of a plan out to worker processes and write every finished record down at once."""
+"""Run benchmark tasks in worker processes and write every record as soon as it is finished.
+
+The pool of `mapmrf.batch` will not do: a run here has a deadline after which its process alone is killed, and a crash
+is a record with its exit code; joblib ends all workers together.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +14,41 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
-from mapmrf.bench.plan import Task
 from mapmrf.bench.records import Record, RecordFile
+from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.worker import BEGINS, machine, work
 
 GRACE = 60.0
-"""Seconds beyond its time limit after which a run is killed: a long step and the report take some of them."""
+"""Seconds beyond its time limit after which a run is killed: the last step and the report take some of them."""
 SETUP = 600.0
-"""Seconds after which a run is killed that has not begun: reading the model and compiling the method come first."""
+"""Seconds for reading the model and compiling the method, after which a run is killed."""
 
 Listener = Callable[[Record], None]
 
 
+class RunLimits(NamedTuple):
+    """Limits of a run besides its time limit, after which its process is killed.
+
+    Attributes
+    ----------
+    memory
+        Bytes, 0 for no limit.
+    grace
+        Seconds beyond the time limit.
+    setup
+        Seconds for reading the model and compiling the method before the clock starts.
+    """
+
+    memory: int = 0
+    grace: float = GRACE
+    setup: float = SETUP
+
+
 @dataclass(frozen=True)
 class Summary:
-    """How a benchmark ended: tasks of the plan, of these done before, done in this call, and whether it was stopped."""
+    """How a benchmark ended: tasks planned, done before, done in this call, and whether it was interrupted."""
 
     planned: int
     before: int
@@ -35,54 +57,48 @@ class Summary:
 
 
 def run_all(
-    tasks: Sequence[Task],
+    tasks: Sequence[BenchTask],
     path: str | Path,
     *,
     jobs: int = 1,
-    memory: int = 0,
-    grace: float = GRACE,
-    setup: float = SETUP,
+    limits: RunLimits | None = None,
     retry: bool = False,
     listener: Listener | None = None,
 ) -> Summary:
-    """Make all runs that the file has no record of, `jobs` at a time.
+    """Run all tasks without a record in the file, `jobs` at a time.
 
-    Ctrl-C ends the runs under way, which leave no record; the same call goes on from there.
+    Ctrl-C ends the runs under way, which leave no record; the same call resumes the benchmark.
 
     Parameters
     ----------
     tasks
-        The runs to make.
+        The runs.
     path
-        The file of records; it is made, or appended to.
+        The file of records; created, or appended to.
     jobs
-        Worker processes.
-    memory
-        Bytes that a run may take, 0 for no limit.
-    grace
-        Seconds beyond its time limit after which a run is killed and recorded as such.
-    setup
-        Seconds that reading the model and compiling the method may take before that.
+        Number of worker processes.
+    limits
+        Limits of a run besides its time limit.
     retry
-        Make runs that failed once more; their new record takes the place of the old one.
+        Repeat runs that failed; the new record replaces the old one.
     listener
-        Called with every record once it is on the disk.
+        Called with every record once it is on disk.
     """
     with RecordFile(path, retry=retry) as file:
         missing = [task for task in tasks if task.key not in file.keys]
-        bench = _Bench(file, missing, lambda: _Worker(memory, setup, grace), listener)
+        bench = _Bench(file, missing, lambda: _BenchWorker(limits or RunLimits()), listener)
         interrupted = bench.run(min(jobs, max(1, len(missing))))
     return Summary(len(tasks), len(tasks) - len(missing), bench.done, interrupted)
 
 
 class _Bench:
-    """A benchmark under way: what the threads that mind the workers share."""
+    """A benchmark under way: what the threads that supervise the workers share."""
 
     def __init__(
-        self, file: RecordFile, tasks: Sequence[Task], hire: Callable[[], _Worker], listener: Listener | None
+        self, file: RecordFile, tasks: Sequence[BenchTask], hire: Callable[[], _BenchWorker], listener: Listener | None
     ) -> None:
         self.file, self.hire, self.listener = file, hire, listener
-        self.waiting: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self.waiting: queue.SimpleQueue[BenchTask] = queue.SimpleQueue()
         for task in tasks:
             self.waiting.put(task)
         self.lock = threading.Lock()
@@ -91,8 +107,8 @@ class _Bench:
         self.done = 0
 
     def run(self, jobs: int) -> bool:
-        """Mind `jobs` workers until all is done; return whether Ctrl-C ended it."""
-        threads = [threading.Thread(target=self._mind, name=f"mapmrf-bench-{number}") for number in range(jobs)]
+        """Supervise `jobs` workers until all is done; return whether Ctrl-C ended it."""
+        threads = [threading.Thread(target=self._supervise, name=f"mapmrf-bench-{number}") for number in range(jobs)]
         for thread in threads:
             thread.start()
         interrupted = False
@@ -109,8 +125,8 @@ class _Bench:
             raise self.failure
         return interrupted
 
-    def _mind(self) -> None:
-        """Give one worker task after task; a thread of its own for each worker."""
+    def _supervise(self) -> None:
+        """Give one worker task after task; every worker has its own thread."""
         worker = self.hire()
         try:
             while not self.stopped.is_set():
@@ -120,7 +136,7 @@ class _Bench:
                     self._keep(record)
         except queue.Empty:
             pass
-        except BaseException as error:  # a full disk, for instance: said by the thread that called `run`
+        except BaseException as error:  # a full disk, for instance: raised by the thread that called `run`
             self.failure = error
             self.stopped.set()
         finally:
@@ -134,22 +150,22 @@ class _Bench:
                 self.listener(record)
 
 
-class _Worker:
-    """A worker process, started when it is needed and again after it had to be killed."""
+class _BenchWorker:
+    """A worker process, started when needed and again after it was killed."""
 
-    def __init__(self, memory: int, setup: float, grace: float) -> None:
-        self.memory, self.setup, self.grace = memory, setup, grace
+    def __init__(self, limits: RunLimits) -> None:
+        self.limits = limits
         self.process: BaseProcess | None = None
         self.pipe: Any = None
 
-    def record(self, task: Task, stopped: threading.Event) -> Record | None:
-        """The record of a run, also of one that crashed or took too long; None if the benchmark was stopped."""
+    def record(self, task: BenchTask, stopped: threading.Event) -> Record | None:
+        """The record of a run, even if it crashed or took too long; None if the benchmark was stopped."""
         self._ensure()
         try:
             self.pipe.send(task)
-            found = self._wait(task, self.setup, "not begun", stopped)
+            found = self._wait(task, self.limits.setup, "not started", stopped)
             while found == BEGINS:
-                found = self._wait(task, task.time_limit + self.grace, "still running", stopped)
+                found = self._wait(task, task.time_limit + self.limits.grace, "still running", stopped)
             return cast(Record | None, found)
         except (EOFError, OSError):
             code = self._exit_code()
@@ -157,8 +173,8 @@ class _Worker:
                 return None
             return _lost(task, "crash", f"the process ended with code {code}")
 
-    def _wait(self, task: Task, seconds: float, stage: str, stopped: threading.Event) -> Any:
-        """What the process says next; the record of a killed run if that takes too long, None if all was stopped."""
+    def _wait(self, task: BenchTask, seconds: float, phase: str, stopped: threading.Event) -> Any:
+        """The next message of the process; the record of a killed run if it takes too long, None if all was stopped."""
         end = time.monotonic() + seconds
         while not self.pipe.poll(0.1):
             if stopped.is_set():
@@ -166,7 +182,7 @@ class _Worker:
                 return None
             if time.monotonic() > end:
                 self.kill()
-                return _lost(task, "killed", f"{stage} after {seconds:.0f} s")
+                return _lost(task, "killed", f"{phase} after {seconds:.0f} s")
         return self.pipe.recv()
 
     def _ensure(self) -> None:
@@ -175,7 +191,7 @@ class _Worker:
         self.kill()
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, self.memory), daemon=True)
+        self.process = context.Process(target=work, args=(theirs, self.limits.memory), daemon=True)
         self.process.start()
         theirs.close()
 
@@ -195,7 +211,7 @@ class _Worker:
         self.process = None
 
 
-def _lost(task: Task, outcome: str, message: str) -> Record:
-    """The record of a run that could not report itself."""
+def _lost(task: BenchTask, outcome: str, message: str) -> Record:
+    """The record of a run whose process is gone."""
     finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-    return {**task.facts(), "outcome": outcome, "message": message, **machine(), "finished": finished}
+    return {**task.fields(), "outcome": outcome, "message": message, **machine(), "finished": finished}

@@ -1,4 +1,4 @@
-"""The paper's tables from records: sets, log potentials with ranks, iterations, seconds and types, beside its own."""
+"""The tables of the paper from records, with its figures: sets, log potentials and ranks, iterations, times, kinds."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, set
 from mapmrf.datasets.statistics import Statistics, mean_statistics, paper_statistics
 
 SUMMARISED = ("seg-2", "seg-21", "scene")
-"""Sets of which the paper prints mean and standard deviation instead of single models."""
+"""Sets for which the paper reports mean and standard deviation instead of single models."""
 
 MEASURES: dict[str, tuple[str, Figure, int]] = {
     "logpot": ("log potential", log_potential, 2),
     "iters": ("iterations", figure("iterations"), 0),
     "runtime": ("seconds", seconds, 3),
 }
-"""What the paper's tables are of: our name for it, where a record has it, and decimals."""
+"""The measures of the paper's tables: name, value of a record, and decimals."""
 
 MODEL = (Column("no.", key=True), Column("model", key=True))
 
 
 def tables(records: Iterable[Record]) -> list[Table]:
-    """All tables that the records give."""
+    """All tables of some records."""
     groups = group(records)
     made = [datasets(groups), *([everything(groups)] if len(groups) > 1 else [])]
     for mine in groups:
@@ -63,11 +63,13 @@ def _of_set(mine: Group) -> list[Table]:
 
 
 def datasets(groups: Sequence[Group]) -> Table:
-    """The paper's statistics of the sets (C1 to C7), recomputed over the models of the records."""
+    """The paper's statistics of the sets (C1 to C7), recomputed from the models of the records."""
     names = list(Statistics.__dataclass_fields__)
     rows: list[list[Cell]] = []
     for mine in groups:
-        ours = mean_statistics(found for model in mine.facts.values() if (found := _statistics(model)) is not None)
+        ours = mean_statistics(
+            found for model in mine.model_records.values() if (found := _statistics(model)) is not None
+        )
         if ours is not None:
             rows += _beside_the_paper(mine, [getattr(ours, name) for name in names])
     heads = [Column("set", key=True), Column("of", key=True), *(Column(name.replace("_", " ")) for name in names)]
@@ -79,14 +81,14 @@ def datasets(groups: Sequence[Group]) -> Table:
 
 
 def _statistics(record: Record) -> Statistics | None:
-    """The figures of a model that its record carries; None for a record of a version that did not."""
+    """The statistics of a model from its record; None for records of older versions."""
     places = ("n_vars", "n_factors", "n_edges", "factor_size", "variable_states", "factor_states")
     found = [record.get(place) for place in places]
     return None if None in found else Statistics(1, *map(float, found))  # type: ignore[arg-type]
 
 
 def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
-    """Our line and, if the set is the paper's or looks like it, the paper's and the difference."""
+    """Our row and, for a set of the paper or its look-alike, the paper's row and the difference."""
     lines = {"ours": ours}
     if family(mine.name) in SETS:
         lines["paper"] = list(vars(paper_statistics(family(mine.name))).values())
@@ -98,7 +100,7 @@ def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
 
 
 def _short(x: float, *, sign: bool = False) -> Cell:
-    """A mean to two decimals, as the paper prints it; a whole number without any."""
+    """A mean with two decimals as in the paper; an integer without any."""
     return number(x, 0 if round(x, 2) == round(x) else 2, sign=sign)
 
 
@@ -109,12 +111,12 @@ _LOSS = "Loss: best known value minus the labelling's, relative to the best know
 
 
 def overview(mine: Group) -> Table:
-    """A line per run: how many models, at the best known value, proven, mean rank, gap to the best and time."""
+    """One row per run: number of models, best known values reached, proofs, mean rank, gap to the best and time."""
     return _summary(f"{mine.name}-overview", title(mine.name), [mine])
 
 
 def everything(groups: Sequence[Group]) -> Table:
-    """The overview of all sets together."""
+    """The overview of all sets."""
     return _summary("all-overview", "All sets", groups)
 
 
@@ -159,7 +161,7 @@ def _mark(rows: list[list[Cell]], k: int, sign: int) -> None:
 
 
 def by_model(mine: Group, measure: str) -> Table:
-    """A line per model: for every run our figure (with its rank), the paper's and the difference."""
+    """One row per model: for every run our figure (with its rank), the paper's and the difference."""
     name, what, digits = MEASURES[measure]
     printed = {run for method, run in mine.runs for _, m in mine.models if _paper(mine, m, method, measure) is not None}
     with_ranks = measure == "logpot"
@@ -191,7 +193,7 @@ def _paper(mine: Group, model: str, method: str, measure: str) -> float | None:
 
 
 def _paper_ranks(mine: Group, model: str) -> dict[str, int]:
-    """The paper's ranks on a model: among its methods that give valid solutions."""
+    """The paper's ranks on a model, among its methods with valid solutions."""
     printed = {method: _paper(mine, model, method, "logpot") for method in COLUMNS if method not in RELAXED}
     return rank({method: value for method, value in printed.items() if value is not None})
 
@@ -205,7 +207,7 @@ def _difference(ours: float | None, paper: float | None, digits: int) -> Cell:
 
 
 def _mean_ranks(mine: Group, printed: set[str]) -> list[Cell]:
-    """The line below the log potentials: mean ranks, the paper's over the models that are here."""
+    """The row below the log potentials: mean ranks, the paper's over the same models."""
     ours = [ranks(mine, model) for _, model in mine.models]
     theirs = [_paper_ranks(mine, model) for _, model in mine.models]
     row = [Cell(), Cell("mean rank"), Cell()]
@@ -221,7 +223,7 @@ def _mean_rank(places: Sequence[dict[str, int]], name: str) -> Cell:
 
 
 def bounds(mine: Group) -> Table:
-    """A line per model: the upper bounds that the runs give, the least one marked."""
+    """One row per model: the upper bounds of the runs, the smallest one marked."""
     runs = [run for _, run in mine.runs if mine.column(run, figure("bound"))]
     rows = []
     for index, model in mine.models:
@@ -243,7 +245,7 @@ def _bound(bound: float | None, least: float) -> Cell:
 
 
 def by_set(mine: Group, measure: str) -> Table:
-    """A line per run: mean and standard deviation over the set and, for a set of the paper, its own and how far off."""
+    """One row per run: mean and standard deviation over the set, the paper's, and the difference."""
     name, what, digits = MEASURES[measure]
     printed = mine.name in SUMMARISED
     rows = []
@@ -272,7 +274,7 @@ _TYPES = "V valid, U uniform, F fractional, A approximate (outside the local pol
 
 
 def kinds(mine: Group) -> Table:
-    """A line per model: the type of every relaxed solution as the paper writes it, and the paper's where it has one."""
+    """One row per model: the kind of every relaxed solution in the paper's notation, and the paper's."""
     printed = {run for method, run in mine.runs for _, m in mine.models if model_kind(mine.name, m, method)}
     relaxed = {
         run for _, run in mine.runs for _, m in mine.models if any(r.get("kind_text") for r in _some(mine, m, run))
@@ -311,7 +313,7 @@ def _kinds_note(which: str) -> str:
 
 
 def kind_counts(mine: Group) -> Table:
-    """A line per run: how many solutions are of each type, and what the paper says of its whole set."""
+    """One row per run: the number of solutions of each kind, and the paper's over its set."""
     rows = []
     for method, run in mine.runs:
         letters = Counter(_letter(kind) for _, model in mine.models if (kind := mine.kind(model, run)))
@@ -326,5 +328,5 @@ def kind_counts(mine: Group) -> Table:
 
 
 def _letter(kind: str) -> str:
-    """The type that a mixed one counts as: approximate, else fractional, else uniform."""
+    """The kind that a mixed solution counts as: approximate, else fractional, else uniform."""
     return next(letter for letter in "AFUV" if letter in kind)

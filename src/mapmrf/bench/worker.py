@@ -1,4 +1,4 @@
-"""The process that makes runs, one after another: a crash, or a run that must be killed, takes nothing else along."""
+"""The worker process, which does one run after another; if it crashes or is killed, only that run is lost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from typing import Any
 import mapmrf
 from mapmrf.bench.models import ModelRef, lattice
 from mapmrf.bench.peers import prepare, solve_with
-from mapmrf.bench.plan import Task
 from mapmrf.bench.records import Record, pack_labels, thin
+from mapmrf.bench.run_list import BenchTask
 from mapmrf.datasets.statistics import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.graph import FactorGraph
@@ -29,13 +29,13 @@ from mapmrf.polytope import describe
 from mapmrf.result import Result, Status
 
 COMPILING, LEAST_COMPILING = 0.02, 0.1
-"""Share of the time limit, and seconds, that a run may spend compiling without being made again."""
+"""Share of the time limit, and seconds, that a run may spend compiling before it is repeated."""
 BEGINS = "begins"
-"""What comes through the pipe whenever the clock of a run starts, before its record."""
+"""Message sent whenever the clock of a run starts, before its record."""
 
 
 def work(pipe: Connection, memory: int) -> None:
-    """Make the runs that come through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
+    """Do the runs that come through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the runs
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
     runner = Runner(memory)
@@ -48,14 +48,14 @@ def work(pipe: Connection, memory: int) -> None:
 
 
 def _leave_with_parent(parent: int) -> None:
-    """End this process when the one that started it is gone: nobody waits for the run any more."""
+    """End this process when its parent is gone: nobody waits for the run any more."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
 
 
 class Runner:
-    """Makes runs; keeps the last model and knows which methods are compiled."""
+    """Does runs; keeps the last model and remembers which methods are compiled."""
 
     def __init__(self, memory: int = 0) -> None:
         self.memory = memory
@@ -64,13 +64,13 @@ class Runner:
         self._model: tuple[ModelRef, FactorGraph] | None = None
         self._warm: set[tuple[str, str]] = set()
 
-    def record(self, task: Task, ready: Callable[[], None] = lambda: None) -> Record:
-        """Make a run and say how it went; never raises. `ready` is called whenever the clock starts."""
-        record: Record = {**task.facts(), "outcome": "done", "message": "", **machine()}
+    def record(self, task: BenchTask, ready: Callable[[], None] = lambda: None) -> Record:
+        """Do a run and record it; never raises. `ready` is called whenever the clock starts."""
+        record: Record = {**task.fields(), "outcome": "done", "message": "", **machine()}
         try:
             with _memory_limit(self.memory):
                 graph = self._graph(task.model)
-                record |= {**_facts(graph), "shape": lattice(graph), **self._warm_up(task, graph)}
+                record |= {**_model_fields(graph), "shape": lattice(graph), **self._warm_up(task, graph)}
                 result, spent = _timed(task, graph, ready)
                 record |= _figures(result)
                 record["setup_time"] += spent
@@ -89,8 +89,8 @@ class Runner:
             self._model = (model, model.load())
         return self._model[1]
 
-    def _warm_up(self, task: Task, graph: FactorGraph) -> Record:
-        """Let numba compile, or load, the method before the clock runs, or import a package of others; how long."""
+    def _warm_up(self, task: BenchTask, graph: FactorGraph) -> Record:
+        """Compile the method, or import the other package, before the clock starts; return how long that took."""
         began = time.perf_counter()
         about: Record = {}
         if task.run.is_peer:
@@ -101,8 +101,8 @@ class Runner:
         return {**about, "setup_time": time.perf_counter() - began}
 
 
-def _facts(graph: FactorGraph) -> Record:
-    """What a record says of a model: the figures of the paper's table of the sets."""
+def _model_fields(graph: FactorGraph) -> Record:
+    """The fields of a record that describe the model: the columns of the paper's table of the sets."""
     found = model_statistics(graph)
     return {
         "n_vars": graph.n_vars,
@@ -114,11 +114,11 @@ def _facts(graph: FactorGraph) -> Record:
     }
 
 
-def _timed(task: Task, graph: FactorGraph, ready: Callable[[], None]) -> tuple[Result, float]:
-    """The result of a run whose time did not go into compiling, and seconds spent on it that are set-up.
+def _timed(task: BenchTask, graph: FactorGraph, ready: Callable[[], None]) -> tuple[Result, float]:
+    """The result of a run that spent no time compiling, and the seconds of earlier tries, which are set-up.
 
-    A method of several parts compiles each when it gets there, so the warm-up does not do for all. A run that this cut
-    short is made again, as long as it helps.
+    A method of several phases compiles each when it gets there, so the warm-up does not compile all. A run that was cut
+    short by compiling is repeated, as long as that helps.
     """
     spent, before = 0.0, math.inf
     while True:
@@ -134,14 +134,14 @@ def _timed(task: Task, graph: FactorGraph, ready: Callable[[], None]) -> tuple[R
         before = result.compile_time
 
 
-def _solve(task: Task, graph: FactorGraph, time_limit: float) -> Result:
+def _solve(task: BenchTask, graph: FactorGraph, time_limit: float) -> Result:
     if task.run.is_peer:
         return solve_with(task.run.peer, graph, time_limit, task.seed)
     return mapmrf.solve(graph, task.run.method, time_limit=time_limit, seed=task.seed, **task.run.options)
 
 
 def _figures(result: Result) -> Record:
-    """What a record keeps of a result."""
+    """The fields of a record that describe the result."""
     fractions = result.kind_fractions
     return {
         "value": result.value,
@@ -168,7 +168,7 @@ def _figures(result: Result) -> Record:
 
 @cache
 def machine() -> dict[str, str]:
-    """Versions and the processor, for every record."""
+    """Versions and processor, for every record."""
     found = {"version": mapmrf.__version__, "python": platform.python_version(), "system": platform.system()}
     for package in ("numpy", "numba", "highspy"):
         with contextlib.suppress(PackageNotFoundError):
@@ -185,13 +185,13 @@ def _processor() -> str:
 
 
 def reset_peak() -> None:
-    """Forget the peak of the resident memory, where the system can."""
+    """Reset the peak of the resident memory, where the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory() -> int | None:
-    """Peak of the resident memory in bytes since `reset_peak`, or of the whole process where that cannot be told."""
+    """Peak of the resident memory in bytes since `reset_peak`, or of the process where it cannot be reset."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM"):
@@ -206,7 +206,7 @@ def peak_memory() -> int | None:
 
 @contextlib.contextmanager
 def _memory_limit(size: int) -> Any:
-    """Let this process take no more than `size` bytes beyond what it has; 0 for no limit."""
+    """Limit this process to `size` bytes beyond what it has; 0 for no limit."""
     try:
         import resource
     except ImportError:

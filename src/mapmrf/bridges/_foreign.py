@@ -12,7 +12,7 @@ from mapmrf.graph import FactorGraph, Names
 
 
 def need(module: str) -> Any:
-    """Import a module of another library; the warnings of its own imports are none of the user's business.
+    """Import a module of another library, without the warnings of its own imports.
 
     Raises
     ------

@@ -12,7 +12,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges._foreign import labels_of, names_of, need
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
-from mapmrf.formats._quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of
+from mapmrf.formats.quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of
 from mapmrf.graph import FactorGraph
 
 MAX_DEGREE = 20
@@ -156,7 +156,7 @@ def to_bqm(graph: FactorGraph, vartype: str = "BINARY") -> Any:
     Raises
     ------
     UnsupportedModel
-        If the model is no such one; the message names what is in the way.
+        If the model is of another kind; the message names the reason.
 
     Examples
     --------
@@ -175,11 +175,11 @@ def to_bqm(graph: FactorGraph, vartype: str = "BINARY") -> Any:
     spin = vartype == "SPIN" and is_spin(graph)  # to the last digit, without the detour over 0 and 1
     terms = terms_of(graph, spin)
     linear = np.zeros(graph.n_vars)
-    alone = terms.i == terms.j
-    np.add.at(linear, terms.i[alone], terms.weight[alone])
+    unary = terms.i == terms.j
+    np.add.at(linear, terms.i[unary], terms.weight[unary])
     bqm = need("dimod").BinaryQuadraticModel.from_numpy_vectors(
         linear,
-        (terms.i[~alone], terms.j[~alone], terms.weight[~alone]),
+        (terms.i[~unary], terms.j[~unary], terms.weight[~unary]),
         terms.offset,
         "SPIN" if spin else "BINARY",
         variable_order=labels_of(graph),

@@ -168,7 +168,7 @@ def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any]]:
             scope = tuple(data["scope"])
             missing = [variable for variable in scope if variable not in graph or _is_factor(graph.nodes[variable])]
             if missing:
-                raise GraphError(f"factor node {node!r}: {missing[0]!r} of its scope is no variable of the graph")
+                raise GraphError(f"factor node {node!r}: {missing[0]!r} of its scope is not a variable of the graph")
             yield scope, data["table"]
 
 

@@ -14,15 +14,15 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges._foreign import labels_of, names_of, need, states_of
-from mapmrf.bridges._sum_out import sum_out
+from mapmrf.bridges.sum_out import sum_out
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
-from mapmrf.formats._bayes import network_of
+from mapmrf.formats.bayes import network_of
 from mapmrf.graph import FactorGraph
 from mapmrf.graph_checks import as_array
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
 MOST = 600.0
-"""Log potentials up to this size are potentials that a double holds, with room for products."""
+"""Log potentials up to this size give potentials in the range of a double, with room for products."""
 
 _log = logging.getLogger("mapmrf")
 
@@ -65,7 +65,7 @@ def from_pgmpy(model: Any) -> FactorGraph:
 
 
 @dataclass(frozen=True, eq=False)
-class _Model:
+class _PgmpyModel:
     """A factor graph beside the labels that its variables and states have in pgmpy."""
 
     graph: FactorGraph
@@ -86,7 +86,7 @@ class _Model:
         return self.states[i].index(state)
 
 
-def _read(model: Any, more: Iterable[Any] = ()) -> _Model:
+def _read(model: Any, more: Iterable[Any] = ()) -> _PgmpyModel:
     """The model, with some factors added."""
     factors = [*_factors(model), *more]
     shapes: dict[Hashable, int] = {}
@@ -111,7 +111,7 @@ def _read(model: Any, more: Iterable[Any] = ()) -> _Model:
         [table for _, table in tables],
         names=names_of(variables, known),
     )
-    return _Model(graph, variables, known)
+    return _PgmpyModel(graph, variables, known)
 
 
 def _factors(model: Any) -> list[Any]:
@@ -186,14 +186,14 @@ def map_query(
 
     Without `variables`, all that are not observed are asked for: the most probable explanation. If only some are asked
     for, the question is another one, marginal MAP: the others are summed out, exactly, before the maximisation. That
-    takes tables as large as variable elimination does; where they would be too large, the query is refused.
+    needs tables as large as variable elimination; if they would be too large, the query is refused.
 
     Parameters
     ----------
     model
-        Whatever `from_pgmpy` takes.
+        A model that `from_pgmpy` accepts.
     variables
-        The variables to be told.
+        The variables of the query.
     evidence
         Observed variable -> state, with the labels of the model.
     virtual_evidence
@@ -249,7 +249,7 @@ def map_query(
     return {known.variables[i]: known.states[i][labels[i]] for i in asked}
 
 
-def _asked(known: _Model, variables: Sequence[Any] | None, observed: Mapping[int, int]) -> list[int]:
+def _asked(known: _PgmpyModel, variables: Sequence[Any] | None, observed: Mapping[int, int]) -> list[int]:
     if variables is None:
         return [i for i in range(known.graph.n_vars) if i not in observed]
     asked = [known.place(variable) for variable in variables]
@@ -273,7 +273,7 @@ def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
     """Turn a factor graph into a model of pgmpy, with its names.
 
     Variables without names are called ``x0``, ``x1``, ... Log potentials become potentials. A table whose largest entry
-    no double holds is scaled; entries that get lost below the smallest double are counted in the log.
+    exceeds the range of a double is scaled; the number of entries lost below it is logged.
 
     Parameters
     ----------

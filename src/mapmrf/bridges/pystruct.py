@@ -41,7 +41,7 @@ def inference_dispatch(
         Pairs of variables, numbered as in ``unary_potentials`` with all axes but the last made one.
     inference_method
         Name of a method of this library, or a tuple of a name and its options, such as ``("lslp", {"starts": 2})``;
-        ``"auto"`` is what `solve` takes by default.
+        ``"auto"`` is the default of `solve`.
     return_energy
         Whether to return the energy, too.
     initial : (...,)

@@ -40,7 +40,7 @@ class MapMRFSampler(Sampler, PolySampler):
     with as many seeds. `sample`, `sample_ising`, `sample_qubo`, `sample_dqm`, `sample_poly`, `sample_hising` and
     `sample_hubo` return a SampleSet, whose ``info`` has
 
-    - ``bound``: no energy is below it (None if the method gives none),
+    - ``bound``: lower bound on the energy (None if the method has none),
     - ``gap``: the relative gap between the best energy and the bound, and ``status``: ``"optimal"`` is a proof,
     - ``method``, ``runtime`` (seconds), ``seeds`` (one per read) and ``version``.
 
@@ -176,7 +176,7 @@ def _sample_set(results: list[Result], labels: list[Any], values: Ints | None, m
 
 
 def _info(results: list[Result]) -> dict[str, Any]:
-    """What all runs together say: the best of the bounds holds for each of them."""
+    """The summary of all runs: the best bound applies to each of them."""
     best = max(results, key=lambda result: result.value)
     bound = min((result.bound for result in results if result.bound is not None), default=None)
     proven = any(result.status is Status.OPTIMAL for result in results)

@@ -1,4 +1,4 @@
-"""What `solve` does with many files, or with one model and a table of evidence: a line for each, in order."""
+"""`solve` for several files, or for one model and an evidence table: one line for each, in order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from mapmrf.cli.output import check_outputs, strict_json, write_result
 from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, read_model
 from mapmrf.errors import MapMRFError, OptionError
-from mapmrf.output import check_outputs, strict_json, write_result
 
 if TYPE_CHECKING:
+    from mapmrf.batch import Outcome
     from mapmrf.graph import FactorGraph
     from mapmrf.method import Method
-    from mapmrf.pools import Outcome
     from mapmrf.result import Result
 
 _FIGURES = ("value", "bound", "gap", "status", "seconds")
@@ -29,19 +29,19 @@ _WIDEST = 48
 
 
 @dataclass(frozen=True)
-class Request:
-    """What was asked for, whatever is to be solved.
+class BatchRequest:
+    """The options of a batch.
 
     Attributes
     ----------
     method, options
-        How to solve; the options are those of `solve_many`.
+        The method, and the options of `solve_many`.
     evidence
-        What is observed in every model.
+        Evidence file that applies to every model.
     output
-        A folder for solutions, or the file of a table's answers.
+        A folder for solutions, or the file of answers to a table.
     as_json, quiet
-        How to report.
+        What to print.
     """
 
     method: Method
@@ -52,10 +52,10 @@ class Request:
     quiet: bool
 
 
-class Report:
-    """Tells the outcomes of a batch as they come, and keeps what the exit code depends on."""
+class BatchReport:
+    """Prints the outcomes of a batch as they come, and collects what the exit code depends on."""
 
-    def __init__(self, request: Request, what: str, names: Sequence[str]) -> None:
+    def __init__(self, request: BatchRequest, what: str, names: Sequence[str]) -> None:
         self.request, self.what, self.total = request, what, len(names)
         self.width = min(_WIDEST, max(map(len, [what, *names])))
         self.errors = self.missed = 0
@@ -68,8 +68,8 @@ class Report:
         return not (self.request.as_json or self.request.quiet)
 
     def add(self, name: str, data: Mapping[str, Any], outcome: Outcome) -> None:
-        """Report one outcome; `data` is what JSON says of it."""
-        from mapmrf.pools import NotSolved
+        """Report one outcome; `data` is its JSON object."""
+        from mapmrf.batch import NotSolved
 
         if isinstance(outcome, NotSolved):
             self.missed += 1
@@ -84,12 +84,12 @@ class Report:
             _echo(self._line(name, _shown(figures(outcome))))
 
     def fail(self, text: str) -> None:
-        """Report that something went wrong with one of many."""
+        """Report the failure of one of many."""
         self.errors += 1
         click.echo(f"mapmrf: error: {' '.join(text.split())}", file=sys.stderr)
 
     def exit_code(self) -> int:
-        """The code of the worst that has happened."""
+        """The exit code of the worst outcome."""
         if self.missed:
             complain(f"interrupted: {self.missed} of {self.total} not solved")
         if self.missed or "interrupted" in self.statuses:
@@ -104,12 +104,12 @@ class Report:
 
 
 def _echo(text: str) -> None:
-    """A line on standard output as it is at this moment: the progress bar has put something of its own there."""
+    """Print a line on the current standard output, which the progress bar may have replaced."""
     click.echo(text, file=sys.stdout)
 
 
 def figures(result: Result) -> dict[str, Any]:
-    """The figures of a result that a line holds."""
+    """The figures of a result shown in a line."""
     return dict(zip(_FIGURES, (result.value, result.bound, result.gap, result.status, result.runtime), strict=True))
 
 
@@ -121,12 +121,12 @@ def _shown(found: Mapping[str, Any]) -> dict[str, str]:
 # -- many files ------------------------------------------------------------------------------------------------------
 
 
-def solve_files(models: Sequence[str], request: Request) -> int:
-    """Solve every file, report each in a line and write its solution; return the exit code."""
+def solve_files(models: Sequence[str], request: BatchRequest) -> int:
+    """Solve every file, report each in one line and write its solution; return the exit code."""
     targets = _targets(models, request.output)
     from mapmrf.batch import solve_stream
 
-    report = Report(request, "model", models)
+    report = BatchReport(request, "model", models)
     outcomes = solve_stream(models, request.method, evidence=request.evidence, **request.options)
     for model, target, outcome in zip(models, targets, outcomes, strict=True):
         if isinstance(outcome, MapMRFError):
@@ -138,7 +138,7 @@ def solve_files(models: Sequence[str], request: Request) -> int:
 
 
 def _targets(models: Sequence[str], folder: str | None) -> list[str | None]:
-    """A solution file in the folder for every model; the folder is made if need be."""
+    """One solution file per model in the folder, which is created if necessary."""
     if folder is None:
         return [None] * len(models)
     from mapmrf.formats.files import compression
@@ -157,8 +157,8 @@ def _targets(models: Sequence[str], folder: str | None) -> list[str | None]:
     return list(targets)
 
 
-def _write(result: Result, target: str | None, report: Report) -> None:
-    """Write a solution; a disk that is full must not end the batch."""
+def _write(result: Result, target: str | None, report: BatchReport) -> None:
+    """Write a solution; a full disk must not end the batch."""
     try:
         if target is not None and not write_result(result, target):
             complain(f"{target} not written: {result.status.meaning}")
@@ -169,15 +169,15 @@ def _write(result: Result, target: str | None, report: Report) -> None:
 # -- one model, many rows --------------------------------------------------------------------------------------------
 
 
-def solve_table(model: str, table: str, request: Request) -> int:
-    """Solve a model for every row of a table of evidence; return the exit code."""
+def solve_table(model: str, table: str, request: BatchRequest) -> int:
+    """Solve a model for every row of an evidence table; return the exit code."""
     form = None if request.output is None else _form(request.output)
+    from mapmrf.batch import read_rows, stream_rows
     from mapmrf.formats.files import replacing
-    from mapmrf.rows import read_rows, stream_rows
 
     graph = read_model(model, request.evidence)
     rows = read_rows(table, graph)
-    report = Report(request, "row", [str(len(rows))])
+    report = BatchReport(request, "row", [str(len(rows))])
     with nullcontext() if request.output is None else replacing(request.output) as file:
         answers = None if file is None else _Answers(file, form, graph)
         for row, outcome in enumerate(stream_rows(graph, rows, request.method, **request.options)):
@@ -189,7 +189,7 @@ def solve_table(model: str, table: str, request: Request) -> int:
 
 
 def _form(output: str) -> str:
-    """The form of the answers by the suffix of their file."""
+    """The format of the answers, by the suffix of their file."""
     from mapmrf.formats.files import plain_name
 
     check_outputs(output)
@@ -200,7 +200,7 @@ def _form(output: str) -> str:
 
 
 def _answer(outcome: Outcome) -> dict[str, Any]:
-    """What JSON says of a row."""
+    """The JSON object of a row."""
     from mapmrf.result import Status
 
     if isinstance(outcome, MapMRFError):
@@ -214,7 +214,7 @@ def _answer(outcome: Outcome) -> dict[str, Any]:
 
 
 class _Answers:
-    """A file with a line for every row: JSON, or a table with a column for every variable."""
+    """A file with one line per row: JSON, or a table with a column per variable."""
 
     def __init__(self, file: IO[bytes], form: str | None, graph: FactorGraph) -> None:
         self.file, self.graph = file, graph
@@ -224,7 +224,7 @@ class _Answers:
             self._put([*self.head, *_columns(graph, self.head)])
 
     def add(self, data: Mapping[str, Any], outcome: Outcome) -> None:
-        """Write the answer to a row; a table has no states where there is no solution."""
+        """Write the answer to a row; states are empty where there is no solution."""
         if self.delimiter is None:
             self.file.write(f"{strict_json(data)}\n".encode())
             return
@@ -240,7 +240,7 @@ class _Answers:
 
 
 def _columns(graph: FactorGraph, taken: Sequence[str]) -> Iterator[str]:
-    """Names of the columns of the variables, other than those of the figures."""
+    """Names of the columns of the variables, distinct from those of the figures."""
     for i in range(graph.n_vars):
         name = str(i)
         if graph.names is not None and graph.names.place[graph.names.variables[i]] == i:

@@ -1,4 +1,4 @@
-"""Commands of the benchmark: `bench` makes runs and writes records, `report` turns records into tables and a page."""
+"""Commands of the benchmark: `bench` runs methods and writes records, `report` turns records into tables or a page."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import INTERRUPTED, complain, main
 from mapmrf.errors import OptionError
-from mapmrf.output import check_outputs
 
 if TYPE_CHECKING:
     from mapmrf.bench.cells import Table
     from mapmrf.bench.models import ModelRef
-    from mapmrf.bench.plan import Plan, Run
     from mapmrf.bench.records import Record
+    from mapmrf.bench.run_list import MethodConfig, RunList
 
 EVERY_PEER = "peers"
 QUICK_SECONDS = 2.0
 QUICK_MODELS = {"seg-2": (2, 1.0), "seg-21": (1, 0.5), "scene": (1, 1.0), "grids": (2, 1.0), "protein": (1, 0.05)}
-"""Look-alikes of `--quick`: how many of each family, and how large."""
+"""Look-alikes of `--quick`: number of each family, and scale."""
 
 
 def _names(context: click.Context, parameter: click.Parameter, text: str | None) -> list[str] | None:
@@ -35,18 +35,18 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 
 @main.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--output", "-o", metavar="FILE.jsonl", required=True, help="The records: made, or gone on with.")
-@click.option("--plan", metavar="FILE.toml", help="What to run; other options override it.")
-@click.option("--quick", is_flag=True, help="All methods on a few small look-alikes, two seconds each.")
-@click.option("--data", metavar="DIR", help="Where the paper's models are.")
-@click.option("--sets", callback=_names, metavar="A,B", help="Sets of the paper; all if not given.")
-@click.option("--methods", callback=_names, metavar="A,B", help="Methods; by default the paper's and the default one.")
-@click.option("--peers", is_flag=True, help="Also the installed packages of others; alone: --methods peers.")
-@click.option("--seeds", callback=_names, metavar="0,1", help="Seeds.")
-@click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Seconds of a run.")
-@click.option("--memory", type=click.IntRange(min=0), default=0, metavar="MB", help="Memory of a run; 0 for no limit.")
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Runs at a time; all cores if not given.")
-@click.option("--retry", is_flag=True, help="Also make those runs again that failed.")
+@click.option("--output", "-o", metavar="FILE.jsonl", required=True, help="File of records, created or resumed.")
+@click.option("--plan", metavar="FILE.toml", help="Plan of the runs; other options override it.")
+@click.option("--quick", is_flag=True, help="Run all methods on a few small look-alikes, two seconds each.")
+@click.option("--data", metavar="DIR", help="Folder with the paper's models.")
+@click.option("--sets", callback=_names, metavar="A,B", help="Sets of the paper; by default all.")
+@click.option("--methods", callback=_names, metavar="A,B", help="Methods; by default those of the paper and `auto`.")
+@click.option("--peers", is_flag=True, help="Also run other installed packages; --methods peers runs only these.")
+@click.option("--seeds", callback=_names, metavar="0,1", help="Random seeds.")
+@click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit per run in seconds.")
+@click.option("--memory", type=click.IntRange(min=0), default=0, metavar="MB", help="Memory limit per run; 0 for none.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Runs at a time; by default all cores.")
+@click.option("--retry", is_flag=True, help="Repeat runs that failed.")
 def bench(
     models: Sequence[str],
     output: str,
@@ -64,52 +64,52 @@ def bench(
 ) -> int:
     """Run methods on models and record every run.
 
-    Without a MODEL, the models of the paper are run as far as they are there, or look-alikes. A benchmark that was
-    stopped goes on where it was when the same command is given again.
+    Without a MODEL, the paper's models are used as far as they are present, or else look-alikes. Repeat the same
+    command to resume a benchmark that was stopped.
     """
     check_outputs(output)
-    from mapmrf.bench.plan import read_plan
+    from mapmrf.bench.run_list import read_plan
 
     given: dict[str, Any] = {} if plan is None else read_plan(plan)
-    override = {"models": list(models), "sets": sets, "methods": methods, "seeds": _whole(seeds)}
+    override = {"models": list(models), "sets": sets, "methods": methods, "seeds": _integers(seeds)}
     given |= {key: value for key, value in override.items() if value}
     given |= {} if time_limit is None else {"time_limit": time_limit}
-    return _bench(_plan(given, quick, data, peers), output, memory, jobs or os.cpu_count() or 1, retry)
+    return _bench(_run_list(given, quick, data, peers), output, memory, jobs or os.cpu_count() or 1, retry)
 
 
-def _whole(texts: list[str] | None) -> list[int] | None:
+def _integers(texts: list[str] | None) -> list[int] | None:
     try:
         return None if texts is None else [int(text) for text in texts]
     except ValueError:
         raise OptionError(f"--seeds: found {','.join(texts or [])!r}, expected whole numbers such as 0,1,2") from None
 
 
-def _plan(given: dict[str, Any], quick: bool, data: str | None, peers: bool) -> Plan:
-    from mapmrf.bench.plan import TIME_LIMIT, Plan
+def _run_list(given: dict[str, Any], quick: bool, data: str | None, peers: bool) -> RunList:
+    from mapmrf.bench.run_list import TIME_LIMIT, RunList
 
     seconds = given.get("time_limit", QUICK_SECONDS if quick else TIME_LIMIT)
-    return Plan(_runs(given, peers), _models(given, quick, data), given.get("seeds") or (0,), float(seconds))
+    return RunList(_runs(given, peers), _models(given, quick, data), given.get("seeds") or (0,), float(seconds))
 
 
-def _runs(given: dict[str, Any], peers: bool) -> list[Run]:
-    """The runs of a plan; the word `peers` among the methods stands for all packages of others that are there."""
+def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:
+    """The methods to run; the name `peers` stands for all other packages that are installed."""
     from mapmrf.bench.peers import installed
-    from mapmrf.bench.plan import PEER, Run
+    from mapmrf.bench.run_list import PEER, MethodConfig
     from mapmrf.datasets.figures import COLUMNS
     from mapmrf.registry import DEFAULT_METHOD
 
     named = given.get("methods", [] if given.get("run") else [*COLUMNS, DEFAULT_METHOD])
     asked = [name for name in dict.fromkeys(named) if name != EVERY_PEER]
-    runs = [*given.get("run", []), *(Run(name) for name in asked)]
+    runs = [*given.get("run", []), *(MethodConfig(name) for name in asked)]
     _need_peers([run.peer for run in runs if run.is_peer])
     if peers or EVERY_PEER in named:
         _say_missing(alone=not runs)
-        runs += [Run(f"{PEER}{name}") for name in installed() if f"{PEER}{name}" not in asked]
+        runs += [MethodConfig(f"{PEER}{name}") for name in installed() if f"{PEER}{name}" not in asked]
     return runs
 
 
 def _need_peers(named: Sequence[str]) -> None:
-    """Refuse a plan that names a package which is not there: every run would say so."""
+    """Refuse a package that is not installed now, instead of in every run."""
     from mapmrf.bench.peers import advice, missing
 
     absent = [name for name in named if name in missing()]
@@ -118,18 +118,18 @@ def _need_peers(named: Sequence[str]) -> None:
 
 
 def _say_missing(alone: bool) -> None:
-    """Say which packages of others are not there; if nothing else was asked for, some must be."""
+    """Say which other packages are not installed; if nothing else was asked for, there must be one."""
     from mapmrf.bench.peers import advice, installed, missing
 
     absent = list(missing())
     if alone and not installed():
-        raise OptionError(f"no package of others is there: {advice(absent)}")
+        raise OptionError(f"no other package is installed: {advice(absent)}")
     if absent:
-        complain(f"packages of others {advice(absent)}")
+        complain(f"other packages {advice(absent)}")
 
 
 def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelRef]:
-    """Own files if any are named, look-alikes if asked for or if there is nothing else, else the paper's models."""
+    """The user's files, or the paper's models, or look-alikes if asked for or if nothing else is present."""
     from mapmrf.bench.models import from_files, like_set, of_set
     from mapmrf.datasets.figures import SETS
 
@@ -138,39 +138,41 @@ def _models(given: dict[str, Any], quick: bool, data: str | None) -> list[ModelR
         if name not in SETS:
             raise OptionError(f"sets: found {name!r}, expected some of {', '.join(SETS)}")
     if data is not None and not os.path.isdir(data):
-        raise OptionError(f"--data: {data} is no folder")
+        raise OptionError(f"--data: {data} is not a folder")
     own = from_files(given.get("models", []))
     if quick:
         return own + [model for which in sets for model in like_set(which, *QUICK_MODELS[which])]
     found = {which: of_set(which, data) for which in sets}
     absent = [which for which, models in found.items() if not models]
     if sets and len(absent) == len(sets):
-        complain("none of the paper's models are there (see `mapmrf datasets`): look-alikes take their place")
+        complain("none of the paper's models are present (see `mapmrf datasets`): using look-alikes instead")
         return own + [model for which in sets for model in like_set(which)]
     if absent:
-        complain(f"no model of {', '.join(absent)} is there (see `mapmrf datasets`)")
+        complain(f"no model of {', '.join(absent)} is present (see `mapmrf datasets`)")
     return own + [model for models in found.values() for model in models]
 
 
-def _bench(plan: Plan, output: str, memory: int, jobs: int, retry: bool) -> int:
-    """Run a plan with a progress bar, and say what came of it."""
+def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> int:
+    """Run a benchmark with a progress bar, and print a summary."""
     from mapmrf.bench.progress import BenchBar
     from mapmrf.bench.records import FAILURES, read_records
-    from mapmrf.bench.runner import run_all
+    from mapmrf.bench.runner import RunLimits, run_all
 
-    tasks = plan.tasks()
+    tasks = runs.tasks()
     known = read_records(output) if os.path.exists(output) else []
     done = {record["key"] for record in known if not (retry and record["outcome"] in FAILURES)}
     with BenchBar([task for task in tasks if task.key not in done], jobs) as bar:
-        summary = run_all(tasks, output, jobs=jobs, memory=memory * 2**20, retry=retry, listener=bar.update)
+        summary = run_all(tasks, output, jobs=jobs, limits=RunLimits(memory * 2**20), retry=retry, listener=bar.update)
     left = summary.planned - summary.before - summary.done
-    click.echo(f"{output}: {summary.done} runs recorded, {summary.before} were there, {left} left of {summary.planned}")
+    click.echo(
+        f"{output}: {summary.done} runs recorded, {summary.before} done before, {left} left of {summary.planned}"
+    )
     if bar.troubles:
         click.echo("not done: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(bar.troubles.items())))
     if summary.interrupted:
-        complain("interrupted; the same command goes on from here")
+        complain("interrupted; repeat the command to resume")
         return INTERRUPTED
-    click.echo(f"the page: mapmrf report {shlex.quote(output)} --output report.html")
+    click.echo(f"next: mapmrf report {shlex.quote(output)} --output report.html")
     return 0
 
 
@@ -178,19 +180,19 @@ def _bench(plan: Plan, output: str, memory: int, jobs: int, retry: bool) -> int:
 
 PAGES = (".html", ".htm")
 NAMED = 8
-"""Tables that an error names."""
+"""Number of tables that an error lists."""
 
 
 @main.command()
 @click.argument("records", nargs=-1, required=True, metavar="RECORDS...")
-@click.option("--output", "-o", metavar="FILE", help="report.html, tables.md, .tex or .txt; .csv or a folder for CSV.")
-@click.option("--tables", "wanted", callback=_names, metavar="A,B", help="Only these; names may hold * and ?.")
-@click.option("--title", default="mapmrf benchmark", show_default=True, help="Heading of the page.")
+@click.option("--output", "-o", metavar="FILE", help="Page (.html), tables (.md, .tex, .txt), or .csv or a folder.")
+@click.option("--tables", "wanted", callback=_names, metavar="A,B", help="Only these tables; * and ? match any.")
+@click.option("--title", default="mapmrf benchmark", show_default=True, help="Title of the page.")
 def report(records: Sequence[str], output: str | None, wanted: list[str] | None, title: str) -> None:
-    """Turn RECORDS into tables and a page.
+    """Turn RECORDS into tables or a page.
 
-    Without --output the tables are printed. CSV is a file for each table: NAME.csv becomes NAME-TABLE.csv, unless
-    --tables leaves a single one; a folder gets TABLE.csv.
+    Without --output the tables are printed. CSV has one file per table: NAME.csv becomes NAME-TABLE.csv, unless
+    --tables selects a single one; in a folder they are called TABLE.csv.
     """
     _check_output(output, wanted)
     from mapmrf.bench.records import read_records
@@ -208,7 +210,7 @@ def report(records: Sequence[str], output: str | None, wanted: list[str] | None,
 
 
 def _check_output(output: str | None, wanted: list[str] | None) -> None:
-    """Refuse before the work what cannot be written after it."""
+    """Refuse now what could not be written after the work."""
     from mapmrf.bench.forms import SUFFIXES
 
     if output is None or _is_folder(output):
@@ -217,7 +219,7 @@ def _check_output(output: str | None, wanted: list[str] | None) -> None:
         known = ", ".join(SUFFIXES.values())
         raise OptionError(f"{output}: expected a name that ends in .html, {known}, or a folder for CSV")
     if output.endswith(PAGES) and wanted is not None:
-        raise OptionError("--tables is for tables, the page has all: leave one of --tables and --output FILE.html out")
+        raise OptionError("--tables cannot be combined with --output FILE.html: the page contains all tables")
     check_outputs(output)
 
 
@@ -226,7 +228,7 @@ def _is_folder(output: str) -> bool:
 
 
 def _chosen(records: Sequence[Record], wanted: list[str] | None) -> list[Table]:
-    """The tables of some records, all or those whose names are asked for."""
+    """The tables of some records, all or those selected by name."""
     from difflib import get_close_matches
     from fnmatch import fnmatchcase
 
@@ -237,7 +239,7 @@ def _chosen(records: Sequence[Record], wanted: list[str] | None) -> list[Table]:
     for pattern in wanted or []:
         if not any(fnmatchcase(name, pattern) for name in names):
             near = get_close_matches(pattern, names) or [*names[:NAMED], "..."]
-            raise OptionError(f"--tables: found {pattern!r}, expected some of the {len(names)}, as {', '.join(near)}")
+            raise OptionError(f"--tables: found {pattern!r}, expected one of {len(names)} such as {', '.join(near)}")
     return [table for table in made if not wanted or any(fnmatchcase(table.name, pattern) for pattern in wanted)]
 
 
@@ -256,7 +258,7 @@ def _write_tables(made: Sequence[Table], output: str | None) -> None:
 
 
 def _write_csv(made: Sequence[Table], output: str) -> None:
-    """A file for each table, in a folder or beside each other under names that begin alike."""
+    """Write one file per table, in a folder or with a common prefix."""
     from mapmrf.bench.forms import to_csv
     from mapmrf.formats.files import write_bytes
 

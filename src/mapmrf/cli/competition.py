@@ -15,23 +15,28 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, main, method_option, set_option
-from mapmrf.output import check_outputs
 
 if TYPE_CHECKING:
-    from mapmrf.competition import Entry
+    from mapmrf.cli.contest import ContestRun
 
 GRACE = 2.0
-"""Seconds that a run has to end by itself after a signal."""
+"""Seconds that a run has to finish by itself after a signal."""
 
 
 @main.command()
 @click.argument("arguments", nargs=-1, metavar="[MODEL EVID QUERY TASK]")
 @method_option
 @set_option
-@click.option("--seed", type=click.IntRange(min=0), help="Seed of everything random.")
-@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="S", help="In place of INF_TIME.")
-@click.option("--output", "-o", metavar="FILE", help="In place of the file that the rules name.")
+@click.option("--seed", type=click.IntRange(min=0), help="Random seed.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Instead of INF_TIME.",
+)
+@click.option("--output", "-o", metavar="FILE", help="Result file, instead of MODEL.TASK.")
 def uai(
     arguments: Sequence[str],
     method: str | None,
@@ -40,17 +45,17 @@ def uai(
     time_limit: float | None,
     output: str | None,
 ) -> int:
-    """Run as a solver of the UAI and PIC competitions.
+    """Run under the rules of the UAI and PIC competitions.
 
-    TASK is MPE or MAP. The limits are in the environment: INF_TIME (seconds) and INF_MEMORY (gigabytes). For PIC 2011
-    give a seed in place of QUERY. Without arguments, as in UAI 2022, the files are in MODEL, EVID, QUERY and RESULT and
-    the limits in TIMESEC and MEMKB.
+    TASK is MPE or MAP. The limits are read from the environment: INF_TIME (seconds) and INF_MEMORY (gigabytes). For PIC
+    2011 give a seed instead of QUERY. Without arguments, as in UAI 2022, the files are read from the variables MODEL,
+    EVID, QUERY and RESULT, and the limits from TIMESEC and MEMKB.
 
-    Solutions are added to the file MODEL.TASK in the working directory, each better than the one before it.
+    Solutions are appended to the file MODEL.TASK in the working directory, each better than the one before.
     """
     import dataclasses
 
-    from mapmrf.competition import Clock, Entry, contest_from, limit_memory, process_age
+    from mapmrf.cli.contest import Clock, ContestRun, contest_from, limit_memory, process_age
 
     contest = contest_from(arguments, os.environ)
     contest = dataclasses.replace(
@@ -61,38 +66,38 @@ def uai(
     )
     check_outputs(contest.result)
     chosen, options = _method(method, settings)
-    entry = Entry(contest, Clock(contest.seconds, process_age()))
+    entry = ContestRun(contest, Clock(contest.seconds, process_age()))
     with Guard(entry) as guard:
         entry.read()
         if contest.memory is not None:
-            import numba  # noqa: F401  # what the interpreter loads should not meet the limit half-way
+            import numba  # noqa: F401  # loading it should not run into the limit
 
             limit_memory(contest.memory)
         _run(entry, chosen, options, guard)
         if contest.seconds is not None:
-            guard.leave()  # to take down the interpreter needs time that may not be left
+            guard.leave()  # shutting down the interpreter takes time that may not be left
     return guard.exit_code
 
 
 def _method(name: str | None, settings: Sequence[str]) -> tuple[str, dict[str, Any]]:
+    from mapmrf.cli.settings import parse_settings
     from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
-    from mapmrf.settings import parse_settings
 
     chosen = name or DEFAULT_METHOD
     options = parse_settings(method_class(chosen), settings)
-    make_method(chosen, options)  # a misspelt option must not wait for a large model to be read
+    make_method(chosen, options)  # report a misspelt option before a large model is read
     return chosen, options
 
 
-def _run(entry: Entry, method: str, options: dict[str, Any], guard: Guard) -> None:
-    """Solve, and say in a line for every sample of evidence how it went."""
+def _run(entry: ContestRun, method: str, options: dict[str, Any], guard: Guard) -> None:
+    """Solve, and print one line per sample of evidence."""
     from mapmrf.result import Status
 
     try:
         results = entry.run(method, options, guard.stopping)
     except MemoryError:
         entry.flush()
-        complain("the memory is used up; the best solution so far stands")
+        complain("out of memory; the best solution so far is kept")
         return
     for value, result in zip(entry.values, results, strict=True):
         bound = "" if result.bound is None else f", bound {result.bound:.6f}"
@@ -104,28 +109,28 @@ def _run(entry: Entry, method: str, options: dict[str, Any], guard: Guard) -> No
 class Guard:
     """Ends the process in time, and after SIGTERM or SIGINT, whatever the solver is doing; a context manager.
 
-    A thread of its own waits for signals and the end of the time. It lets the run come to an end by itself first; if
-    that takes too long, for instance in a kernel that is being compiled, it writes the best solution and leaves.
+    A separate thread waits for signals and for the time limit. It first lets the run finish by itself; if that takes
+    too long, for instance while a kernel is being compiled, it writes the best solution and exits.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: ContestRun) -> None:
         self.entry = entry
         self.exit_code = 0
         self._signalled = 0.0
         self._finished = threading.Event()
-        self._heard, self._told = socket.socketpair()
-        self._told.setblocking(False)
+        self._receiver, self._sender = socket.socketpair()
+        self._sender.setblocking(False)
         self._before: dict[int, Any] = {}
         self._wakeup = -1
 
     def stopping(self) -> bool:
-        """Whether a signal has asked for the end."""
+        """Whether a signal has arrived."""
         return self._signalled > 0
 
     def __enter__(self) -> Guard:
-        self._wakeup = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        self._wakeup = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, _heed)
+            self._before[number] = signal.signal(number, _ignore)
         threading.Thread(target=self._watch, name="mapmrf-guard", daemon=True).start()
         return self
 
@@ -137,34 +142,34 @@ class Guard:
         for number, before in self._before.items():
             signal.signal(number, before)
         signal.set_wakeup_fd(self._wakeup)
-        self._told.close()
+        self._sender.close()
 
     def _watch(self) -> None:
-        """Wait for a signal or the end of the time. Signals come as bytes, also while the main thread is busy."""
+        """Wait for a signal or the time limit. Signals arrive as bytes, even while the main thread is busy."""
         while not self._finished.is_set():
-            ready, _, _ = select.select([self._heard], [], [], 0.05)
+            ready, _, _ = select.select([self._receiver], [], [], 0.05)
             if ready:
-                self._note(self._heard.recv(64))
+                self._note(self._receiver.recv(64))
             late = self.entry.clock.last() == 0.0
             if not self._finished.is_set() and (late or self._overdue()):
                 self._cut_off()
-        self._heard.close()
+        self._receiver.close()
 
     def _note(self, numbers: bytes) -> None:
         if numbers and not self._signalled:
             self._signalled = time.monotonic()
-            # Evaluations take any other code than 0 as an error; a person at the keyboard gets the usual one.
+            # Evaluations treat any code but 0 as an error; a person at the keyboard gets the usual one.
             self.exit_code = INTERRUPTED if signal.SIGINT in numbers else 0
 
     def _overdue(self) -> bool:
         return self._signalled > 0 and time.monotonic() - self._signalled > GRACE
 
     def _cut_off(self) -> None:
-        """End a run that does not come to its end by itself; what it has found so far is in the file then."""
+        """End a run that does not finish by itself, once its best solution is in the file."""
         self.entry.flush(patience=1.0)
         contest, values = self.entry.contest, self.entry.values
         if not values:
-            complain(f"{contest.model}: the end came before the model was read; there is no solution")
+            complain(f"{contest.model}: stopped before the model was read; there is no solution")
             self.exit_code = BAD_INPUT
         for value in values:
             click.echo(f"{contest.result}: log potential {value:.6f}, cut off")
@@ -177,5 +182,5 @@ class Guard:
         os._exit(self.exit_code)
 
 
-def _heed(number: int, frame: FrameType | None) -> None:
-    """Do nothing: the byte that tells the guard of a signal is written before this is called."""
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the byte that notifies the guard is written before this is called."""

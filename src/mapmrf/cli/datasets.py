@@ -1,4 +1,4 @@
-"""Commands around the paper's sets of models: `datasets`, `datasets download`, `datasets generate`."""
+"""Commands for the paper's sets of models: `datasets`, `datasets download`, `datasets generate`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mapmrf.cli.output import check_outputs, strict_json, table, write_model
 from mapmrf.cli.program import BAD_INPUT, Command, complain, json_option, main
 from mapmrf.errors import OptionError
-from mapmrf.output import check_outputs, strict_json, table, write_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from mapmrf.datasets.statistics import Statistics
 
 NAMED = 3
-"""Missing models that are named in a line; the others are counted."""
+"""Number of missing models listed by name; the others are counted."""
 
 
 def _data_option(command: Command) -> Command:
-    text = "The data folder; by default MAPMRF_DATA, else one in the user's cache."
+    text = "Data folder; by default MAPMRF_DATA, otherwise a folder in the user's cache."
     return click.option("--data", metavar="DIR", help=text)(command)
 
 
 @main.group(invoke_without_command=True)
 @_data_option
-@click.option("--verify", is_flag=True, help="Compare the files with the checksums of the catalogue.")
+@click.option("--verify", is_flag=True, help="Verify the files against the checksums of the catalogue.")
 @json_option
 @click.pass_context
 def datasets(context: click.Context, data: str | None, verify: bool, as_json: bool) -> None:
-    """List the paper's models, fetch them, or make look-alikes."""
+    """List or download the paper's models, or generate look-alikes."""
     context.obj = data
     if context.invoked_subcommand is not None:
         return
@@ -46,21 +46,21 @@ def datasets(context: click.Context, data: str | None, verify: bool, as_json: bo
 
 
 def _check_folders(data: str | None) -> None:
-    """Refuse a data folder that is not there, and say which of MAPMRF_DATA are not: a slip of the pen is likely."""
+    """Refuse a data folder that does not exist, and warn of those in MAPMRF_DATA: probably a typing error."""
     from pathlib import Path
 
     from mapmrf.datasets.catalogue import data_folders
 
     if data is not None and not Path(data).is_dir():
-        raise OptionError(f"--data: {data} is no folder")
+        raise OptionError(f"--data: {data} is not a folder")
     if data is None and os.environ.get("MAPMRF_DATA"):
         for folder in data_folders():
             if not folder.is_dir():
-                complain(f"warning: MAPMRF_DATA: {folder} is no folder")
+                complain(f"warning: MAPMRF_DATA: {folder} is not a folder")
 
 
 def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
-    """What the catalogue knows of a set and which of its files are there."""
+    """What the catalogue says about a set, and which of its files are present."""
     import dataclasses
 
     from mapmrf.datasets.catalogue import entries, locate
@@ -80,7 +80,7 @@ def _inventory(of: ModelSet, data: str | None, verify: bool) -> dict[str, Any]:
 
 
 def _statistics(paths: Iterable[str]) -> Statistics | None:
-    """The paper's statistics over some files; one that cannot be read is told and left out."""
+    """The paper's statistics over some files; one that cannot be read is reported and left out."""
     from mapmrf.datasets.statistics import mean_statistics, model_statistics
     from mapmrf.errors import FormatError
     from mapmrf.formats import read
@@ -95,7 +95,7 @@ def _statistics(paths: Iterable[str]) -> Statistics | None:
 
 
 def _listing(folders: Sequence[str], found: dict[str, dict[str, Any]], verified: bool) -> str:
-    """Tables for people: what is there, what is missing, and the statistics beside those of the paper."""
+    """Tables of what is present, what is missing, and the statistics next to those of the paper."""
     parts = [f"data folder  {', '.join(folders)}", table([_row(of, verified) for of in found.values()])]
     wrong = [f"{m['path']}: differs from the catalogue" for of in found.values() for m in of["models"] if _wrong(m)]
     missing = [_missing_line(name, of) for name, of in found.items() if len(_there(of)) < of["n_models"]]
@@ -127,7 +127,7 @@ def _missing_line(name: str, of: dict[str, Any]) -> str:
     names = [model["name"] for model in of["models"] if model["path"] is None]
     unnamed = of["n_models"] - len(of["models"])
     known = [_some(names)] if names else []
-    known += [f"{unnamed} that the catalogue has no names of"] if unnamed else []
+    known += [f"{unnamed} not named in the catalogue"] if unnamed else []
     return f"missing of {name}: {' and '.join(known)}"
 
 
@@ -147,12 +147,12 @@ def _short(value: float) -> str:
 @datasets.command()
 @click.argument("which", nargs=-1, metavar="[SET]...")
 @_data_option
-@click.option("--source", metavar="URL", help="A mirror: has the files under the paths of the catalogue.")
+@click.option("--source", metavar="URL", help="Mirror with the same layout as a data folder.")
 @click.pass_context
 def download(context: click.Context, which: Sequence[str], data: str | None, source: str | None) -> int:
-    """Fetch the models of the SETs, or of all.
+    """Download the models of the SETs, by default of all.
 
-    Files that are there are left alone; what an interrupted download has brought is continued.
+    Files that are present are not downloaded again, and an interrupted download is resumed.
     """
     from mapmrf.datasets.catalogue import data_folders, entries, model_set, sets
     from mapmrf.datasets.download import download
@@ -175,14 +175,12 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
 
 
 def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
-    """Say where the files are found that have no address, and where to put them."""
+    """Say where to find the files without an address, and where to put them."""
     if missing:
         from mapmrf.datasets.catalogue import plain_file
 
         names = _some([plain_file(entry).rpartition("/")[2] for entry in missing])
-        complain(
-            f"{of.name}: no address is known of {names}; get them by hand, see {of.page}, into {folder / of.folder}"
-        )
+        complain(f"{of.name}: no download address for {names}; see {of.page}, and put them into {folder / of.folder}")
 
 
 # -- look-alikes -----------------------------------------------------------------------------------------------------
@@ -191,10 +189,10 @@ def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
 @datasets.command()
 @click.argument("which", metavar="SET")
 @click.argument("number", type=int)
-@click.option("--scale", default=1.0, show_default=True, help="Size in proportion to the set's models.")
-@click.option("--output", "-o", metavar="FILE", required=True, help="The model file to write.")
+@click.option("--scale", default=1.0, show_default=True, help="Size relative to the models of the set.")
+@click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")
 def generate(which: str, number: int, scale: float, output: str) -> None:
-    """Make the look-alike NUMBER (from 1) of a SET."""
+    """Generate the look-alike NUMBER (from 1) of a SET."""
     check_outputs(output)
     from mapmrf.datasets.lookalikes import lookalike
 

@@ -1,4 +1,4 @@
-"""Commands that make models up: `generate grid`, `random`, `potts`."""
+"""Commands that generate models: `generate grid`, `random`, `potts`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
+from mapmrf.cli.output import check_outputs, write_model
 from mapmrf.cli.program import Command, main, seed_option
-from mapmrf.output import check_outputs, write_model
 
 
 def _span(text: str) -> int | tuple[int, int]:
-    """Read a count such as 3, or the smallest and the largest one such as 2-4."""
+    """Read a count such as 3 or a range such as 2-4."""
     low, dash, high = text.partition("-")
     try:
         return (int(low), int(high)) if dash else int(low)
@@ -20,24 +20,24 @@ def _span(text: str) -> int | tuple[int, int]:
 
 
 def _output_option(command: Command) -> Command:
-    return click.option("--output", "-o", metavar="FILE", required=True, help="The model file to write.")(command)
+    return click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")(command)
 
 
 @main.group()
 def generate() -> None:
-    """Make a model: a grid, a random graph, or a noisy picture."""
+    """Generate a model: a grid, a random graph, or a noisy picture."""
 
 
 @generate.command("grid")
 @click.argument("rows", type=int)
 @click.argument("cols", type=int)
-@click.option("--coupling", default=1.0, show_default=True, help="Strength of the pairs.")
-@click.option("--field", default=1.0, show_default=True, help="Strength of the single variables.")
-@click.option("--wrap", is_flag=True, help="Join opposite borders.")
+@click.option("--coupling", default=1.0, show_default=True, help="Strength of the pair potentials.")
+@click.option("--field", default=1.0, show_default=True, help="Strength of the unary potentials.")
+@click.option("--wrap", is_flag=True, help="Connect opposite borders to a torus.")
 @seed_option
 @_output_option
 def generate_grid(rows: int, cols: int, coupling: float, field: float, wrap: bool, seed: int, output: str) -> None:
-    """Spin glass on a grid of ROWS x COLS, as in PIC-2011."""
+    """Generate a spin glass on a grid of ROWS x COLS, as in PIC-2011."""
     check_outputs(output)
     from mapmrf.datasets import grid
 
@@ -47,13 +47,13 @@ def generate_grid(rows: int, cols: int, coupling: float, field: float, wrap: boo
 @generate.command("random")
 @click.argument("n_vars", type=int)
 @click.argument("n_factors", type=int)
-@click.option("--states", type=_span, default="2-4", show_default=True, help="States of a variable.")
-@click.option("--arity", type=_span, default="2-3", show_default=True, help="Variables of a factor.")
-@click.option("--hard", default=0.0, show_default=True, help="Fraction of forbidden entries.")
+@click.option("--states", type=_span, default="2-4", show_default=True, help="Number of states of a variable.")
+@click.option("--arity", type=_span, default="2-3", show_default=True, help="Number of variables of a factor.")
+@click.option("--hard", default=0.0, show_default=True, help="Fraction of forbidden configurations.")
 @seed_option
 @_output_option
 def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: float, seed: int, output: str) -> None:
-    """Random factor graph of N_VARS variables and N_FACTORS factors that has a solution."""
+    """Generate a feasible random factor graph with N_VARS variables and N_FACTORS factors."""
     check_outputs(output)
     from mapmrf.datasets import random_graph
 
@@ -65,13 +65,13 @@ def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: 
 @click.argument("width", type=int)
 @click.option("--labels", default=4, show_default=True, help="Number of labels.")
 @click.option("--noise", default=0.8, show_default=True, help="Standard deviation of the noise.")
-@click.option("--smoothness", default=1.2, show_default=True, help="Price of a border between two pixels.")
+@click.option("--smoothness", default=1.2, show_default=True, help="Cost of a label change between neighbours.")
 @seed_option
 @_output_option
 def generate_potts(
     height: int, width: int, labels: int, noise: float, smoothness: float, seed: int, output: str
 ) -> None:
-    """Segmentation of a noisy picture of HEIGHT x WIDTH pixels."""
+    """Generate the segmentation of a noisy picture of HEIGHT x WIDTH pixels."""
     check_outputs(output)
     from mapmrf.datasets import potts_image
 

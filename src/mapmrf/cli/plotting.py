@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import main, read_labels, read_model
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.output import check_outputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from mapmrf.arrays import Ints
+    from mapmrf.curves import Over
     from mapmrf.graph import FactorGraph
-    from mapmrf.plots._course import Over
     from mapmrf.result import Result, TracePoint
 
 SUFFIXES: dict[str, dict[str, Any]] = {
@@ -28,13 +28,13 @@ SUFFIXES: dict[str, dict[str, Any]] = {
     ".svg": {"metadata": {"Date": None}},
     ".pdf": {"metadata": {"CreationDate": None}},
 }
-"""What is written, and with which settings: without a date, so that equal pictures are equal files."""
+"""File formats and their settings: no date, so that equal pictures are equal files."""
 SOLUTIONS = (".mpe", ".map", ".sol", ".txt")
 
 
 @dataclass
-class Shown:
-    """What the files given hold."""
+class Given:
+    """The content of the files given."""
 
     model: FactorGraph | None = None
     runs: dict[str, Result | tuple[TracePoint, ...]] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Shown:
 
     @property
     def result(self) -> Result | None:
-        """The one result, if there is just one run and it is not a trace alone."""
+        """The result, if there is exactly one run and it is not just a trace."""
         from mapmrf.result import Result
 
         only = next(iter(self.runs.values())) if len(self.runs) == 1 else None
@@ -50,8 +50,8 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Wishes:
-    """The options, as far as they are given."""
+class PlotOptions:
+    """The options of a picture, None if not given."""
 
     shape: tuple[int, int] | None = None
     over: Over | None = None
@@ -72,11 +72,11 @@ def _shape(context: click.Context, parameter: click.Parameter, text: str | None)
 @main.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--kind", "-k", metavar="NAME", help="convergence, compare, labels, graph or kinds.")
-@click.option("--output", "-o", metavar="FILE", help="The picture: .png, .svg or .pdf.  [default: FILE-KIND.png]")
-@click.option("--shape", callback=_shape, metavar="HxW", help="Height and width of labels or kinds.")
-@click.option("--over", type=click.Choice(["iterations", "seconds"]), help="The axis of a convergence.")
-@click.option("--image", metavar="FILE", help="A picture to lay the labels over.")
-@click.option("--title", metavar="TEXT", help="Text above the picture.")
+@click.option("--output", "-o", metavar="FILE", help="Picture to write: .png, .svg or .pdf.  [default: FILE-KIND.png]")
+@click.option("--shape", callback=_shape, metavar="HxW", help="Height and width of the picture of labels or kinds.")
+@click.option("--over", type=click.Choice(["iterations", "seconds"]), help="Horizontal axis of a convergence plot.")
+@click.option("--image", metavar="FILE", help="Picture to draw the labels on.")
+@click.option("--title", metavar="TEXT", help="Title.")
 def plot(
     files: Sequence[str],
     kind: str | None,
@@ -86,11 +86,11 @@ def plot(
     image: str | None,
     title: str | None,
 ) -> None:
-    """Draw results, traces and models.
+    """Plot results, traces and models.
 
-    A FILE is a result (.json), a trace (.csv), a solution (.MPE) or a model. Without --kind, a run is drawn as its
-    convergence, several runs are compared, a model is drawn as a graph, and a model with a result or a solution as a
-    map of labels if it is a lattice.
+    A FILE is a result (.json), a trace (.csv), a solution (.MPE) or a model. Without --kind, a run is given as a
+    convergence plot, several runs are compared, a model is drawn as a graph, and a lattice model with a result or a
+    solution as a map of labels.
     """
     if kind is not None and kind not in KINDS:
         raise OptionError(f"--kind: found {kind!r}, expected one of {', '.join(KINDS)}")
@@ -98,15 +98,15 @@ def plot(
         _settings(output)
         check_outputs(output)
     _check_matplotlib()
-    from mapmrf.plots._style import literal
+    from mapmrf.plots.style import literal
 
-    shown = _read(files, shape)
-    wishes = Wishes(shape, cast("Over | None", over), image, None if title is None else literal(title))
-    kind = kind or _default_kind(shown, wishes)
-    _check_wishes(kind, wishes)
+    given = _read(files, shape)
+    options = PlotOptions(shape, cast("Over | None", over), image, None if title is None else literal(title))
+    kind = kind or _default_kind(given, options)
+    _check_options(kind, options)
     target = output or f"{_stem(files[0])}-{kind}.png"
     check_outputs(target)
-    _save(KINDS[kind](shown, wishes), target)
+    _save(KINDS[kind](given, options), target)
     click.echo(target)
 
 
@@ -118,8 +118,8 @@ def _settings(output: str) -> dict[str, Any]:
 
 
 def _check_matplotlib() -> None:
-    """Miss it before a large model is read, not after."""
-    from mapmrf.plots._style import NO_MATPLOTLIB
+    """Report that it is missing before a large model is read."""
+    from mapmrf.plots.style import NO_MATPLOTLIB
 
     try:
         import matplotlib.figure  # noqa: F401
@@ -136,7 +136,7 @@ def _stem(path: str) -> str:
 
 
 def _save(figure: Figure, target: str) -> None:
-    """Write the picture whole or not at all; equal pictures give equal bytes."""
+    """Write the picture in one piece; equal pictures give equal bytes."""
     import matplotlib
 
     from mapmrf.formats.files import write_bytes
@@ -147,14 +147,14 @@ def _save(figure: Figure, target: str) -> None:
     write_bytes(target, data.getvalue())
 
 
-# -- what is given ---------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------------------------
 
 
-def _read(files: Sequence[str], shape: tuple[int, int] | None) -> Shown:
-    """Read every file as what its name says it is; the model first, as solutions are checked against it."""
+def _read(files: Sequence[str], shape: tuple[int, int] | None) -> Given:
+    """Read every file by its suffix, the model first, since solutions are checked against it."""
     from mapmrf.formats.files import plain_name
 
-    shown = Shown()
+    given = Given()
     role = {path: _role(plain_name(path)) for path in files}
     if len(role) < len(files):
         raise OptionError("a file is given twice")
@@ -164,15 +164,15 @@ def _read(files: Sequence[str], shape: tuple[int, int] | None) -> Shown:
             raise OptionError(f"{several[1]}: a second {what}, expected one at most")
     for path in sorted(files, key=lambda path: role[path] != "model"):
         if role[path] == "model":
-            shown.model = read_model(path)
+            given.model = read_model(path)
         elif role[path] == "solution":
-            shown.labels = _solution(path, shown.model, shape)
+            given.labels = _solution(path, given.model, shape)
         else:
-            shown.runs[path] = _run(path, role[path])
-    shown.runs = {name: shown.runs[path] for name, path in _short_names(list(shown.runs)).items()}
-    if shown.labels is None and shown.result is not None:
-        shown.labels = shown.result.labels
-    return shown
+            given.runs[path] = _run(path, role[path])
+    given.runs = {name: given.runs[path] for name, path in _short_names(list(given.runs)).items()}
+    if given.labels is None and given.result is not None:
+        given.labels = given.result.labels
+    return given
 
 
 def _role(name: str) -> str:
@@ -197,7 +197,7 @@ def _run(path: str, role: str) -> Result | tuple[TracePoint, ...]:
 
 
 def _solution(path: str, model: FactorGraph | None, shape: tuple[int, int] | None) -> Ints:
-    """Labels of a solution file, which are checked against the model or, without one, only counted."""
+    """Labels of a solution file, checked against the model or, without one, only counted."""
     if model is not None:
         return cast("Ints", read_labels(path, model))
     if shape is None:
@@ -208,82 +208,80 @@ def _solution(path: str, model: FactorGraph | None, shape: tuple[int, int] | Non
 
 
 def _short_names(paths: Sequence[str]) -> dict[str, str]:
-    """What the runs are called in a picture: their files without folder and suffix, unless that makes two alike."""
+    """Names of the runs: their files without folder and suffix, unless two would be equal."""
     stems = [_stem(path) for path in paths]
     alike = len(set(stems)) < len(stems)
     return dict(zip(paths if alike else stems, paths, strict=True))
 
 
-# -- which picture ---------------------------------------------------------------------------------------------------
+# -- pictures --------------------------------------------------------------------------------------------------------
 
 
-def _default_kind(shown: Shown, wishes: Wishes) -> str:
-    if len(shown.runs) > 1:
+def _default_kind(given: Given, options: PlotOptions) -> str:
+    if len(given.runs) > 1:
         return "compare"
-    if shown.model is not None:
+    if given.model is not None:
         from mapmrf.plots import lattice_shape
 
-        if shown.runs and shown.labels is None:
-            return "convergence"  # which then says that it has no use for the model
-        pixels = wishes.shape is not None or wishes.image is not None or lattice_shape(shown.model) is not None
-        return "labels" if shown.labels is not None and pixels else "graph"
-    if wishes.shape is not None or wishes.image is not None:
+        if given.runs and given.labels is None:
+            return "convergence"  # which then refuses the model
+        pixels = options.shape is not None or options.image is not None or lattice_shape(given.model) is not None
+        return "labels" if given.labels is not None and pixels else "graph"
+    if options.shape is not None or options.image is not None:
         return "labels"
-    result = shown.result
+    result = given.result
     return "kinds" if result is not None and not result.trace and result.kind is not None else "convergence"
 
 
-def _check_wishes(kind: str, wishes: Wishes) -> None:
-    """Refuse options that the picture has no use for."""
+def _check_options(kind: str, options: PlotOptions) -> None:
+    """Refuse options that the picture does not use."""
     used = {"shape": ("labels", "kinds"), "over": ("convergence",), "image": ("labels",)}
     for name, kinds in used.items():
-        if getattr(wishes, name) is not None and kind not in kinds:
+        if getattr(options, name) is not None and kind not in kinds:
             raise OptionError(f"--{name} belongs to --kind {' or '.join(kinds)}, found --kind {kind}")
 
 
-def _convergence(shown: Shown, wishes: Wishes) -> Figure:
+def _convergence(given: Given, options: PlotOptions) -> Figure:
     from mapmrf.plots import convergence
-    from mapmrf.plots._style import literal
+    from mapmrf.plots.style import literal
     from mapmrf.result import Result
 
-    if len(shown.runs) != 1 or shown.model is not None:
+    if len(given.runs) != 1 or given.model is not None:
         raise OptionError("--kind convergence: expected one result or trace, and no model")
-    ((name, run),) = shown.runs.items()
+    ((name, run),) = given.runs.items()
     if isinstance(run, Result) and not run.trace:
-        raise OptionError(
-            f"{name}: the result holds no trace; draw the file that `mapmrf solve --trace FILE.csv` writes"
-        )
-    title = wishes.title if wishes.title is not None or isinstance(run, Result) else literal(name)
-    return convergence(run, over=wishes.over, title=title)
+        raise OptionError(f"{name}: the result has no trace; plot the file that `mapmrf solve --trace FILE.csv` writes")
+    title = options.title if options.title is not None or isinstance(run, Result) else literal(name)
+    return convergence(run, over=options.over, title=title)
 
 
-def _compare(shown: Shown, wishes: Wishes) -> Figure:
+def _compare(given: Given, options: PlotOptions) -> Figure:
     from mapmrf.plots import compare
 
-    if not shown.runs or shown.model is not None:
+    if not given.runs or given.model is not None:
         raise OptionError("--kind compare: expected results or traces, and no model")
-    return compare(shown.runs, title=wishes.title or "")
+    return compare(given.runs, title=options.title or "")
 
 
-def _labels(shown: Shown, wishes: Wishes) -> Figure:
+def _labels(given: Given, options: PlotOptions) -> Figure:
     from mapmrf.plots import label_map, lattice_shape
 
-    if shown.labels is None:
+    if given.labels is None:
         raise OptionError("--kind labels: expected one result or solution")
-    shape, model = wishes.shape, shown.model
+    shape, model = options.shape, given.model
     if model is not None:
-        model.check_labels(shown.labels)
+        model.check_labels(given.labels)
         shape = shape or lattice_shape(model)
     if shape is None:
-        found = "the model is no lattice" if model is not None else "no model is given"
+        found = "the model is not a lattice" if model is not None else "no model is given"
         raise OptionError(f"--kind labels: {found}, expected --shape HxW")
     return label_map(
-        shown.labels,
+        given.labels,
         shape=shape,
         n_labels=None if model is None else int(model.card.max()),
         names=None if model is None else _state_names(model),
-        image=None if wishes.image is None else _image(wishes.image),
-        title=wishes.title or "",
+        image=None if options.image is None else _image(options.image),
+        title=options.title or "",
     )
 
 
@@ -304,23 +302,23 @@ def _image(path: str) -> Any:
         raise FormatError(f"{path}: not a picture: {error}") from None
 
 
-def _graph(shown: Shown, wishes: Wishes) -> Figure:
+def _graph(given: Given, options: PlotOptions) -> Figure:
     from mapmrf.plots import factor_graph
 
-    if shown.model is None or len(shown.runs) > 1 or (shown.runs and shown.labels is None):
+    if given.model is None or len(given.runs) > 1 or (given.runs and given.labels is None):
         raise OptionError("--kind graph: expected a model, and one result or solution at most")
-    return factor_graph(shown.model, labels=shown.labels, title=wishes.title or "")
+    return factor_graph(given.model, labels=given.labels, title=options.title or "")
 
 
-def _kinds(shown: Shown, wishes: Wishes) -> Figure:
+def _kinds(given: Given, options: PlotOptions) -> Figure:
     from mapmrf.plots import kinds
 
-    if shown.result is None:
+    if given.result is None:
         raise OptionError("--kind kinds: expected one result, and its model for a map")
-    return kinds(shown.result, shown.model, shape=wishes.shape, title=wishes.title)
+    return kinds(given.result, given.model, shape=options.shape, title=options.title)
 
 
-KINDS: dict[str, Callable[[Shown, Wishes], Figure]] = {
+KINDS: dict[str, Callable[[Given, PlotOptions], Figure]] = {
     "convergence": _convergence,
     "compare": _compare,
     "labels": _labels,

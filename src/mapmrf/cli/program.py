@@ -1,4 +1,4 @@
-"""The program that all commands belong to: its errors, its exit codes, and the options that several commands have.
+"""The program that all commands belong to: errors, exit codes, and options shared by several commands.
 
 Exit codes: 0 done, 2 bad input or usage (one line on standard error), 3 infeasible model, 130 interrupted.
 """
@@ -23,22 +23,22 @@ BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class _Speaker(logging.Handler):
-    """Says on standard error what the library logs."""
+class _StderrHandler(logging.Handler):
+    """Prints on standard error what the library logs."""
 
     def emit(self, record: logging.LogRecord) -> None:
         complain(f"{record.levelname.lower()}: {record.getMessage()}")
 
 
-class Program(click.Group):
+class CommandGroup(click.Group):
     """A group whose errors are one line each, with the exit codes of this program."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        """Name the commands in the order in which they are defined, not of the alphabet."""
+        """List the commands in the order of their definition, not alphabetically."""
         return list(self.commands)
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
-        """Run a command and leave with its exit code."""
+        """Run a command and exit with its code."""
         extra["standalone_mode"] = False
         try:
             code = super().main(*args, **extra)
@@ -57,18 +57,18 @@ class Program(click.Group):
 
 
 def fail(text: str) -> int:
-    """Complain, and give the exit code of bad input."""
+    """Print an error and return the exit code of bad input."""
     complain(f"error: {text}")
     return BAD_INPUT
 
 
 def complain(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     click.echo(f"mapmrf: {' '.join(text.split())}", err=True)
 
 
 @click.group(
-    cls=Program,
+    cls=CommandGroup,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -78,17 +78,17 @@ def main(context: click.Context) -> None:
     """MAP inference for discrete graphical models."""
     log = logging.getLogger("mapmrf")
     if not log.handlers:
-        log.addHandler(_Speaker())
+        log.addHandler(_StderrHandler())
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-# -- options that several commands have ------------------------------------------------------------------------------
+# -- options of several commands -------------------------------------------------------------------------------------
 
 
 def evidence_option(command: Command) -> Command:
     """Add `--evidence`."""
-    return click.option("--evidence", metavar="FILE", help="Observed variables, to be fixed.")(command)
+    return click.option("--evidence", metavar="FILE", help="File of observed variables and states.")(command)
 
 
 def json_option(command: Command) -> Command:
@@ -98,27 +98,29 @@ def json_option(command: Command) -> Command:
 
 def set_option(command: Command) -> Command:
     """Add `--set`."""
-    text = "An option of the method, such as --set max_iterations=500; may be repeated."
+    text = "Option of the method, such as --set max_iterations=500; may be repeated."
     return click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help=text)(command)
 
 
 def method_option(command: Command) -> Command:
     """Add `--method`."""
-    return click.option("--method", "-m", metavar="NAME", help="How to solve; see `mapmrf methods`.")(command)
+    return click.option("--method", "-m", metavar="NAME", help="Solution method; see `mapmrf methods`.")(command)
 
 
 def time_option(command: Command) -> Command:
     """Add `--time-limit`."""
-    return click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Seconds at most.")(command)
+    return click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit in seconds.")(
+        command
+    )
 
 
 def seed_option(command: Command) -> Command:
     """Add `--seed`."""
     kind = click.IntRange(min=0)
-    return click.option("--seed", type=kind, default=0, show_default=True, help="Seed of everything random.")(command)
+    return click.option("--seed", type=kind, default=0, show_default=True, help="Random seed.")(command)
 
 
-# -- what several commands read --------------------------------------------------------------------------------------
+# -- files of several commands ---------------------------------------------------------------------------------------
 
 
 def read_model(model: str, evidence: str | None = None) -> FactorGraph:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapmrf._version import __version__
-from mapmrf.cli.batch import Request, solve_files, solve_table
+from mapmrf.cli.batch import BatchRequest, solve_files, solve_table
+from mapmrf.cli.output import (
+    check_outputs,
+    methods_report,
+    report,
+    strict_json,
+    tuning_json,
+    tuning_report,
+    write_result,
+    write_rows,
+)
 from mapmrf.cli.program import (
     INFEASIBLE,
     INTERRUPTED,
@@ -25,16 +36,6 @@ from mapmrf.cli.program import (
     time_option,
 )
 from mapmrf.errors import OptionError
-from mapmrf.output import (
-    check_outputs,
-    methods_report,
-    report,
-    strict_json,
-    tuning_json,
-    tuning_report,
-    write_result,
-    write_rows,
-)
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
@@ -42,27 +43,27 @@ if TYPE_CHECKING:
     from mapmrf.method import Method
     from mapmrf.result import Result, TracePoint
 
-OUTPUT_HELP = """Write the labelling: a result if *.json, else a solution (.MPE). Of several models, a folder for the
-solutions; of a table of evidence, a .csv, .tsv or .jsonl file of answers."""
+OUTPUT_HELP = """Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models,
+a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers."""
 
 
 @main.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @method_option
 @evidence_option
-@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL for every row of observations.")
+@click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once per row of observations.")
 @set_option
 @time_option
 @seed_option
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads for each model.")
-@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, help="Models at a time.")
-@click.option("--backend", metavar="NAME", help="Where: threads, processes, or a joblib backend such as loky, dask.")
-@click.option("--initial", metavar="FILE", help="A solution file to start from.")
+@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads per model.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, help="Models solved at a time.")
+@click.option("--backend", metavar="NAME", help="Where to run: threads, processes, or a joblib backend such as dask.")
+@click.option("--initial", metavar="FILE", help="Solution file to start from.")
 @click.option("--output", "-o", metavar="FILE|DIR/", help=OUTPUT_HELP)
 @json_option
-@click.option("--trace", metavar="FILE.csv", help="Write the course of the run.")
-@click.option("--polish", metavar="NAME", help="A method that improves the labelling at the end, such as blocks.")
-@click.option("--progress", is_flag=True, help="Tell every improvement in a line: when, by which part, value and gap.")
+@click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
+@click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
+@click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -85,33 +86,49 @@ def solve(
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
 
-    Of several models each is reported in a line, or by --json as an object, in the order given. One that cannot be
-    solved does not stop the others. The time limit is that of each model.
+    Several models are reported one per line, or with --json one object per line, in the order given. A model that
+    cannot be solved does not stop the others. The time limit applies to each model.
     """
-    many = len(models) > 1 or backend is not None or _is_folder(output)
-    if evidence_table is not None or many:
-        _refuse_for_many(
-            models, evidence_table, {"--initial": initial, "--trace": trace, "--progress": progress or None}
-        )
-        chosen, polisher = _method(method, settings), _polisher(polish)
-        limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": polisher}
-        options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
-        request = Request(chosen, options, evidence, output, as_json, quiet)
-        return (
-            solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
-        )
-    check_outputs(output, trace)
-    chosen, polisher = _method(method, settings), _polisher(polish)
-    graph = read_model(models[0], evidence)
-    start = None if initial is None else read_labels(initial, graph)
-    limits = {"time_limit": time_limit, "seed": seed, "threads": threads, "initial": start, "polish": polisher}
-    result = _solve(graph, chosen, {**limits, "progress": not (quiet or progress)}, progress)
-    try:
-        _write(result, output, trace)
-    finally:  # a full disk must not take the answer along
-        if as_json or not quiet:
-            click.echo(result.to_json() if as_json else report(result))
-    return _exit_code(result)
+    many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
+    if many:
+        single: dict[str, object] = {"--initial": initial, "--trace": trace, "--progress": progress or None}
+        _refuse_for_many(models, evidence_table, single)
+    else:
+        check_outputs(output, trace)
+    chosen = _method(method, settings)
+    limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": _polisher(polish)}
+    if not many:
+        return SingleRun(chosen, limits, initial, output, trace, as_json, progress, quiet).run(models[0], evidence)
+    options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
+    request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
+    return solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
+
+
+@dataclass(frozen=True)
+class SingleRun:
+    """The options of a run on one model: how to solve it, what to write and what to print."""
+
+    method: Method
+    limits: dict[str, Any]
+    initial: str | None
+    output: str | None
+    trace: str | None
+    as_json: bool
+    in_lines: bool
+    quiet: bool
+
+    def run(self, model: str, evidence: str | None) -> int:
+        """Read and solve the model, write and print the result; return the exit code."""
+        graph = read_model(model, evidence)
+        start = None if self.initial is None else read_labels(self.initial, graph)
+        arguments = {**self.limits, "initial": start, "progress": not (self.quiet or self.in_lines)}
+        result = _solve(graph, self.method, arguments, self.in_lines)
+        try:
+            _write(result, self.output, self.trace)
+        finally:  # a full disk must not lose the answer
+            if self.as_json or not self.quiet:
+                click.echo(result.to_json() if self.as_json else report(result))
+        return _exit_code(result)
 
 
 def _is_folder(output: str | None) -> bool:
@@ -119,18 +136,20 @@ def _is_folder(output: str | None) -> bool:
 
 
 def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str, object]) -> None:
-    """Options that make sense for one run only."""
+    """Refuse options that apply to a single run only."""
     if table is not None and len(models) > 1:
         raise OptionError(f"--evidence-table: found {len(models)} models, expected one")
     for option, value in single.items():
         if value is not None:
-            raise OptionError(f"{option} is for one run, found {'a table of evidence' if table else 'several models'}")
+            raise OptionError(
+                f"{option} is for a single run, found {'an evidence table' if table else 'several models'}"
+            )
 
 
 def _method(name: str | None, settings: Sequence[str]) -> Method:
-    """Build the method first: a misspelt option must not wait for a large model to be read."""
+    """Build the method first, so that a misspelt option is reported before a large model is read."""
+    from mapmrf.cli.settings import parse_settings
     from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
-    from mapmrf.settings import parse_settings
 
     name = name or DEFAULT_METHOD
     return make_method(name, parse_settings(method_class(name), settings))
@@ -141,7 +160,7 @@ def _polisher(name: str | None) -> Method | None:
 
 
 def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], in_lines: bool) -> Result:
-    """Solve; Ctrl-C outside the loop, which handles it, also gives the best labelling so far."""
+    """Solve; Ctrl-C outside the solver loop, which handles it, also returns the incumbent."""
     from mapmrf.arrays import segment_argmax
     from mapmrf.progress import ImprovementLines
     from mapmrf.result import Result, Status
@@ -179,14 +198,14 @@ def _exit_code(result: Result) -> int:
 
 @main.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="The picture.")
+@click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="Picture file.")
 def demo(models: Sequence[str], output: str) -> None:
-    """Show two models solved, explained and drawn.
+    """Solve, explain and draw two example models.
 
-    After these, every MODEL given is solved and explained.
+    Each MODEL given is then solved and explained as well.
     """
     check_outputs(output)
-    from mapmrf.demo import tour
+    from mapmrf.cli.demo import tour
 
     for paragraph in tour(output, {model: read_model(model) for model in models}):
         click.echo(f"{paragraph}\n")
@@ -199,8 +218,8 @@ def demo(models: Sequence[str], output: str) -> None:
 @click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for rho, eta, rho_upper or seeds.")
 @set_option
 @time_option
-@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; all cores if not given.")
-@click.option("--output", "-o", metavar="FILE.csv", help="Write the whole table.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default all cores.")
+@click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
 @json_option
 def tune(
     model: str,
@@ -213,14 +232,14 @@ def tune(
     output: str | None,
     as_json: bool,
 ) -> int:
-    """Search the best parameters for MODEL.
+    """Search for the best parameters for MODEL.
 
-    Without --grid, the grid of the paper is searched.
+    Without --grid, the paper's grid is searched.
     """
     check_outputs(output)
     axes = _axes(grid)
+    from mapmrf.cli.settings import parse_settings
     from mapmrf.registry import method_class
-    from mapmrf.settings import parse_settings
     from mapmrf.tuning import tune
 
     name = method or "lslp"
@@ -236,7 +255,7 @@ def tune(
 
 def _axes(grid: Sequence[str]) -> dict[str, list[Any]]:
     """Values to try, by parameter."""
-    from mapmrf.settings import parse_grid
+    from mapmrf.cli.settings import parse_grid
 
     axes = parse_grid(grid)
     unknown = sorted(set(axes) - {"rho", "eta", "rho_upper", "seeds"})
@@ -248,7 +267,7 @@ def _axes(grid: Sequence[str]) -> dict[str, list[Any]]:
 @main.command()
 @json_option
 def methods(as_json: bool) -> None:
-    """List the methods, what each gives, and its options."""
+    """List the methods, what each provides, and its options."""
     import dataclasses
 
     from mapmrf.registry import methods

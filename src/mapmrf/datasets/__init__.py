@@ -1,4 +1,4 @@
-"""Models to try methods on: the catalogue of the paper's sets, their look-alikes, and other generators."""
+"""Models for experiments: the catalogue of the paper's sets, look-alikes, and other generators."""
 
 from mapmrf.datasets.catalogue import Entry as Entry
 from mapmrf.datasets.catalogue import ModelSet as ModelSet

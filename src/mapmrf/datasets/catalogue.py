@@ -1,6 +1,6 @@
-"""The catalogue of the paper's models: which there are, where their files lie, how they are checked and best solved.
+"""The catalogue of the paper's models: names, files, checksums and best known values.
 
-It holds figures, not models: the files are put into a folder by hand or by `mapmrf.datasets.download`.
+It does not contain the models: the files are put into a folder by hand or by `mapmrf.datasets.download`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ModelSet:
     folder
         Where its files lie in a data folder.
     n_models
-        How many models the paper counts; the catalogue may know fewer by name.
+        Number of models in the paper; the catalogue may list fewer by name.
     source
         What the models are, and who published them.
     page
@@ -73,7 +73,7 @@ class Entry:
     file
         Where its file lies in a data folder; any other compression, or none, will do.
     sha256
-        Checksum of the uncompressed content, or None where nobody has computed one.
+        Checksum of the uncompressed content, or None if it is not known.
     best
         Largest log potential that is known of a labelling, or None.
     best_status
@@ -81,7 +81,7 @@ class Entry:
     source
         What the model is, and who published it.
     url
-        Address of the file, or of an archive that holds it; empty where none is known.
+        Address of the file, or of an archive that contains it; empty if none is known.
 
     Examples
     --------

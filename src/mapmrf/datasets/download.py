@@ -1,11 +1,11 @@
-"""Fetching the models of the catalogue: resumable, checked, and in place only when whole and right.
+"""Download of the models of the catalogue: resumable and checked.
 
-What has arrived of a file stands beside its place as ``.part`` until it is whole, and has the checksum that the
-catalogue knows of its uncompressed content. Only the standard library is used.
+A file is named ``.part`` until it is complete and its uncompressed content has the checksum of the catalogue.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import os
 import tarfile
@@ -14,15 +14,11 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from email.message import Message
 from functools import partial
-from http.client import HTTPException
 from lzma import LZMAError
 from pathlib import Path, PurePosixPath
-from typing import IO
-from urllib.error import HTTPError
+from typing import IO, Any
 from urllib.parse import quote, urlsplit
-from urllib.request import Request, urlopen
 
 from mapmrf._version import __version__
 from mapmrf.datasets.catalogue import SUFFIXES, Entry, locate, matches, plain_file, verify
@@ -30,52 +26,52 @@ from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.formats.files import compression, read_bytes
 
 ATTEMPTS = 4
-"""Tries in a row that bring nothing before a file is given up."""
+"""Tries in a row without progress after which the download ends."""
 
 PAUSE = 1.0
-"""Seconds before the second try; doubled before every further one."""
+"""Seconds before the second try; doubled before each further one."""
 
 TIMEOUT = 30.0
-"""Seconds that a server may be silent."""
+"""Seconds without an answer after which a try has failed."""
 
-CHUNK = 1 << 16
+CHUNK = 1 << 14
 _ARCHIVES = (".tgz", ".tar.gz", ".zip")
-_PASSING = (408, 429, 500, 502, 503, 504)
+_TEMPORARY = (408, 429, 500, 502, 503, 504)
 _NOT_THERE = (404, 410)
 _DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, EOFError, zlib.error, LZMAError)
 
 Listener = Callable[[str, int, int | None], None]
-"""Is told the name of a file, the bytes that are there, and their number in the end if that is known."""
+"""Called with the name of a file, the number of bytes that are there, and their total if that is known."""
 
 
 class DownloadError(MapMRFError):
-    """A file could not be fetched; others may be."""
+    """A file could not be fetched."""
 
 
-class NotThere(DownloadError):
+class NotOnServer(DownloadError):
     """The server does not have the file."""
 
 
-class Stopped(DownloadError):
-    """Going on is of no use: the server does not answer, or nothing can be written."""
+class DownloadStopped(DownloadError):
+    """The download cannot continue: the server does not answer, or nothing can be written."""
 
 
 class WrongContent(DownloadError):
-    """What arrived is not what the catalogue says."""
+    """The content does not match the catalogue."""
 
 
 @dataclass
-class Report:
-    """What came of a download.
+class DownloadReport:
+    """The outcome of a download.
 
     Attributes
     ----------
     fetched, present
-        Models that were fetched, and those that were there before.
+        Models that were fetched, and those that were there already.
     by_hand
-        Models whose public address is not known, or whose archive does not hold them.
+        Models without a known public address, or missing from their archive.
     failed
-        What went wrong with the others, by model.
+        Error text for each of the others.
     """
 
     fetched: list[Entry] = field(default_factory=list)
@@ -90,7 +86,7 @@ def download(
     *,
     source: str | None = None,
     listener: Listener | None = None,
-) -> Report:
+) -> DownloadReport:
     """Fetch the models that are not in a data folder yet.
 
     Parameters
@@ -98,22 +94,22 @@ def download(
     wanted
         The models.
     folder
-        The data folder; it is made if need be.
+        The data folder; created if necessary.
     source
-        Base address of a mirror that has the files under their places in a data folder, compressed or not. By
-        default every model is fetched from its own public address.
+        Base address of a mirror with the layout of a data folder, its files compressed or not. By default every model
+        is fetched from its own public address.
     listener
-        Is told how far a file has come.
+        Called as a file grows.
 
     Raises
     ------
-    Stopped
-        If a server does not answer or the folder cannot be written; what has arrived is continued by the next call.
+    DownloadStopped
+        If a server does not answer or the folder cannot be written; the next call resumes what has arrived.
     """
     if source is not None and urlsplit(source).scheme not in ("http", "https"):
         raise OptionError(f"source is {source!r}, expected an http or https address")
-    report = Report()
-    run = _Run(Path(folder), listener or (lambda name, done, total: None), report)
+    report = DownloadReport()
+    run = _DownloadRun(Path(folder), listener or (lambda name, done, total: None), report)
     by_archive: dict[str, list[Entry]] = {}
     for entry in wanted:
         if run.is_there(entry):
@@ -137,20 +133,20 @@ def _mirrored(source: str, entry: Entry) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _DownloadRun:
     """One call of `download`."""
 
     folder: Path
     listener: Listener
-    report: Report
+    report: DownloadReport
 
     def is_there(self, entry: Entry) -> bool:
-        """Whether the file of an entry is there; one with other content is left alone, and reported."""
+        """Whether the file of an entry is there; one with other content is reported and left alone."""
         path = locate(entry, self.folder)
         if path is None:
             return False
         if verify(entry, path) is False:
-            self.report.failed[entry] = f"{path}: is not the model of the catalogue (checksum); remove it to fetch it"
+            self.report.failed[entry] = f"{path}: checksum differs from the catalogue; remove it to fetch it"
         else:
             self.report.present.append(entry)
         return True
@@ -160,7 +156,7 @@ class _Run:
         try:
             self._first(entry, urls)
             self.report.fetched.append(entry)
-        except Stopped:
+        except DownloadStopped:
             raise
         except DownloadError as error:
             self.report.failed[entry] = str(error)
@@ -170,25 +166,25 @@ class _Run:
         for url in urls:
             target = self._target(entry, url)
             try:
-                return self._whole(url, target, entry.sha256 is not None, partial(_place, entry, target))
-            except NotThere as error:
+                return self._complete(url, target, entry.sha256 is not None, partial(_place, entry, target))
+            except NotOnServer as error:
                 missing.append(error)
         raise missing[0]
 
     def archive(self, url: str, members: list[Entry]) -> None:
-        """Fetch an archive, take the models wanted out of it, and throw it away."""
+        """Fetch an archive, extract the models wanted and delete it."""
         target = (self.folder / members[0].file).with_name(PurePosixPath(url).name)
         try:
-            self._whole(url, target, True, lambda part: self._unpack(part, members))
+            self._complete(url, target, True, lambda part: self._unpack(part, members))
             _part(target).unlink()
-        except Stopped:
+        except DownloadStopped:
             raise
         except DownloadError as error:
             left = [entry for entry in members if entry not in self.report.fetched]
             self.report.failed.update(dict.fromkeys(left, str(error)))
 
     def _unpack(self, part: Path, members: list[Entry]) -> None:
-        """Place the models that an archive holds; those that a damaged one gave before are not placed again."""
+        """Extract the models, except those that were extracted before the archive turned out to be damaged."""
         left = [entry for entry in members if entry not in self.report.fetched]
         wanted = {PurePosixPath(plain_file(entry)).name: entry for entry in left}
         try:
@@ -214,11 +210,11 @@ class _Run:
     def _target(self, entry: Entry, name: str) -> Path:
         return self.folder / f"{plain_file(entry)}{compression(name)}"
 
-    def _whole(self, url: str, target: Path, resumable: bool, use: Callable[[Path], None]) -> None:
-        """Fetch a file and use it; what was begun before is thrown away if the whole turns out wrong."""
+    def _complete(self, url: str, target: Path, resumable: bool, use: Callable[[Path], None]) -> None:
+        """Fetch a file and use it; start again if a resumed one turns out wrong."""
         part = _part(target)
         _make_folder(part.parent)
-        if not resumable:  # nothing would tell whether old and new pieces belong together
+        if not resumable:  # no checksum would tell whether old and new pieces belong together
             part.unlink(missing_ok=True)
         while True:
             resumed = _size(part) > 0
@@ -235,13 +231,13 @@ class _Run:
 
 
 def fetch(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:
-    """Fetch an address into a file, behind what is there of it already; try again what fails in passing.
+    """Fetch an address into a file, after what is there of it already; repeat what fails temporarily.
 
     Raises
     ------
-    NotThere
+    NotOnServer
         If the server does not have it.
-    Stopped
+    DownloadStopped
         If `ATTEMPTS` tries in a row brought nothing.
     DownloadError
         If the server refuses, or the disk does.
@@ -254,71 +250,109 @@ def fetch(url: str, part: Path, listener: Callable[[int, int | None], None]) -> 
             return
         tries = 1 if _size(part) > before else tries + 1
         if tries >= ATTEMPTS:
-            raise Stopped(f"{url}: {reason}")
+            raise DownloadStopped(f"{url}: {reason}")
         time.sleep(PAUSE * 2 ** (tries - 1))
 
 
 def _try(url: str, part: Path, listener: Callable[[int, int | None], None]) -> str:
-    """Fetch once; return why the rest is missing, or nothing if it is whole."""
+    """Fetch once; return why the rest is missing, or nothing if the file is complete."""
+    from requests import HTTPError, RequestException
+
     try:
-        return _transfer(url, part, listener)
-    except HTTPError as error:
-        with error:
-            said = f"{error.code} {error.reason}"
-            if error.code == 416 and _size(part):
-                return _beyond(part, error.headers)
-        if error.code in _PASSING:
-            return said
-        raise (NotThere if error.code in _NOT_THERE else DownloadError)(f"{url}: {said}") from None
-    except (OSError, HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        return getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
-
-
-def _beyond(part: Path, headers: Message) -> str:
-    """Answer to «nothing follows what you have»: it is whole, or no part of this file."""
-    if headers.get("Content-Range", "").rpartition("/")[2] == str(_size(part)):
+        with _without_empty(part):
+            _transfer(url, part, listener)
         return ""
-    part.unlink()
-    return "what was begun is not part of the file"
+    except HTTPError as error:
+        answer: Any = error.response
+        said = f"{answer.status_code} {answer.reason}"
+        if answer.status_code == 416 and _size(part):
+            return _beyond(part, answer.headers.get("Content-Range", ""))
+        if answer.status_code in _TEMPORARY:
+            return said
+        raise (NotOnServer if answer.status_code in _NOT_THERE else DownloadError)(f"{url}: {said}") from None
+    except (OSError, RequestException) as error:
+        return _first_cause(error)
 
 
-def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None]) -> str:
+@contextlib.contextmanager
+def _without_empty(part: Path) -> Iterator[None]:
+    """Leave no empty file behind when a transfer fails."""
+    try:
+        yield
+    except BaseException:
+        if _size(part) == 0:
+            part.unlink(missing_ok=True)
+        raise
+
+
+def _transfer(url: str, part: Path, listener: Callable[[int, int | None], None]) -> None:
+    """Let pooch fetch the file, or the rest of it if the server can send that."""
+    from pooch import HTTPDownloader
+
     have = _size(part)
     asked = {"User-Agent": f"mapmrf/{__version__}", "Accept-Encoding": "identity"}
     if have:
         asked["Range"] = f"bytes={have}-"
-    with urlopen(Request(url, headers=asked), timeout=TIMEOUT) as answer:
-        begin = _begin(answer.headers) if answer.status == 206 else 0
-        if begin not in (0, have):
-            part.unlink()
-            return "the server sent another part than asked for"
-        length = answer.headers.get("Content-Length")
-        total = None if length is None else begin + int(length)
-        done = begin
-        with open(part, "ab" if begin else "wb") as file:
-            # What has come is taken at once: it must not be lost, nor its news be late, because the rest is slow.
-            while done != total and (block := answer.read1(CHUNK)):
-                file.write(block)
-                done += len(block)
-                listener(done, total)
-    return "" if total in (None, done) else "the connection was cut"
+    with open(part, "ab") as file:
+        bar = _DownloadBar(have, listener)
+
+        def begin(answer: Any, *args: Any, **kwargs: Any) -> None:
+            """See whether the server sends the rest or all: pooch itself does not resume."""
+            if not answer.ok:
+                answer.close()
+            elif answer.status_code != 206:
+                bar.begin = file.truncate(0)
+            elif f" {have}-" not in answer.headers.get("Content-Range", ""):
+                file.truncate(0)
+                raise OSError("the server sent another range than asked for")
+
+        options: dict[str, Any] = {"timeout": TIMEOUT, "headers": asked, "hooks": {"response": begin}}
+        HTTPDownloader(progressbar=bar, chunk_size=CHUNK, **options)(url, file, None)
 
 
-def _begin(headers: Message) -> int:
-    """First place of a partial answer, such as ``bytes 100-199/200``; -1 if it says nothing."""
-    first = headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
-    return int(first) if first.isdigit() else -1
+class _DownloadBar:
+    """The progress bar that pooch updates: calls a listener with the size so far."""
+
+    def __init__(self, begin: int, listener: Callable[[int, int | None], None]) -> None:
+        self.begin, self.listener = begin, listener
+        self.total = self.done = 0  # pooch sets the total from the header, 0 if there is none
+
+    def update(self, size: int) -> None:
+        """Count bytes: pooch always says a full chunk."""
+        self.done = min(self.done + size, self.total) if self.total else self.done + size
+        self.listener(self.begin + self.done, self.begin + self.total if self.total else None)
+
+    def reset(self) -> None:
+        """Count from the beginning, as pooch does before its last update."""
+        self.done = 0
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _beyond(part: Path, content_range: str) -> str:
+    """Handle the answer that nothing follows what is there: the file is complete, or another one."""
+    if content_range.rpartition("/")[2] == str(_size(part)):
+        return ""
+    part.unlink()
+    return "what was there is not part of the file"
+
+
+def _first_cause(error: BaseException) -> str:
+    """What the system said, without the words of the libraries between it and us."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
 
 
 def _place(entry: Entry, target: Path, part: Path) -> None:
-    """Give a whole file its name if it is the model."""
+    """Give a complete file its name if it is the model."""
     try:
         content = read_bytes(part)
     except FormatError as error:
         raise WrongContent(str(error).partition(": ")[2]) from None
     if not matches(entry, content):
-        raise WrongContent("wrong checksum, not the model of the catalogue")
+        raise WrongContent("wrong checksum, differs from the catalogue")
     if entry.sha256 is None and not content.lstrip().startswith((b"MARKOV", b"BAYES")):
         raise WrongContent("not a UAI model")
     os.replace(part, target)
@@ -349,10 +383,10 @@ def _size(part: Path) -> int:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder to write to, and find out now whether one may."""
+    """Create a folder to write to, and check the permission now."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Stopped(f"{folder}: cannot make the folder: {error.strerror}") from None
+        raise DownloadStopped(f"{folder}: cannot create the folder: {error.strerror}") from None
     if not os.access(folder, os.W_OK):
-        raise Stopped(f"{folder}: no permission to write")
+        raise DownloadStopped(f"{folder}: no permission to write")

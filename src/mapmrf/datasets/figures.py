@@ -61,7 +61,7 @@ def model_figure(which: str, model: str, method: str, measure: str = "logpot") -
 
 
 def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "mean") -> float | None:
-    """What the paper prints for a method on a whole set (Seg-2, Seg-21, Scene): mean or std of a measure.
+    """What the paper reports for a method over a set (Seg-2, Seg-21, Scene): mean or std of a measure.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def set_figure(which: str, method: str, measure: str = "logpot", stat: str = "me
 
 
 def model_kind(which: str, model: str, method: str) -> str | None:
-    """Type of a method's solution of one model as the paper gives it; None where it gives none.
+    """Kind of a method's solution of one model as reported in the paper; None if it reports none.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def model_kind(which: str, model: str, method: str) -> str | None:
 
 
 def set_kinds(which: str, method: str) -> str | None:
-    """How many solutions of a whole set (Seg-2, Seg-21, Scene) are of which type, as the paper tells.
+    """Number of solutions of each kind over a set (Seg-2, Seg-21, Scene), as reported in the paper.
 
     Examples
     --------

@@ -22,7 +22,7 @@ def grid(
 ) -> FactorGraph:
     """Spin glass on a grid, by the recipe of the PIC-2011 Grids.
 
-    The states 0 and 1 stand for the spins ``s = -1`` and ``s = +1``. A variable has the log potential ``h_i s_i`` with
+    The states 0 and 1 are the spins ``s = -1`` and ``s = +1``. A variable has the log potential ``h_i s_i`` with
     ``h_i`` uniform in ``[-field, field]``, a pair of neighbours ``J_ij s_i s_j`` with ``J_ij`` uniform in
     ``[-coupling, coupling]``.
 
@@ -221,7 +221,7 @@ def _pairwise(states: int, theta_v: Floats, scope: Ints, theta_t: Floats) -> Fac
 
 
 def _places(scopes: list[Ints], card: Ints, planted: Ints, n_configs: Floats) -> Ints:
-    """Where the planted labelling stands in every table."""
+    """The place of the planted labelling in every table."""
     inside = [np.ravel_multi_index(tuple(planted[scope]), tuple(card[scope])) for scope in scopes]
     return offsets(n_configs)[:-1] + np.array(inside, dtype=np.int64)
 

@@ -1,6 +1,6 @@
-"""Look-alikes: made-up models of the size, structure and hardness of the paper's sets. Same number, same model.
+"""Look-alikes: generated models with the size, structure and difficulty of the paper's sets. Same number, same model.
 
-Every family is a recipe of its own: superpixels of a made-up picture (seg-2, seg-21, scene), spin glasses on a grid
+Every family has its own recipe: superpixels of a generated picture (seg-2, seg-21, scene), spin glasses on a grid
 (grids), and proteins that interact and live in compartments (protein).
 """
 
@@ -37,9 +37,9 @@ def lookalike(which: str, number: int, *, scale: float = 1.0) -> FactorGraph:
     Raises
     ------
     UnknownName
-        If there is no such set.
+        If the set does not exist.
     OptionError
-        If there is no such number, or the scale is not above 0.
+        If the number is out of range, or the scale is not above 0.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def lookalike(which: str, number: int, *, scale: float = 1.0) -> FactorGraph:
 
 
 def n_lookalikes(which: str) -> int:
-    """How many look-alikes a set has: as many as the paper has models, but at most 50.
+    """Number of look-alikes of a set: that of the paper's models, but at most 50.
 
     Examples
     --------
@@ -189,7 +189,7 @@ def _size(rng: Random, mean: int, spread: int, scale: float) -> int:
 
 
 def _with_lone_variable(scores: Floats, edges: Ints, tables: Floats, rng: Random) -> FactorGraph:
-    """A model whose variable 0 stands alone, as in every file of the PIC-2011 Segmentation; largest potentials 0."""
+    """A model with an isolated variable 0, as in every file of the PIC-2011 Segmentation; largest potentials 0."""
     unary = np.concatenate([rng.normal(-1, 1, (1, scores.shape[1])), scores])
     return FactorGraph.from_pairwise(unary - unary.max(axis=1, keepdims=True), edges + 1, tables)
 
@@ -222,7 +222,7 @@ def _protein(number: int, scale: float) -> FactorGraph:
     learnt = _extreme if number == _EXTREME else _moderate
     n_proteins = max(6, round(862 * scale))
     pairs = _interactions(n_proteins, rng)
-    layout = _Layout()
+    layout = _FamilyLayout()
     interacts = layout.variables(len(pairs), learnt([-0.7, -0.68], rng))
     sure = 0.0 if number == _EXTREME else 0.005
     for repeats, seen, false, missed in ((2, 0.31, 0.01, 0.45), (1, 0.23, sure, 0.7), (2, 0.325, 0.1, 0.75)):
@@ -257,7 +257,7 @@ def _experiment(false: float, missed: float) -> Floats:
         return np.asarray(np.log([1 - false, false, missed, 1 - missed]))
 
 
-class _Layout:
+class _FamilyLayout:
     """Collects binary variables and factors that share tables."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 """The paper's statistics of a set of models (its C1 to C7), recomputed from files.
 
-The paper counts factors on two or more variables only: what stands on a single variable is not a factor there, and
-makes no edge. Every column is the mean over the models of a set.
+The paper counts only factors on two or more variables: unary potentials are neither factors nor edges there.
+Every column is the mean over the models of a set.
 """
 
 from __future__ import annotations

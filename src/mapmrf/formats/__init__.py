@@ -2,7 +2,7 @@
 
 A format is one module of this package. It declares `SUFFIXES` and two functions, ``read(path, *, values)`` and
 ``write(graph, path, *, values)``. Two more are welcome: ``sniff(data)`` recognises files whose suffix says nothing, and
-``losses(graph)`` says in words what a file will not hold of a model; a format without it is one that drops names.
+``losses(graph)`` describes what a file loses of a model; a format without it loses the names.
 Nothing else has to be registered. The modules are imported when the first file is read or written.
 """
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.formats._names import names_lost
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
+from mapmrf.formats.names import names_lost
 from mapmrf.graph import FactorGraph
 
 _VALUES = ("potential", "log", "cost")
@@ -84,7 +84,7 @@ def read(
 def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:
     """Write a model in the format, and with the compression, that the suffix of the file names.
 
-    The file appears whole or not at all. What it cannot hold of the model, names or digits, is said to the log.
+    The file is written completely or not at all. What it loses of the model, names or digits, is logged.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     Raises
     ------
     FormatError
-        If the suffix is unknown, the format cannot hold the model, or the file cannot be written.
+        If the suffix is unknown, the format cannot represent the model, or the file cannot be written.
 
     Examples
     --------

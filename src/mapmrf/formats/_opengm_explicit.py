@@ -13,7 +13,7 @@ from mapmrf.graph import FactorGraph
 
 @dataclass(frozen=True, eq=False)
 class Explicit:
-    """What the datasets hold: records ``d, s_1 ... s_d``, tables, and records ``function, 0, d, v_1 ... v_d``."""
+    """The content of the datasets: records ``d, s_1 ... s_d``, tables, and records ``function, 0, d, v_1 ... v_d``."""
 
     n_functions: int
     n_factors: int

@@ -41,7 +41,7 @@ class Source:
     count: int
 
     def fail(self, found: str, expected: str) -> NoReturn:
-        """Raise the error for datasets that do not hold what they should."""
+        """Raise the error for datasets with the wrong content."""
         raise FormatError(f"{self.path}: dataset '{self.where}': found {found}, expected {expected}")
 
     def check_values(self, n_values: int) -> None:
@@ -51,7 +51,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class FunctionTables:
     """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``."""
 
     shape: Ints
@@ -60,11 +60,11 @@ class Tables:
     theta_t: Floats
 
 
-def joined(path: Path, parts: list[Tables]) -> Tables:
+def joined(path: Path, parts: list[FunctionTables]) -> FunctionTables:
     """The functions of all types, one type after another."""
     shape_ptr = np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *(np.diff(p.shape_ptr) for p in parts)])))
     sizes = np.concatenate([np.zeros(0), *(np.diff(p.table_ptr) for p in parts)])
-    return Tables(
+    return FunctionTables(
         np.concatenate([np.zeros(0, dtype=np.int64), *(part.shape for part in parts)]),
         shape_ptr.astype(np.int64),
         table_offsets(path, sizes),
@@ -115,17 +115,17 @@ def _checked(source: Source, shape: Ints) -> Ints:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _explicit(source: Source) -> Tables:
-    """Tables with the first variable fastest."""
+def _explicit(source: Source) -> FunctionTables:
+    """FunctionTables with the first variable fastest."""
     shape, shape_ptr = _any_shapes(source)
     size = table_sizes(shape, shape_ptr)
     if size.sum() != len(source.values):
         source.fail(f"{len(source.values)} values", f"{size.sum():.0f} for {source.count} functions")
     table_ptr = np.append(0, np.cumsum(size.astype(np.int64)))
-    return Tables(shape, shape_ptr, table_ptr, last_fastest(source.values, table_ptr, shape, shape_ptr))
+    return FunctionTables(shape, shape_ptr, table_ptr, last_fastest(source.values, table_ptr, shape, shape_ptr))
 
 
-def _sparse(source: Source) -> Tables:
+def _sparse(source: Source) -> FunctionTables:
     """A default, and keys with values; in a key the first variable counts least."""
     data, end = source.indices.tolist(), len(source.indices)
     rows, at = [], 0
@@ -148,14 +148,16 @@ def _sparse(source: Source) -> Tables:
     if (keys >= np.repeat(np.diff(table_ptr), n_keys)).any():
         source.fail("a key beyond the last entry of its table", "keys inside")
     theta[np.repeat(table_ptr[:-1], n_keys) + keys] = source.values[ranges(default_at + 1, n_keys)]
-    return Tables(shape, shape_ptr, table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
+    return FunctionTables(shape, shape_ptr, table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
 
 
 Formula = Callable[[Floats, tuple[int, ...]], Floats]
 """Values of some functions, a row each, and their shape -> their tables, with a first axis for the functions."""
 
 
-def _by_formula(source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula) -> Tables:
+def _by_formula(
+    source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula
+) -> FunctionTables:
     """Write out functions that are given by a few values, all those of one shape at once."""
     shape, shape_ptr = shapes
     value_at, n_values = values
@@ -167,13 +169,13 @@ def _by_formula(source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, I
             tables = formula(rows.reshape(*rows.shape, *(1 for _ in dims)), dims)
         places = table_ptr[members][:, None].astype(np.int64) + np.arange(tables[0].size)
         theta[places] = tables.reshape(places.shape)
-    return Tables(shape, shape_ptr, table_ptr, theta)
+    return FunctionTables(shape, shape_ptr, table_ptr, theta)
 
 
-def _few_values(n_values: int, formula: Formula, *, pairs: bool) -> Callable[[Source], Tables]:
+def _few_values(n_values: int, formula: Formula, *, pairs: bool) -> Callable[[Source], FunctionTables]:
     """Make a reader of functions with so many values each."""
 
-    def reader(source: Source) -> Tables:
+    def reader(source: Source) -> FunctionTables:
         shapes = _pair_shapes(source) if pairs else _any_shapes(source)
         source.check_values(n_values * source.count)
         values = (n_values * np.arange(source.count), np.full(source.count, n_values))
@@ -196,7 +198,7 @@ def _all_equal(dims: tuple[int, ...]) -> Bools:
     return equal
 
 
-def _potts_g(source: Source) -> Tables:
+def _potts_g(source: Source) -> FunctionTables:
     """A value for every way in which the variables can be equal to one another."""
     shape, shape_ptr = _any_shapes(source)
     order = np.diff(shape_ptr)
@@ -232,7 +234,7 @@ def _partitions(d: int) -> Ints:
     return codes
 
 
-READERS: dict[int, Callable[[Source], Tables]] = {
+READERS: dict[int, Callable[[Source], FunctionTables]] = {
     EXPLICIT: _explicit,
     16001: _sparse,
     16002: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims), pairs=True),

@@ -79,7 +79,7 @@ class Scanner:
         return words
 
     def skip(self, what: str) -> None:
-        """Step over a word or a whole bracket."""
+        """Skip a word or a bracket with its content."""
         depth = 0
         while True:
             token = self.take(what)
@@ -96,7 +96,7 @@ class Scanner:
 
     @property
     def place(self) -> int:
-        """Where that stands which was taken last."""
+        """The position of the token read last."""
         return self._last
 
     def fail(self, what: str, expected: str, found: str = "", place: int | None = None) -> NoReturn:

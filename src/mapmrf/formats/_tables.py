@@ -17,7 +17,7 @@ from mapmrf.graph import FactorGraph, Names
 MOST_STATES = 2**30
 """States of all variables together; more would be 8 GB of unary potentials, rather a wrong file than a model."""
 MOST_ENTRIES = 2**28
-"""Entries of all tables together, where a few words of a file can stand for a large table; more would be 2 GB."""
+"""Limit on the entries of all tables where a few words of a file can define a large one: 2 GB."""
 MOST_COUNT = 2**53
 _CHUNK = 1 << 20
 
@@ -95,7 +95,7 @@ def table_offsets(path: Path, size: Floats) -> Ints:
 
 
 def check_states(path: Path, card: Ints) -> None:
-    """Refuse variables with more states than memory could hold."""
+    """Refuse variables with more states than fit into memory."""
     total = float(card.sum(dtype=np.float64))
     if total > MOST_STATES:
         raise FormatError(f"{path}: the variables have {total:.4g} states, expected at most {MOST_STATES} in all")

@@ -20,7 +20,7 @@ _MOST_CACHED = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Where the tuples of every table stand among the numbers of a file.
+    """The places of the tuples of every table among the numbers of a file.
 
     Table t is `default[t]` but for the `count[t]` tuples from the place `start[t]` on; the cardinalities of its
     variables are ``shape[shape_ptr[t]:shape_ptr[t + 1]]``.

@@ -12,9 +12,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.errors import FormatError
-from mapmrf.formats._bayes import Table, network_graph, rows_of, table_size, write_network
-from mapmrf.formats._names import Allowed, fitting_names, names_replaced
+from mapmrf.formats.bayes import ConditionalTable, network_graph, rows_of, table_size, write_network
 from mapmrf.formats.files import read_bytes
+from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import shown
 from mapmrf.graph import FactorGraph, Names
 
@@ -131,11 +131,11 @@ class _Network:
     def __init__(self) -> None:
         self.states: dict[str, list[str]] = {}
         self.place: dict[str, int] = {}
-        self.tables: dict[str, Table] = {}
+        self.tables: dict[str, ConditionalTable] = {}
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a Bayesian network; probabilities of 0 are forbidden.
+    """Read a Bayesian network; a probability of 0 forbids the configuration.
 
     Properties are skipped. Rows that do not sum to 1 are taken as they are and reported to the log.
     """
@@ -205,7 +205,7 @@ def _type(scanner: _Scanner, what: str) -> list[str]:
 
 
 def _probability(scanner: _Scanner, network: _Network) -> None:
-    """A table: as a whole, row by row, or both with a default."""
+    """A table: all entries, row by row, or both with a default."""
     scanner.expect("(", "probability")
     scope = []
     for name in scanner.words(")", "probability"):
@@ -221,7 +221,7 @@ def _probability(scanner: _Scanner, network: _Network) -> None:
     scanner.expect("{", what)
     _rows(scanner, rows, [network.states[name] for name in parents], what)
     at = network.place
-    network.tables[child] = Table(at[child], tuple(at[name] for name in parents), rows.reshape(shape))
+    network.tables[child] = ConditionalTable(at[child], tuple(at[name] for name in parents), rows.reshape(shape))
 
 
 def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) -> None:
@@ -267,7 +267,7 @@ def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format will not hold of a graph."""
+    """What a file of this format loses of a graph."""
     return names_replaced(graph, _NAMES)
 
 
@@ -276,7 +276,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     write_network(path, graph, values, _text)
 
 
-def _text(graph: FactorGraph, tables: list[Table]) -> Iterator[str]:
+def _text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
     """Yield the file; tables with parents are written row by row, on which all programs agree."""
     names = fitting_names(graph, _NAMES)
     variables = [_quoted(name) for name in names.variables]

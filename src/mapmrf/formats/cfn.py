@@ -13,10 +13,10 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
-from mapmrf.formats._names import Allowed, fitting_names, names_replaced
 from mapmrf.formats._relaxed_json import OPEN, Scanner
 from mapmrf.formats._tables import MOST_ENTRIES, Factors, build, check_states, shaped_tables
 from mapmrf.formats.files import replacing
+from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import parse_numbers, shown
 from mapmrf.graph import FactorGraph, Names
 
@@ -48,7 +48,7 @@ class _Dense:
 
 
 @dataclass(eq=False)
-class _Model:
+class _CfnModel:
     """What has been read so far; `refers` are the functions that use the table of another, by its name."""
 
     sign: float = 1.0
@@ -73,7 +73,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
     scanner = Scanner(path)
-    model = _Model()
+    model = _CfnModel()
     scanner.open("start of the file")
     for part, content in (("problem", _problem), ("variables", _variables), ("functions", _functions)):
         if scanner.word(f"part {part!r}").decode("utf-8", "replace") != part:
@@ -99,7 +99,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     return build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
 
 
-def _problem(scanner: Scanner, model: _Model) -> None:
+def _problem(scanner: Scanner, model: _CfnModel) -> None:
     """Name and bound."""
     bounded = False
     while not scanner.closes("part 'problem'"):
@@ -117,7 +117,7 @@ def _problem(scanner: Scanner, model: _Model) -> None:
         scanner.fail("part 'problem'", "'mustbe' with a bound", "its end")
 
 
-def _variables(scanner: Scanner, model: _Model) -> None:
+def _variables(scanner: Scanner, model: _CfnModel) -> None:
     """Names and domains."""
     while not scanner.closes("part 'variables'"):
         name = scanner.word("name of a variable").decode("utf-8", "replace")
@@ -129,7 +129,7 @@ def _variables(scanner: Scanner, model: _Model) -> None:
     check_states(Path(scanner.path), np.array(model.card, dtype=np.int64))
 
 
-def _domain(scanner: Scanner, model: _Model, what: str) -> None:
+def _domain(scanner: Scanner, model: _CfnModel, what: str) -> None:
     token = scanner.take(what)
     if token == OPEN:
         values = scanner.rest(what).decode("utf-8", "replace").split()
@@ -144,7 +144,7 @@ def _domain(scanner: Scanner, model: _Model, what: str) -> None:
     model.card.append(int(token))
 
 
-def _functions(scanner: Scanner, model: _Model) -> None:
+def _functions(scanner: Scanner, model: _CfnModel) -> None:
     """All functions; the name of one may be left out."""
     while not scanner.closes("part 'functions'"):
         a = len(model.scopes)
@@ -159,7 +159,7 @@ def _functions(scanner: Scanner, model: _Model) -> None:
         _function(scanner, model, what)
 
 
-def _function(scanner: Scanner, model: _Model, what: str) -> None:
+def _function(scanner: Scanner, model: _CfnModel, what: str) -> None:
     scope: list[int] | None = None
     default: float | None = None
     found = False
@@ -183,7 +183,7 @@ def _function(scanner: Scanner, model: _Model, what: str) -> None:
         scanner.fail(what, "'scope' and 'costs'", "its end")
 
 
-def _variable(scanner: Scanner, model: _Model, token: bytes, what: str) -> int:
+def _variable(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> int:
     """Index of a variable that is given by its name or index."""
     i = model.place.get(token.decode("utf-8", "replace"))
     if i is None and _WHOLE.fullmatch(token) is not None:
@@ -193,7 +193,7 @@ def _variable(scanner: Scanner, model: _Model, token: bytes, what: str) -> int:
     return i
 
 
-def _costs(scanner: Scanner, model: _Model, scope: list[int], default: float | None, what: str) -> None:
+def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float | None, what: str) -> None:
     """Take a dense table, a default with tuples, or the name of a function that has a table."""
     a = len(model.tables)
     if scanner.peek() != OPEN:
@@ -216,7 +216,7 @@ def _costs(scanner: Scanner, model: _Model, scope: list[int], default: float | N
     model.tables.append(None)
 
 
-def _parse_dense(scanner: Scanner, model: _Model) -> None:
+def _parse_dense(scanner: Scanner, model: _CfnModel) -> None:
     """Parse the numbers of all dense tables together, which is many times faster than one by one."""
     numbers = parse_numbers(b" ".join([some.text for some in model.dense]))
     if numbers is None:
@@ -238,26 +238,26 @@ def _parse_dense(scanner: Scanner, model: _Model) -> None:
     numbers[np.isinf(numbers)] = np.inf
 
 
-def _number(scanner: Scanner, model: _Model, token: bytes, what: str) -> float:
+def _number(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> float:
     numbers = parse_numbers(token)
     if numbers is None or len(numbers) != 1:
         scanner.fail(f"default of {what}", "a number")
     return float(_checked(scanner, model, numbers, what)[0])
 
 
-def _wrong(model: _Model, numbers: Floats) -> Ints:
+def _wrong(model: _CfnModel, numbers: Floats) -> Ints:
     """Places of numbers that are no costs; ``inf`` forbids, also where costs are maximised."""
     return np.flatnonzero(np.isnan(numbers) | ((numbers == -np.inf) & (model.sign > 0)))
 
 
-def _checked(scanner: Scanner, model: _Model, numbers: Floats, what: str) -> Floats:
+def _checked(scanner: Scanner, model: _CfnModel, numbers: Floats, what: str) -> Floats:
     """Costs to be minimised, infinite where forbidden."""
     if len(_wrong(model, numbers)):
         scanner.fail(f"costs of {what}", _EXPECTED, "nan or -inf")
     return np.where(np.isinf(numbers), np.inf, model.sign * numbers)
 
 
-def _tuples(scanner: Scanner, model: _Model, scope: list[int], default: float, listing: tuple[bytes, str]) -> Floats:
+def _tuples(scanner: Scanner, model: _CfnModel, scope: list[int], default: float, listing: tuple[bytes, str]) -> Floats:
     """Fill a table from tuples of values, by name or index, each with a cost; of repeated ones the last counts."""
     text, what = listing
     words = text.split()
@@ -268,7 +268,7 @@ def _tuples(scanner: Scanner, model: _Model, scope: list[int], default: float, l
     table = np.full(int(np.prod(shape, dtype=np.int64)), default)
     costs = parse_numbers(b" ".join(words[k :: k + 1]))
     if costs is None:
-        scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", "a cost that is no number")
+        scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", "a cost that is not a number")
     at = np.zeros(len(costs), dtype=np.int64)
     for j, i in enumerate(scope):
         at = at * shape[j] + _states(scanner, model, i, (words[j :: k + 1], what))
@@ -276,7 +276,7 @@ def _tuples(scanner: Scanner, model: _Model, scope: list[int], default: float, l
     return table
 
 
-def _states(scanner: Scanner, model: _Model, i: int, listing: tuple[list[bytes], str]) -> Ints:
+def _states(scanner: Scanner, model: _CfnModel, i: int, listing: tuple[list[bytes], str]) -> Ints:
     """Values of a variable as states."""
     words, what = listing
     known = {value.encode(): k for k, value in enumerate(model.values[i] or ())}
@@ -287,7 +287,7 @@ def _states(scanner: Scanner, model: _Model, i: int, listing: tuple[list[bytes],
     return np.array(states, dtype=np.int64)
 
 
-def _shared(path: Path, model: _Model) -> tuple[Ints, list[Floats]]:
+def _shared(path: Path, model: _CfnModel) -> tuple[Ints, list[Floats]]:
     """The table of every function, those that are given by the name of another function included."""
     tables = [table for table in model.tables if table is not None]
     own = np.cumsum([table is not None for table in model.tables]) - 1
@@ -315,7 +315,7 @@ def _forbid(costs: Floats, table_ptr: Ints, table_of: Ints, bound: float) -> Non
         costs[costs >= np.repeat(bound - others, np.diff(table_ptr))] = np.inf
 
 
-def _names(model: _Model) -> Names:
+def _names(model: _CfnModel) -> Names:
     variables = tuple(model.variables)
     if all(values is None for values in model.values):
         return Names(variables)
@@ -341,7 +341,7 @@ def _decimals(graph: FactorGraph) -> tuple[int, bool, float]:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format will not hold of a graph."""
+    """What a file of this format loses of a graph."""
     decimals, exact, _ = _decimals(graph)
     return [*names_replaced(graph, _NAMES), *rounding(decimals, exact)]
 
@@ -376,7 +376,7 @@ def _text(graph: FactorGraph, number: str, bound: str) -> Iterator[str]:
 
 
 def _factor_text(graph: FactorGraph, variables: tuple[str, ...], number: str) -> Iterator[str]:
-    """Yield the factors; a table stands with the last that uses it, the others name that one."""
+    """Yield the factors; a shared table is written with the last that uses it, to which the others refer."""
     table_of, _ = shaped_tables(graph)
     last = dict(zip(table_of.tolist(), range(graph.n_factors), strict=True))
     for a, t in enumerate(table_of.tolist()):

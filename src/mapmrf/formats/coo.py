@@ -1,7 +1,7 @@
 """The coordinate lists of dimod, ``.coo`` and ``.bqm``: lines ``i j bias`` of a quadratic model of bits or spins.
 
 A first line ``# vartype=SPIN`` says that variables are -1 or 1, ``# vartype=BINARY`` or nothing that they are 0 or 1.
-The energy is to be minimised. There is no place for a constant: it is written as a comment, ``# offset=x``, that this
+The energy is to be minimised. The format has no constant: it is written as a comment, ``# offset=x``, which this
 module reads again.
 """
 
@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from mapmrf.errors import FormatError
-from mapmrf.formats._quadratic import (
+from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
     Terms,
@@ -28,7 +29,6 @@ from mapmrf.formats._quadratic import (
     term_text,
     terms_of,
 )
-from mapmrf.formats.files import read_bytes, replacing
 from mapmrf.formats.tokens import read_text, shown
 from mapmrf.graph import FactorGraph
 
@@ -62,7 +62,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format will not hold of a graph."""
+    """What a file of this format loses of a graph."""
     return quadratic_losses(graph, is_spin(graph))
 
 

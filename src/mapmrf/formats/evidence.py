@@ -20,7 +20,7 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
     The layouts are ``k  v x  v x ...`` (2006, 2008, since 2014) and ``m`` followed by m samples ``n  v x  v x ...``
     (2010, 2011). The number of tokens decides; where both fit, the one that suits the model, first the former. An
     empty file, or just 0, is a sample without observations. A JSON object ``{variable: state, ...}``, or a list of
-    such, names variables and states, or gives their indices.
+    such, contains variables and states by name or index.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def read_evidence(path: AnyPath, graph: FactorGraph) -> list[Evidence]:
         k = tokens[0]
         raise FormatError(
             f"{path}: found {len(tokens)} tokens that start with {k}, expected {1 + 2 * k} for one sample "
-            f"(k, then k pairs of variable and state) or {k} whole samples"
+            f"(k, then k pairs of variable and state) or {k} complete samples"
         )
     errors = []
     for places in layouts:

@@ -45,7 +45,7 @@ def plain_name(path: AnyPath) -> str:
 
 
 def read_bytes(path: AnyPath) -> bytes:
-    """Read a whole file, decompressed where its name or its first bytes say that it is compressed.
+    """Read a file, decompressed if its name or its first bytes show that it is compressed.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def read_bytes(path: AnyPath) -> bytes:
 
 @contextlib.contextmanager
 def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
-    """Open a file for writing that takes the place of `path` when, and only when, it is complete.
+    """Open a file for writing that replaces `path` once it is complete.
 
     The bytes are compressed as the suffix says. They go to a temporary file in the same folder, which is renamed at
     the end and removed if anything goes wrong; devices and pipes are written directly.
@@ -101,7 +101,7 @@ def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
 
 
 def write_bytes(path: AnyPath, data: bytes) -> None:
-    """Write a whole file at once; see `replacing`."""
+    """Write a file in one piece; see `replacing`."""
     with replacing(path) as file:
         file.write(data)
 

@@ -59,8 +59,8 @@ def _numbers(path: Path) -> NumberFile:
 
 
 @dataclass(frozen=True, eq=False)
-class _Layout:
-    """Where the factors stand among the numbers; `shape` are the cardinalities that they name."""
+class _LibdaiLayout:
+    """The places of the factors among the numbers; `shape` are the cardinalities given with them."""
 
     label_at: Ints
     scope_ptr: Ints
@@ -70,9 +70,9 @@ class _Layout:
     count: Ints
 
 
-def _layout(file: NumberFile) -> _Layout:
+def _layout(file: NumberFile) -> _LibdaiLayout:
     """Walk from factor to factor up to the end of the file."""
-    n_factors = int(file.whole(0, 1, 0, MOST_COUNT, "number of factors")[0])
+    n_factors = int(file.integers(0, 1, 0, MOST_COUNT, "number of factors")[0])
     numbers, end = file.numbers.data, len(file.numbers)
     if 2 * n_factors > end - 1:
         file.fail(end, f"number of factors is {n_factors}", f"at least {2 * n_factors + 1}")
@@ -95,17 +95,17 @@ def _layout(file: NumberFile) -> _Layout:
     if at < end:
         file.fail(at, "after the last factor", "the end of the file")
     label_at, arity_of, counts = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return _Layout(
+    return _LibdaiLayout(
         label_at,
         np.append(0, np.cumsum(arity_of)),
-        _whole(file, ranges(label_at, arity_of), 0, "label of a variable"),
-        _whole(file, ranges(label_at + arity_of, arity_of), 1, "cardinality"),
+        _integers(file, ranges(label_at, arity_of), 0, "label of a variable"),
+        _integers(file, ranges(label_at + arity_of, arity_of), 1, "cardinality"),
         label_at + 2 * arity_of + 1,
         counts,
     )
 
 
-def _whole(file: NumberFile, places: Ints, low: int, what: str) -> Ints:
+def _integers(file: NumberFile, places: Ints, low: int, what: str) -> Ints:
     found = file.numbers[places]
     bad = np.flatnonzero(~((found >= low) & (found < MOST_COUNT) & (found == np.floor(found))))
     if len(bad):
@@ -113,7 +113,7 @@ def _whole(file: NumberFile, places: Ints, low: int, what: str) -> Ints:
     return found.astype(np.int64)
 
 
-def _variables(file: NumberFile, layout: _Layout) -> tuple[Ints, Ints, Names | None]:
+def _variables(file: NumberFile, layout: _LibdaiLayout) -> tuple[Ints, Ints, Names | None]:
     """Cardinalities, scopes and, if the labels are not the indices, names; all factors must agree on cardinalities."""
     labels, first, scope = np.unique(layout.labels, return_index=True, return_inverse=True)
     card = layout.shape[first]
@@ -128,7 +128,7 @@ def _variables(file: NumberFile, layout: _Layout) -> tuple[Ints, Ints, Names | N
     return card, scope, None if plain else Names(tuple(map(str, labels.tolist())))
 
 
-def _tables(file: NumberFile, layout: _Layout, index_at: Ints, theta: Floats) -> tuple[Ints, Floats]:
+def _tables(file: NumberFile, layout: _LibdaiLayout, index_at: Ints, theta: Floats) -> tuple[Ints, Floats]:
     """Tables with the last variable fastest."""
     table_ptr = table_offsets(Path(file.path), table_sizes(layout.shape, layout.scope_ptr))
     size = np.repeat(np.diff(table_ptr), layout.count)
@@ -142,7 +142,7 @@ def _tables(file: NumberFile, layout: _Layout, index_at: Ints, theta: Floats) ->
     return table_ptr, last_fastest(table, table_ptr, layout.shape, layout.scope_ptr)
 
 
-def _owner(layout: _Layout, entry: int) -> int:
+def _owner(layout: _LibdaiLayout, entry: int) -> int:
     return int(np.searchsorted(np.cumsum(layout.count), entry, side="right"))
 
 
@@ -150,23 +150,23 @@ def _owner(layout: _Layout, entry: int) -> int:
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a factor graph of libDAI with 17 digits; a variable in no factor gets one that says nothing."""
+    """Write a factor graph of libDAI with 17 digits; an isolated variable gets a neutral factor."""
     values = values or "potential"
     try:
         constant, unary, tables = scales.from_log(graph, values)
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     neutral, absent = (1.0, 0.0) if values == "potential" else (0.0, np.inf)
-    told = np.zeros(graph.n_vars, dtype=bool)
-    told[graph.scope] = True
-    loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
-    alone = np.union1d(loud, np.flatnonzero(~told)).tolist()
+    in_factor = np.zeros(graph.n_vars, dtype=bool)
+    in_factor[graph.scope] = True
+    with_unary = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
+    written = np.union1d(with_unary, np.flatnonzero(~in_factor)).tolist()
     n_constants = int(constant != neutral)
     with replacing(path) as file:
-        file.write(f"{n_constants + len(alone) + graph.n_factors}\n".encode())
+        file.write(f"{n_constants + len(written) + graph.n_factors}\n".encode())
         if n_constants:
             file.write(_block([], [], np.array([constant]), absent).encode())
-        for i in alone:
+        for i in written:
             part = unary[graph.var_ptr[i] : graph.var_ptr[i + 1]]
             file.write(_block([i], [int(graph.card[i])], part, absent).encode())
         for text in _factor_text(graph, tables, absent):

@@ -72,7 +72,7 @@ def read(path: Path, *, values: str | None = None, hard_threshold: float | None 
 
 
 class _Group:
-    """The group of a file that holds the model, and its arrays."""
+    """The group of a file with the model, and its arrays."""
 
     def __init__(self, path: Path, file: Any) -> None:
         self.path = path
@@ -84,7 +84,7 @@ class _Group:
         self._group = groups[0]
 
     def array(self, name: str, *, kinds: str = "ui") -> Any:
-        """A whole dataset, flat; without `kinds` "f", whole numbers of at least 0."""
+        """A dataset, flat; without `kinds` "f", integers of at least 0."""
         found = self._group.get(name)
         if found is None or not hasattr(found, "dtype"):
             raise FormatError(f"{self.path}: found no dataset {name!r}, expected one")
@@ -129,14 +129,14 @@ def _header(group: _Group) -> _Header:
     if tuple(header[:2]) != _VERSION:
         raise FormatError(f"{group.path}: found version {header[0]}.{header[1]}, expected 2.0")
     n_types = int(header[4])
-    # The kind of numbers comes last, and not at all in old files; the dataset knows it as well.
+    # The number type comes last, and is missing in old files; the dataset has it as well.
     if len(header) not in (5 + 2 * n_types, 6 + 2 * n_types):
         group.fail("header", len(header), header, f"{6 + 2 * n_types} for {n_types} types of functions")
     types = header[5 : 5 + 2 * n_types].reshape(-1, 2)
     return _Header(int(header[2]), int(header[3]), types[:, 0], types[:, 1])
 
 
-def _functions(group: _Group, header: _Header, values: str) -> tuple[functions.Tables, Ints]:
+def _functions(group: _Group, header: _Header, values: str) -> tuple[functions.FunctionTables, Ints]:
     """All functions as tables, type after type, and where every type starts."""
     parts = []
     for kind, count in zip(header.types.tolist(), header.counts.tolist(), strict=True):
@@ -186,7 +186,7 @@ def _factors(group: _Group, header: _Header, first_of_type: Ints) -> tuple[Ints,
     return first_of_type[kind] + numbers[start], np.append(0, np.cumsum(order)), scope
 
 
-def _check_shapes(group: _Group, tables: functions.Tables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
+def _check_shapes(group: _Group, tables: functions.FunctionTables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
     """Every function must have the cardinalities of the variables that a factor applies it to."""
     scope_ptr, states = scopes
     order = np.diff(tables.shape_ptr)[function]

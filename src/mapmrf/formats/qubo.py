@@ -12,7 +12,8 @@ from typing import NoReturn
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
-from mapmrf.formats._quadratic import (
+from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
     Terms,
@@ -26,7 +27,6 @@ from mapmrf.formats._quadratic import (
     term_text,
     terms_of,
 )
-from mapmrf.formats.files import read_bytes, replacing
 from mapmrf.formats.tokens import NumberFile, read_text
 from mapmrf.graph import FactorGraph
 
@@ -87,7 +87,7 @@ class _QuboFile(NumberFile):
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format will not hold of a graph."""
+    """What a file of this format loses of a graph."""
     return quadratic_losses(graph, spin=False)
 
 

@@ -85,7 +85,7 @@ def _writable(theta: Floats, sign: float) -> Floats:
 
 
 def _potentials(graph: FactorGraph) -> tuple[float, Floats, Floats]:
-    """Exponentials; blocks out of range are shifted into it, and the constant takes up the shifts."""
+    """Exponentials; blocks out of range are shifted, and the shifts added to the constant."""
     shift_v = _shifts(graph.theta_v, graph.var_ptr, lambda i: f"variable {i}")
     shift_t = _shifts(graph.theta_t, graph.table_ptr, lambda t: f"factor {np.flatnonzero(graph.table_of == t)[0]}")
     constant = graph.constant + float(shift_v.sum() + shift_t[graph.table_of].sum())

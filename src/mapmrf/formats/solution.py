@@ -32,9 +32,9 @@ def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
     r"""Read the labels of a solution file of any of these kinds.
 
     * ``MPE``, then ``N x_0 x_1 ...`` (since 2014) or ``1 N x_0 x_1 ...`` (2010); of blocks separated by ``-BEGIN-`` the
-      last whole one counts, so that the file of a program that was killed is still good;
+      last complete one counts, so that the file of a program that was killed can be read;
     * a plain list of labels, with or without their number before it;
-    * JSON: a list of labels, or an object with ``"labels"`` such as `Result.to_json` gives.
+    * JSON: a list of labels, or an object with ``"labels"`` such as `Result.to_json` returns.
 
     Parameters
     ----------
@@ -87,9 +87,9 @@ def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> Non
 class SolutionStream:
     r"""A ``.MPE`` file to which better and better solutions are added while a solver runs; a context manager.
 
-    Whenever the program is killed, even by SIGKILL, the file ends with a whole block. Small blocks are appended, each
+    However the program is killed, the file ends with a complete block. Small blocks are appended, each
     by a single write. The system may cut a write that spans many pages when the kill arrives in the middle of it, so
-    a large block goes to a new file that takes the place of the old one; blocks that count no more are then dropped
+    a large block is written to a new file that replaces the old one; superseded blocks are then dropped
     once the file is large.
 
     Parameters
@@ -136,7 +136,7 @@ class SolutionStream:
             if len(block) > _PAGE and stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 self._replace(block)
             else:
-                _write_whole(self._descriptor, self._before + block)
+                _write_all(self._descriptor, self._before + block)
         except OSError as error:
             raise FormatError(f"{self.path}: cannot write: {error.strerror}") from None
         self._before = _BEGIN + b"\n"
@@ -180,7 +180,7 @@ class SolutionStream:
         self._descriptor = self._open(0)
 
 
-def _write_whole(descriptor: int, data: bytes) -> None:
+def _write_all(descriptor: int, data: bytes) -> None:
     """Write at once; only pipes and full disks take less, and then the rest is tried."""
     while data:
         data = data[os.write(descriptor, data) :]
@@ -199,7 +199,7 @@ def _block(labels: ArrayLike, style: str) -> bytes:
 
 
 def _block_labels(tokens: list[bytes], n_vars: int) -> list[bytes] | None:
-    """The labels of a whole block; None if it is not whole."""
+    """The labels of a block; None if it is incomplete."""
     if tokens and tokens[0].upper() in _TASKS:
         tokens = tokens[1:]
     n = str(n_vars).encode()

@@ -1,7 +1,7 @@
 """The sparse UAI format, ``.suai``: SPARSEMARKOV and SPARSEBAYES.
 
 Like UAI up to the scopes. Then, for every factor: a default, the number of tuples, and the tuples, each of which is a
-state per variable of the scope and the number that stands there instead of the default.
+state per variable of the scope and the value there, instead of the default.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
     """Say in a warning how many conditional tables do not sum to 1."""
     size = np.diff(factors.table_ptr)
     start, potts = factors.table_ptr[:-1], np.zeros(len(size), dtype=bool)
-    layout = uai.Layout(card, factors.scope_ptr, factors.scope, 0, start, size, potts)
-    uai.warn_about_rows(path, layout, uai.Tables(factors.table_of, factors.table_ptr, factors.theta_t))
+    layout = uai.UaiLayout(card, factors.scope_ptr, factors.scope, 0, start, size, potts)
+    uai.warn_about_rows(path, layout, uai.UaiTables(factors.table_of, factors.table_ptr, factors.theta_t))
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:

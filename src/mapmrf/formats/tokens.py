@@ -47,8 +47,8 @@ class NumberFile:
         # The text was dropped to save memory; reading it again costs only those who have an error.
         fail_at(self.path, read_text(self.path), token, what, expected)
 
-    def whole(self, begin: int, count: int, low: int, high: float, what: str) -> Ints:
-        """Return `count` whole numbers in ``low .. high``; ``{}`` in `what` stands for the place of a bad one."""
+    def integers(self, begin: int, count: int, low: int, high: float, what: str) -> Ints:
+        """Return `count` integers in ``low .. high``; ``{}`` in `what` becomes the position of a bad one."""
         part = self.numbers[begin : begin + count]
         # Written so that NaN is caught as well.
         bad = np.flatnonzero(~((part >= low) & (part <= high) & (part == np.floor(part))))
@@ -59,12 +59,12 @@ class NumberFile:
 
 
 def whole_range(low: int, high: float) -> str:
-    """Say in words what a whole number may be."""
+    """The expected range of an integer, in words."""
     return f"a whole number of at least {low}" if high >= 2**30 else f"a whole number from {low} to {high:.0f}"
 
 
 def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile]:
-    """Read a file that starts with one of some words (in any case) and holds only numbers behind it."""
+    """Read a file of numbers that starts with one of some words, in upper or lower case."""
     text = read_text(path)
     first = TOKEN.search(text)
     if first is None:
@@ -73,7 +73,7 @@ def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile
     if word not in words:
         fail_at(path, text, 0, "first word", " or ".join(words))
     behind = first.end()
-    del first  # it holds the text as well
+    del first  # it keeps the text alive
     numbers = parse_numbers(text[behind:])
     if numbers is None:
         _fail_not_a_number(path, text, 1)
@@ -111,11 +111,11 @@ def fail_at(path: AnyPath, text: bytes, token: int, what: str, expected: str) ->
 
 
 def whole_number(token: bytes) -> int | None:
-    """A token as a whole number of at least 0, None if it is not one; `int` would also take signs and ``1_0``."""
+    """A token as an integer of at least 0, None if it is not one; `int` would also accept signs and ``1_0``."""
     return int(token) if token.isdigit() and len(token) <= 18 else None
 
 
 def shown(token: bytes) -> str:
-    """A token as it may stand in a message: printable, quoted and not too long."""
+    """A token for use in a message: printable, quoted and not too long."""
     text = ascii(token.decode("utf-8", "backslashreplace"))
     return text if len(text) <= 42 else text[:39] + "...'"

@@ -1,4 +1,4 @@
-"""The UAI format, MARKOV and BAYES: ``.uai`` holds potentials, ``.LG`` (``.uai.LG``) natural logs.
+"""The UAI format, MARKOV and BAYES: ``.uai`` with potentials, ``.LG`` (``.uai.LG``) with their natural logs.
 
 The layout is a list of tokens, line breaks mean nothing: the word, the number of variables and their cardinalities,
 the number of factors, then all scopes (arity, variables), then all tables (size, entries), last variable fastest.
@@ -58,7 +58,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a UAI model (MARKOV) with 17 digits; potentials out of range are scaled, `constant` takes up the scale."""
+    """Write a UAI model (MARKOV) with 17 digits; potentials out of range are scaled into `constant`."""
     values = values or _usual_values(path)
     try:
         numbers = scales.from_log(graph, values)
@@ -75,7 +75,7 @@ def _usual_values(path: Path) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class UaiLayout:
     """Where everything is; places count the numbers of the file.
 
     `start` is the place of a factor's first entry and `size` the number of entries that its table has in memory;
@@ -96,7 +96,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class UaiTables:
     """The tables of a file: which a factor uses, their offsets, and their entries."""
 
     table_of: Ints
@@ -104,7 +104,7 @@ class Tables:
     theta_t: Floats
 
 
-def _read_tables(path: Path, values: str) -> tuple[Layout, Tables]:
+def _read_tables(path: Path, values: str) -> tuple[UaiLayout, UaiTables]:
     """Read the file down to its distinct tables, as logs; all else of it is dropped when this returns."""
     word, file = read_numbers(path, _WORDS)
     layout = _layout(file)
@@ -122,7 +122,7 @@ def _read_tables(path: Path, values: str) -> tuple[Layout, Tables]:
     return layout, tables
 
 
-def _layout(file: NumberFile) -> Layout:
+def _layout(file: NumberFile) -> UaiLayout:
     """Go through the file from the cardinalities to the last table, checking all counts."""
     card, n_factors = read_card(file)
     at = 2 + len(card)
@@ -133,22 +133,22 @@ def _layout(file: NumberFile) -> Layout:
     if at < len(file.numbers) and (file.numbers[at:] == _POTTS).any():
         potts = _potts_factors(file, at, size, scope_ptr, card[scope])
     start = _table_places(file, at, size, potts, (scope_ptr, scope, card))
-    return Layout(card, scope_ptr, scope, at, start, size.astype(np.int64), potts)
+    return UaiLayout(card, scope_ptr, scope, at, start, size.astype(np.int64), potts)
 
 
 def read_card(file: NumberFile) -> tuple[Ints, int]:
     """Cardinalities and number of factors."""
     most = len(file.numbers)
-    n_vars = int(file.whole(0, 1, 0, _MOST_COUNT, "number of variables")[0])
+    n_vars = int(file.integers(0, 1, 0, _MOST_COUNT, "number of variables")[0])
     if n_vars >= most:
         file.fail(most, "cardinalities", f"{n_vars} of them and the number of factors")
-    card = file.whole(1, n_vars, 1, _MOST_STATES, "cardinality of variable {}")
+    card = file.integers(1, n_vars, 1, _MOST_STATES, "cardinality of variable {}")
     if card.sum() > _MOST_STATES:
         raise FormatError(
             f"{file.path}: the variables have {card.sum()} states, expected at most {_MOST_STATES} in all"
         )
-    n_factors = int(file.whole(1 + n_vars, 1, 0, _MOST_COUNT, "number of factors")[0])
-    # A factor takes three tokens at least; this keeps a wrong number from claiming memory.
+    n_factors = int(file.integers(1 + n_vars, 1, 0, _MOST_COUNT, "number of factors")[0])
+    # A factor has at least three tokens; a wrong count must not allocate memory.
     if 3 * n_factors > most - n_vars - 2:
         file.fail(most, f"number of factors is {n_factors}", f"at least {3 * n_factors + n_vars + 3}")
     return card, n_factors
@@ -265,7 +265,7 @@ def _fail_size(file: NumberFile, at: int, a: int, scopes: tuple[Ints, Ints, Ints
     file.fail(at, f"table size of {_factor_name(a, variables)}", expected)
 
 
-def _fail_value(file: NumberFile, layout: Layout, bad: int, values: str) -> NoReturn:
+def _fail_value(file: NumberFile, layout: UaiLayout, bad: int, values: str) -> NoReturn:
     at = layout.first_size + bad
     a = int(np.searchsorted(layout.start, at, side="right")) - 1
     file.fail(at, f"{layout.name(a)}, entry {at - layout.start[a]}", scales.expected(values))
@@ -276,12 +276,12 @@ def _factor_name(a: int, variables: Ints) -> str:
     return f"factor {a} (variables {', '.join(names)})" if names else f"factor {a} (no variables)"
 
 
-def _distinct_tables(theta: Floats, layout: Layout) -> Tables:
+def _distinct_tables(theta: Floats, layout: UaiLayout) -> UaiTables:
     """Gather every distinct table once, in the order of the file; Potts tables, written out, come last."""
     plain = np.flatnonzero(~layout.potts)
     start, size = layout.start[plain], layout.size[plain]
     used, plain_table_of = np.unique(first_equal(theta, start, size), return_inverse=True)
-    # A mask of the entries to keep takes an eighth of the memory of their places.
+    # A mask of the entries to keep needs an eighth of the memory of their indices.
     change = np.zeros(len(theta) + 1, dtype=np.int8)
     change[start[used]] = 1
     change[start[used] + size[used]] -= 1
@@ -294,10 +294,10 @@ def _distinct_tables(theta: Floats, layout: Layout) -> Tables:
     table_of[plain] = plain_table_of
     table_of[layout.potts] = len(used) + potts_of
     sizes = np.concatenate([size[used], potts_card**2])
-    return Tables(table_of, offsets(sizes), np.concatenate([kept, *written_out]) if written_out else kept)
+    return UaiTables(table_of, offsets(sizes), np.concatenate([kept, *written_out]) if written_out else kept)
 
 
-def _distinct_potts(theta: Floats, layout: Layout) -> tuple[Ints, Ints, Floats]:
+def _distinct_potts(theta: Floats, layout: UaiLayout) -> tuple[Ints, Ints, Floats]:
     """Number the distinct (cardinality, value) of the Potts factors."""
     factors = np.flatnonzero(layout.potts)
     if len(factors) == 0:
@@ -308,7 +308,7 @@ def _distinct_potts(theta: Floats, layout: Layout) -> tuple[Ints, Ints, Floats]:
     return of.ravel().astype(np.int64), card[first], value[first]
 
 
-def warn_about_rows(path: Path, layout: Layout, tables: Tables) -> None:
+def warn_about_rows(path: Path, layout: UaiLayout, tables: UaiTables) -> None:
     """Say to the log which rows of conditional probability tables (child last) do not sum to 1."""
     filled = np.flatnonzero(np.diff(layout.scope_ptr) > 0)
     child_card = layout.card[layout.scope[layout.scope_ptr[1:][filled] - 1]]

@@ -11,7 +11,7 @@ from mapmrf.formats.scales import WRITTEN_FORBIDDEN
 from mapmrf.graph import FactorGraph
 
 _CHUNK = 1 << 16
-# 17 digits make an ugly number of the round one that stands for a forbidden entry.
+# 17 digits would make the round number for a forbidden configuration ugly.
 _LONG, _SHORT = f"{WRITTEN_FORBIDDEN:.17g}", f"{WRITTEN_FORBIDDEN:g}"
 
 

@@ -18,10 +18,10 @@ from mapmrf.arrays import Bools, Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
 from mapmrf.formats._decimals import choose_decimals, rounding, scaled, unscaled
-from mapmrf.formats._names import names_lost
 from mapmrf.formats._tables import MOST_COUNT, Factors, build, check_states, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import read_bytes, replacing
+from mapmrf.formats.names import names_lost
 from mapmrf.formats.tokens import NumberFile, parse_numbers
 from mapmrf.graph import FactorGraph
 
@@ -111,9 +111,9 @@ def _fail_not_a_number(path: Path, text: bytes) -> NoReturn:
 
 def _header(file: NumberFile) -> tuple[Ints, int, float]:
     """Cardinalities, number of functions and upper bound."""
-    n_vars = int(file.whole(0, 1, 0, MOST_COUNT, "number of variables")[0])
-    file.whole(1, 1, 0, MOST_COUNT, "largest domain")
-    n_functions = int(file.whole(2, 1, 0, MOST_COUNT, "number of functions")[0])
+    n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
+    file.integers(1, 1, 0, MOST_COUNT, "largest domain")
+    n_functions = int(file.integers(2, 1, 0, MOST_COUNT, "number of functions")[0])
     most = len(file.numbers)
     upper = float(file.numbers[3]) if most > 3 else -1.0
     if not (0 <= upper < np.inf and upper == np.floor(upper)):  # it may well be the largest of 64 bits
@@ -123,9 +123,9 @@ def _header(file: NumberFile) -> tuple[Ints, int, float]:
     negative = np.flatnonzero(file.numbers[4 : 4 + n_vars] < 0)
     if len(negative):
         file.fail(4 + int(negative[0]), f"domain of variable {negative[0]}", "a number of states (no interval)")
-    card = file.whole(4, n_vars, 1, MOST_COUNT, "domain of variable {}")
+    card = file.integers(4, n_vars, 1, MOST_COUNT, "domain of variable {}")
     check_states(Path(file.path), card)
-    # A function takes three numbers at least; this keeps a wrong number from claiming memory.
+    # A function has at least three numbers; a wrong count must not allocate memory.
     if 3 * n_functions > most - 4 - n_vars:
         file.fail(most, f"number of functions is {n_functions}", f"at least {3 * n_functions + n_vars + 5}")
     return card, n_functions, upper
@@ -244,8 +244,8 @@ def _check_costs(file: NumberFile, lists: Lists) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Costs:
-    """A model in whole costs, laid out like the graph; forbidden entries are infinite."""
+class _WcspCosts:
+    """A model with integer costs, laid out like the graph; forbidden entries are infinite."""
 
     decimals: int
     offset: float
@@ -279,8 +279,8 @@ def _extremes(theta: Floats, ptr: Ints) -> tuple[Floats, Floats]:
     return np.where(none, 0.0, high), np.where(none, 0.0, low)
 
 
-def _costs(graph: FactorGraph) -> _Costs:
-    """Round to whole units; what would be a negative cost is shifted by the best entry of its table."""
+def _costs(graph: FactorGraph) -> _WcspCosts:
+    """Round to integers; tables with negative costs are shifted by their best entry."""
     decimals, _ = _decimals(graph)
     constant = float(scaled(np.array([graph.constant]), decimals)[0])
     offset = max(constant, 0.0)
@@ -293,11 +293,11 @@ def _costs(graph: FactorGraph) -> _Costs:
         shift = np.maximum(_extremes(units, ptr)[0], 0.0)
         offset += float((shift * uses).sum())
         costs.append(np.repeat(shift, np.diff(ptr)) - units)
-    return _Costs(decimals, offset, max(-constant, 0.0), *costs)
+    return _WcspCosts(decimals, offset, max(-constant, 0.0), *costs)
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format will not hold of a graph."""
+    """What a file of this format loses of a graph."""
     decimals, exact = _decimals(graph)
     return [*names_lost(graph), *rounding(decimals, exact)]
 
@@ -312,7 +312,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
             file.write(text.encode("ascii"))
 
 
-def _text(graph: FactorGraph, costs: _Costs) -> Iterator[str]:
+def _text(graph: FactorGraph, costs: _WcspCosts) -> Iterator[str]:
     """Yield the file from the header to the last function."""
     upper = 1.0 + (costs.constant if np.isfinite(costs.constant) else 0.0)
     upper -= float(_extremes(-costs.unary, graph.var_ptr)[1].sum())

@@ -10,9 +10,9 @@ from xml.sax.saxutils import escape
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
-from mapmrf.formats._bayes import Table, network_graph, table_size, write_network
-from mapmrf.formats._names import Allowed, fitting_names, names_replaced
+from mapmrf.formats.bayes import ConditionalTable, network_graph, table_size, write_network
 from mapmrf.formats.files import read_bytes
+from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import parse_numbers, shown
 from mapmrf.graph import FactorGraph, Names
 
@@ -67,12 +67,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 
 def _network(path: Path) -> ET.Element:
-    """The only network of the file; comments stay, because they separate what stands around them."""
+    """The only network of the file; comments are kept, since they separate the text around them."""
     parser = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
     try:
         root = ET.fromstring(read_bytes(path), parser)
     except ET.ParseError as error:
-        raise FormatError(f"{path}: no XML: {error}, expected a whole XMLBIF file") from None
+        raise FormatError(f"{path}: not XML: {error}, expected a complete XMLBIF file") from None
     except (ValueError, LookupError) as error:
         raise FormatError(f"{path}: cannot read this XML: {' '.join(str(error).split())}") from None
     networks = _all(root, "NETWORK")
@@ -113,7 +113,7 @@ def _variable(path: Path, element: ET.Element, states: dict[str, tuple[str, ...]
     states[names[0]] = some
 
 
-def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[int]) -> Table:
+def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[int]) -> ConditionalTable:
     """A definition: the table runs over the parents and then, fastest, over the child."""
     children = [_text(child) for child in _all(element, "FOR")]
     parents = [_text(child) for child in _all(element, "GIVEN")]
@@ -137,14 +137,14 @@ def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[i
     bad = scales.first_bad(numbers, "potential")
     if bad is not None:
         raise FormatError(f"{path}: {what}, entry {bad}: found {numbers[bad]}, expected a finite number of at least 0")
-    return Table(variables[-1], tuple(variables[:-1]), numbers.reshape(shape))
+    return ConditionalTable(variables[-1], tuple(variables[:-1]), numbers.reshape(shape))
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
 def losses(graph: FactorGraph) -> list[str]:
-    """What a file of this format will not hold of a graph."""
+    """What a file of this format loses of a graph."""
     return names_replaced(graph, _NAMES)
 
 
@@ -153,7 +153,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     write_network(path, graph, values, _lines)
 
 
-def _lines(graph: FactorGraph, tables: list[Table]) -> Iterator[str]:
+def _lines(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
     """Yield the file."""
     names = fitting_names(graph, _NAMES)
     variables = [escape(name) for name in names.variables]

@@ -31,7 +31,7 @@ def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 1
     seed
         Seed of the start; same seed, same centres.
     max_iterations
-        Limit; the algorithm usually comes to rest before.
+        Iteration limit; the algorithm usually converges before.
 
     Returns
     -------
@@ -98,7 +98,7 @@ class GaussianMixture:
         seed
             Seed of k-means.
         max_iterations, tol
-            Limit, and the gain of the mean log density at which the fit has come to rest.
+            Iteration limit, and the gain of the mean log density below which the fit has converged.
 
         Examples
         --------

@@ -75,7 +75,7 @@ def unary_from_differences(
     image : (H, W) or (H, W, C)
         The picture.
     values : (L,) or (L, C)
-        Grey level or colour that each label stands for, in the unit of the picture.
+        Grey level or colour of each label, in the unit of the picture.
     difference
         ``squared`` or ``absolute``.
     truncation

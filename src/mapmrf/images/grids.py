@@ -1,9 +1,11 @@
-"""Models with a variable for every pixel of a picture or volume."""
+"""Models with one variable per pixel of a picture or volume."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,7 +45,7 @@ def grid_model(
     costs: bool = False,
     memory_limit: float | None = None,
 ) -> FactorGraph:
-    """Model of a picture: a label for every pixel that fits its data, and neighbours that like to agree.
+    """Build the model of a picture: a label per pixel that fits the data, and neighbours that tend to agree.
 
     The log potential of a labelling `x`, to be maximised, is the sum of ``unary[p, x_p]`` over all pixels plus the sum
     of ``weight_pq * smoothness[x_p, x_q]`` over all pairs of neighbours, where smoothness is 0 for equal labels and
@@ -53,32 +55,31 @@ def grid_model(
     Parameters
     ----------
     unary : (H, W, L)
-        Log potential of each of the `L` labels at each pixel; `-inf` forbids. A volume is (D, H, W, L).
+        Log potential of each of the `L` labels at each pixel; `-inf` forbids a label. A volume is (D, H, W, L).
     smoothness
         ``potts``, ``linear`` or ``quadratic`` (see `smoothness_table`), or a table (L, L) of log potentials: rows are
         the labels of the earlier pixel, which is the left or upper one.
     weight
-        What multiplies the smoothness, at least 0: a number, divided by the distance of the two pixels (the square root
-        of 2 for diagonal neighbours); or a dict of arrays as `contrast_weights` makes them, taken as they are:
+        Factor of the smoothness, at least 0: a number, divided by the distance of the two pixels (the square root of 2
+        for diagonal neighbours); or a dict of arrays as returned by `contrast_weights`, used as they are:
         (H, W - 1) at the offset (0, 1) for pairs side by side, (H - 1, W) at (1, 0) for pairs one above the other, and
         with 8 neighbours (H - 1, W - 1) at (1, -1) and (1, 1). Pairs of weight 0 are left out of the model.
     truncation, values
-        Limit of ``linear`` and ``quadratic`` and what the labels stand for, (L,); see `smoothness_table`.
+        Limit of ``linear`` and ``quadratic``, and the values of the labels, (L,); see `smoothness_table`.
     neighbours
         4 or 8; 6 or 26 in a volume.
     guide : (H, W) or (H, W, C)
-        A picture whose edges are where labels may change: `weight`, a number, becomes the contrast weights of it.
+        A picture whose edges are where labels may change: a number `weight` is scaled by its contrast.
     sigma
         Difference that counts as contrast in the guide; see `contrast_weights`.
     levels
-        Pairs of equal weight share a table of L x L. If there are more than `levels` weights, they are rounded to so
-        many evenly spaced ones, none by more than ``(largest - smallest) / (2 * (levels - 1))``. None takes every
-        weight as it is, at 8 * L * L bytes for each different one.
+        Pairs of equal weight share a table of L x L. If there are more than `levels` different weights, they are
+        rounded to that many evenly spaced ones, none by more than ``(largest - smallest) / (2 * (levels - 1))``. None
+        keeps every weight, at 8 * L * L bytes per different one.
     costs
-        Unary, and smoothness where it is a table, are costs to be minimised instead: log potential = -cost, and `inf`
-        forbids.
+        Unary, and smoothness if it is a table, are costs to be minimised: log potential = -cost, and `inf` forbids.
     memory_limit
-        Bytes that the model may take; the memory of the machine if not given, ``math.inf`` for no limit.
+        Limit on the size of the model in bytes; by default the memory of the machine, ``math.inf`` for no limit.
 
     Returns
     -------
@@ -88,9 +89,9 @@ def grid_model(
     Raises
     ------
     GraphError, OptionError
-        If shapes do not fit or a number makes no sense.
+        If shapes do not match or a number is out of range.
     MapMRFError
-        If the model would take more memory than the limit.
+        If the model would exceed the memory limit.
 
     Examples
     --------
@@ -101,27 +102,52 @@ def grid_model(
     [[0, 0, 1], [0, 1, 1]]
     """
     theta, shape = _pixels(unary)
-    n_labels = theta.shape[-1]
-    table = base_table(smoothness, n_labels, truncation, values, costs)
-    pair_weights = _pair_weights(shape, weight, neighbours, guide, sigma)
-    weights = np.concatenate([np.zeros(0), *(np.ravel(part) for part in pair_weights.values())])
-    used = weights > 0
-    table_of, table_weights = shared(weights[used], levels)
-    n_tables = len(table_weights)
-    check_limit(model_bytes(math.prod(shape), len(table_of), n_labels, n_tables), memory_limit, "this model")
-    pairs = np.concatenate([lattice_pairs(shape, offset) for offset in pair_weights])
-    return pair_model(
-        checked_potentials(np.array(theta), costs, "unary", "pixel and label"),
-        pairs if used.all() else pairs[used],
-        table_of,
-        table_weights[:, None, None] * table,
-    )
+    table = base_table(smoothness, theta.shape[-1], truncation, values, costs)
+    by_offset = _pair_weights(shape, weight, neighbours, guide, sigma)
+    weights = np.concatenate([np.zeros(0), *(np.ravel(of_pairs) for of_pairs in by_offset.values())])
+    terms = PairTerms(weights, lambda: np.concatenate([lattice_pairs(shape, offset) for offset in by_offset]), table)
+    return terms.model(UnaryTerms(theta, costs, "pixel"), levels, memory_limit)
+
+
+class UnaryTerms(NamedTuple):
+    """Unaries (..., L) as the user gave them, whether they are costs, and what a variable is called in an error."""
+
+    theta: Floats
+    costs: bool
+    variable: str
+
+
+@dataclass(frozen=True)
+class PairTerms:
+    """The pairs of a model: a weight for each, the table that it multiplies, and how to list them.
+
+    They are listed only once the model is known to fit into memory.
+    """
+
+    weights: Floats
+    list_pairs: Callable[[], Ints]
+    table: Floats
+
+    def model(self, unaries: UnaryTerms, levels: int | None, memory_limit: float | None) -> FactorGraph:
+        """The model of these pairs, without those of weight 0, and of unaries."""
+        theta, n_labels = unaries.theta, unaries.theta.shape[-1]
+        used = self.weights > 0
+        table_of, table_weights = shared(self.weights[used], levels)
+        needed = model_bytes(theta.size // n_labels, len(table_of), n_labels, len(table_weights))
+        check_limit(needed, memory_limit, "this model")
+        pairs = self.list_pairs()
+        return pair_model(
+            checked_potentials(np.array(theta), unaries.costs, "unary", f"{unaries.variable} and label"),
+            pairs if used.all() else pairs[used],
+            table_of,
+            table_weights[:, None, None] * self.table,
+        )
 
 
 def pair_model(theta: Floats, pairs: Ints, table_of: Ints, tables: Floats) -> FactorGraph:
-    """Lay a model of pairs out directly: unaries (..., L) that are its own, pairs (n, 2), tables (n_tables, L, L).
+    """Build a pairwise model from unaries (..., L), which it keeps, pairs (n, 2), and tables (n_tables, L, L).
 
-    The arrays are right by construction, and the checks of the public constructors would take several times the memory.
+    The arrays are valid by construction, and the checks of the public constructors would take several times the memory.
     """
     n_labels = theta.shape[-1]
     return FactorGraph(
@@ -136,14 +162,14 @@ def pair_model(theta: Floats, pairs: Ints, table_of: Ints, tables: Floats) -> Fa
 
 
 def to_image(result: Result | ArrayLike, shape: tuple[int, ...]) -> Ints:
-    """Labels as a picture: those of a Result, or a labelling itself.
+    """The labels of a Result, or a labelling itself, as a picture.
 
     Parameters
     ----------
     result : Result or (n_pixels,)
         The answer of `solve` on a `grid_model`, or its labels.
     shape
-        Of the picture: (H, W), or (D, H, W).
+        Shape of the picture: (H, W), or (D, H, W).
 
     Examples
     --------
@@ -167,11 +193,11 @@ def _pixels(unary: ArrayLike) -> tuple[Floats, tuple[int, ...]]:
 def _pair_weights(
     shape: tuple[int, ...], weight: Weight, neighbours: int, guide: ArrayLike | None, sigma: float | None
 ) -> Mapping[Offset, Floats]:
-    """The weights of all pairs, an array for each offset."""
+    """The weights of all pairs, one array per offset."""
     offsets = neighbour_offsets(len(shape), neighbours)
     if isinstance(weight, Mapping):
         if guide is not None or sigma is not None:
-            raise OptionError("guide and sigma go with weight as a number, not with a weight for every pair")
+            raise OptionError("guide and sigma need weight to be a number, found a weight for every pair")
         return _given_weights(shape, weight, offsets)
     if guide is not None:
         return contrast_weights(guide_for(guide, shape), weight, neighbours=neighbours, sigma=sigma)

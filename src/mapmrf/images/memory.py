@@ -1,4 +1,4 @@
-"""How much memory a picture's model takes, and a solve on it, said beforehand."""
+"""Memory of the model of a picture and of solving it, estimated beforehand."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from mapmrf.images.lattice import neighbour_offsets, pairs_at
 PROGRAM = 170_000_000
 """Python with NumPy, numba and the kernels of a method."""
 BUILD_PER_PAIR = 45
-"""Bytes that building takes for a while, per pair of neighbours."""
+"""Temporary bytes for building, per pair of neighbours."""
 CONTRAST_PER_PAIR = 40
 """The same for weights that differ from pair to pair."""
 SPARE = 8_000_000
-"""Bytes that building any model takes."""
+"""Bytes for building any model."""
 
 
 class Rate(NamedTuple):
-    """Bytes per pixel, pair, pixel's label, pair's label and table entry that a method takes, and those of any run.
+    """Bytes of a method per pixel, pair, label of a pixel, label of a pair and table entry, and a constant.
 
     Counted from the arrays that it allocates, where these grow with the labels; the rest is measured.
     """
@@ -51,7 +51,7 @@ KKT_STATES, KKT_RATE = 4_000_000, 28
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes, as `estimate_memory` gives them.
+    """An estimate in bytes, as returned by `estimate_memory`.
 
     Attributes
     ----------
@@ -80,11 +80,11 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """Most that the process takes at any time."""
+        """Peak memory of the process."""
         return self.program + self.unary + max(self.build, self.solve)
 
     def summary(self) -> str:
-        """Return a line for people.
+        """Return the estimate as a line of text.
 
         Examples
         --------
@@ -117,7 +117,7 @@ def estimate_memory(
     neighbours
         As for `grid_model`.
     n_weights
-        Different weights of pairs: 1 for a single weight, `levels` for contrast weights (256 unless told otherwise),
+        Different weights of pairs: 1 for a single weight, `levels` for contrast weights (256 by default),
         None if every pair has its own (``levels=None``).
     memory_limit
         Bytes; the memory of the machine if not given, ``math.inf`` for no limit.
@@ -184,7 +184,7 @@ def machine_bytes() -> float:
 
 
 def _solve_bytes(n: int, pairs: int, n_labels: int, n_tables: int, method: str) -> int:
-    """Bytes that a method takes at most, without the model."""
+    """Largest number of bytes of a method, without the model."""
     if method not in RATES:
         raise UnknownName(f"no estimate for the method {method!r}, expected one of {', '.join(RATES)}")
     rate = RATES[method]

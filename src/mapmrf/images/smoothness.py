@@ -13,7 +13,7 @@ from mapmrf.images.lattice import numbers
 
 KINDS = ("potts", "linear", "quadratic")
 LEVELS = 256
-"""Tables that pairs of many weights share, unless told otherwise."""
+"""Default number of tables that pairs of many weights share."""
 
 
 def smoothness_table(
@@ -34,7 +34,7 @@ def smoothness_table(
         The most that a pair of weight 1 loses, for ``linear`` and ``quadratic``; no limit if not given. For
         ``quadratic`` it is the limit of the squared distance.
     values : (L,) or (L, C)
-        Grey level, disparity or colour that a label stands for, for ``linear`` and ``quadratic``; 0, 1, 2, ... if not
+        Grey level, disparity or colour of a label, for ``linear`` and ``quadratic``; 0, 1, 2, ... if not
         given.
 
     Returns
@@ -100,7 +100,7 @@ def shared(weights: Floats, levels: int | None) -> tuple[Ints, Floats]:
     """Number of the table of every pair, and the weights of the tables.
 
     Equal weights share a table. If more than `levels` weights are left, they are rounded to so many that are evenly
-    spaced from the smallest to the largest, so that no weight is off by more than half a step.
+    spaced from the smallest to the largest, so that no weight changes by more than half a step.
     """
     if levels is not None and levels < 1:
         raise OptionError(f"levels is {levels}, expected at least 1, or None for no rounding")

@@ -39,7 +39,7 @@ def unary_from_stereo(
     left, right : (H, W) or (H, W, C)
         The rectified pair.
     disparities : int or (L,)
-        The disparities that labels stand for, whole numbers of at least 0; a number `L` means 0 to ``L - 1``.
+        The disparities of the labels, integers of at least 0; a number `L` means 0 to ``L - 1``.
     matching
         ``absolute``: mean absolute difference over the channels and over a window around the pixel, in the unit of the
         pictures. ``census``: share of the pixels in a window that are darker than its centre in one picture but not in

@@ -1,4 +1,4 @@
-"""Models with a variable for every region of an over-segmented picture."""
+"""Models with one variable per region of an over-segmented picture."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
 from mapmrf.graph_checks import as_ints
-from mapmrf.images.grids import pair_model
+from mapmrf.images.grids import PairTerms, UnaryTerms
 from mapmrf.images.lattice import Offset, contrast_weights, distance, guide_for, neighbour_offsets, numbers, pair_slices
-from mapmrf.images.memory import check_limit, model_bytes
-from mapmrf.images.smoothness import LEVELS, base_table, checked_potentials, shared
+from mapmrf.images.smoothness import LEVELS, base_table
 from mapmrf.result import Result
 
 Contrast = Literal["borders", "regions"]
@@ -25,7 +24,7 @@ Contrast = Literal["borders", "regions"]
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """Which regions touch, and for how long.
+    """Which regions touch, and the length of their borders.
 
     Attributes
     ----------
@@ -57,7 +56,7 @@ def region_adjacency(
     neighbours
         4 or 8: whether pixels that meet at a corner touch; 6 or 26 in a volume.
     guide : (H, W) or (H, W, C)
-        A picture: a pair of pixels across the border counts less the more they differ, as in `contrast_weights`.
+        A picture: pairs of pixels across the border are weighted by their contrast, as in `contrast_weights`.
     sigma
         Difference that counts as contrast in the guide; the root mean square difference of all pairs of neighbours, in
         the whole picture, if not given.
@@ -133,11 +132,11 @@ def superpixel_model(
     costs: bool = False,
     memory_limit: float | None = None,
 ) -> FactorGraph:
-    """Model of regions: a label for every region, and regions that touch like to agree the more the longer they touch.
+    """Build the model of regions: a label per region, and touching regions tend to agree.
 
-    The pair of regions weighs `weight` times the length of its border (see `region_adjacency`). With unaries that are
-    sums over pixels (`region_sums`) the model is that of `grid_model` on the same picture, with all pixels of a region
-    bound to one label: every labelling has the same log potential in both, but for the rounding of weights.
+    A pair of regions has `weight` times the length of its border (see `region_adjacency`) as weight. With unaries that
+    are sums over pixels (`region_sums`) this is `grid_model` on the same picture with one label for all pixels of a
+    region: every labelling has the same log potential in both, up to the rounding of weights.
 
     Parameters
     ----------
@@ -145,23 +144,23 @@ def superpixel_model(
         Number of the region of every pixel, from 0 to ``n_segments - 1``; (D, H, W) in a volume. Superpixels of
         scikit-image begin at 0 with ``start_label=0``.
     unary : (n_segments, L)
-        Log potential of each label for each region; `-inf` forbids.
+        Log potential of each label for each region; `-inf` forbids a label.
     smoothness
         ``potts``, ``linear``, ``quadratic``, or a table (L, L) of log potentials.
     values : (L,)
-        What the labels stand for.
+        Values of the labels.
     truncation, neighbours, levels, costs, memory_limit
         As for `grid_model`.
     weight
-        What a border of length 1 counts, at least 0.
+        Weight of a border of length 1, at least 0.
     guide : (H, W) or (H, W, C)
         A picture whose edges are where labels may change.
     sigma
         Difference that counts as contrast in the guide.
     contrast
-        ``borders``: each pair of pixels across a border counts by the difference of the two; sigma is by default the
-        root mean square difference of neighbouring pixels. ``regions``: the whole border counts by the difference of
-        the two regions' mean colours; sigma is by default the root mean square of these.
+        ``borders``: each pair of pixels across a border is weighted by their difference; sigma is by default the root
+        mean square difference of neighbouring pixels. ``regions``: the whole border is weighted by the difference of
+        the mean colours of the two regions; sigma is by default the root mean square of these differences.
 
     Returns
     -------
@@ -176,28 +175,26 @@ def superpixel_model(
     >>> label_image(mapmrf.solve(graph), segments).tolist()
     [[0, 0, 1], [0, 0, 1]]
     """
+    theta, regions = _region_unaries(unary, segments)
+    if not 0 <= weight < math.inf:
+        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
+    table = base_table(smoothness, theta.shape[1], truncation, values, costs)
+    touching = _weighted(regions, neighbours, guide, sigma, contrast)
+    terms = PairTerms(weight * touching.lengths, lambda: touching.pairs, table)
+    return terms.model(UnaryTerms(theta, costs, "region"), levels, memory_limit)
+
+
+def _region_unaries(unary: ArrayLike, segments: ArrayLike) -> tuple[Floats, Ints]:
+    """The unaries, one row per region, and the regions of the pixels."""
     theta = numbers(unary, "unary")
     if theta.ndim != 2 or theta.size == 0:
         raise GraphError(f"unary has shape {theta.shape}, expected (n_segments, L)")
-    n, n_labels = theta.shape
-    regions = _regions(segments)
+    regions, n = _regions(segments), len(theta)
     if regions.max() >= n:
         raise GraphError(
             f"segments go up to {regions.max()}, expected 0 to {n - 1}: unary has {n} rows, one per region"
         )
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
-    table = base_table(smoothness, n_labels, truncation, values, costs)
-    touching = _weighed(regions, neighbours, guide, sigma, contrast)
-    weights = weight * touching.lengths
-    table_of, table_weights = shared(weights[weights > 0], levels)
-    check_limit(model_bytes(n, len(table_of), n_labels, len(table_weights)), memory_limit, "this model")
-    return pair_model(
-        checked_potentials(np.array(theta), costs, "unary", "region and label"),
-        touching.pairs[weights > 0],
-        table_of,
-        table_weights[:, None, None] * table,
-    )
+    return theta, regions
 
 
 def label_image(result: Result | ArrayLike, segments: ArrayLike) -> Ints:
@@ -232,14 +229,14 @@ def _regions(segments: ArrayLike) -> Ints:
     if regions.ndim not in (2, 3) or regions.size == 0:
         raise GraphError(f"segments have shape {regions.shape}, expected (H, W) or (D, H, W)")
     if regions.min() < 0:
-        raise GraphError(f"segments hold {regions.min()}, expected the numbers of regions, from 0 on")
+        raise GraphError(f"segments hold {regions.min()}, expected region numbers from 0 on")
     return regions
 
 
-def _weighed(
+def _weighted(
     regions: Ints, neighbours: int, guide: ArrayLike | None, sigma: float | None, contrast: Contrast
 ) -> Adjacency:
-    """Borders, as long as they count."""
+    """The borders, with their lengths weighted by the contrast."""
     if contrast not in get_args(Contrast):
         raise OptionError(f"contrast is {contrast!r}, expected one of {', '.join(get_args(Contrast))}")
     if guide is None or contrast == "borders":

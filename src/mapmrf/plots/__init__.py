@@ -1,7 +1,7 @@
 """Figures, drawn with matplotlib: ``pip install 'mapmrf[plots]'``. Every function returns a Figure to be saved.
 
-No window is opened and no global state of matplotlib is touched, so this works on a machine without a display. The
-colours can be told apart by colour-blind readers, and lines also differ in their dashes, so that print in grey will do.
+No window is opened and the global state of matplotlib is left alone, so this works without a display. The colours are
+safe for colour-blind readers, and lines also differ in their dashes for printing in grey.
 """
 
 from mapmrf.plots._compare import compare

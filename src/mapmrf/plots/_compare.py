@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mapmrf.curves import Run, column, points_of, view
 from mapmrf.errors import OptionError
-from mapmrf.plots._course import Run, column, points_of, view
-from mapmrf.plots._style import CYCLE, INK, beside, heading, literal, new_figure, quiet
+from mapmrf.plots.style import CYCLE, INK, beside, heading, literal, new_figure, plain_axes
 from mapmrf.result import Result, Status, TracePoint
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def compare(runs: Mapping[str, Run] | Sequence[Result], *, title: str = "") -> F
     axes.ticklabel_format(axis="y", useOffset=False)
     axes.set_ylabel("log potential")
     heading(axes, title)
-    quiet(axes)
+    plain_axes(axes)
     _legend(axes, any(bounds for _, bounds in drawn))
     return figure
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.plots._course import Over, Run, axis_of, column, phases, points_of, view
-from mapmrf.plots._style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, quiet
+from mapmrf.curves import Over, Run, axis_of, column, phases, points_of, view
+from mapmrf.plots.style import BLUE, GREEN, INK, MUTED, PURPLE, VERMILION, beside, new_figure, plain_axes
 from mapmrf.result import Result, TracePoint
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ VALUES: Styles = {"bound": (VERMILION, "--"), "relaxed_value": (GREEN, "-."), "v
 RESIDUALS: Styles = {"primal": (PURPLE, "-"), "sphere": (INK, "--")}
 RHO: Styles = {"rho": (MUTED, "-")}
 PANELS = ((RESIDUALS, "residual", 1.6), (RHO, "rho", 1.0))
-"""What may stand below the values: columns, caption and height in inches."""
+"""The panels below the values: columns, caption and height in inches."""
 TINTS = ("#f1f1f1", "#e3edf5", "#f7eedd", "#e4f1e9")
 LETTER, LINE = 0.0135, 0.03
 """Width of a letter, and height of a line, of a phase's name as shares of the axes."""
@@ -32,7 +32,7 @@ def convergence(run: Run, *, over: Over | None = None, title: str | None = None)
     Parameters
     ----------
     run
-        A result, or a trace alone, such as `mapmrf.result.read_trace` gives.
+        A result, or a trace such as `mapmrf.result.read_trace` returns.
     over
         What the axis counts, ``"iterations"`` or ``"seconds"``. By default iterations, unless they hardly move.
     title
@@ -85,7 +85,7 @@ def _values(axes: Any, points: Sequence[TracePoint], over: Over) -> None:
         beside(axes, axes.lines)
     axes.set_ylabel("log potential")
     axes.ticklabel_format(axis="y", useOffset=False)
-    quiet(axes)
+    plain_axes(axes)
 
 
 def _positive(axes: Any, points: Sequence[TracePoint], styles: Styles, over: Over) -> None:
@@ -96,7 +96,7 @@ def _positive(axes: Any, points: Sequence[TracePoint], styles: Styles, over: Ove
         axes.set_yscale("linear")
     if len(axes.lines) > 1 or axes.lines[0].get_label() != "rho":
         beside(axes, axes.lines)
-    quiet(axes)
+    plain_axes(axes)
 
 
 def _line(axes: Any, points: Sequence[TracePoint], name: str, style: tuple[str, str], over: Over) -> list[float]:

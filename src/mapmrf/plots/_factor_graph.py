@@ -11,23 +11,23 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
+from mapmrf.pictures import colours
 from mapmrf.plots._lattice import lattice_shape, neighbours
-from mapmrf.plots._places import FullPlan, Plan, full_plan, primal_plan
-from mapmrf.plots._style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
-from mapmrf.png import colours
+from mapmrf.plots._places import FactorGraphLayout, PrimalLayout, factor_graph_layout, primal_layout
+from mapmrf.plots.style import INK, MOST_SQUARES, MUTED, VERMILION, heading, label_bar, literal, new_figure, shade
 from mapmrf.result import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FULL_VARS, FULL_FACTORS, FULL_LATTICE = 150, 500, 400
-"""Variables and factors of a model that is drawn whole; lattices are clear up to a larger size."""
+"""Largest model that is drawn with its factors; a lattice may be larger."""
 PRIMAL_VARS, PRIMAL_LATTICE, PRIMAL_PAIRS = 1000, 10_000, 25_000
 """Variables, and pairs that share a factor, of the largest model that is drawn at all."""
 LONGEST_INSIDE = 3
 """Letters of a name that fit into a circle."""
 ROOM = 1.5
-"""How much further apart circles stand if their names are below them."""
+"""How much further apart circles are if their names are below them."""
 SMALLEST_PRINT = 4.0
 """Font size below which a name is left out."""
 
@@ -51,7 +51,7 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     Raises
     ------
     GraphError
-        If the model is too large to be seen.
+        If the model is too large to draw.
 
     Examples
     --------
@@ -66,16 +66,16 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     texts = _texts(graph, chosen)
     inside = max(map(len, texts)) <= LONGEST_INSIDE
     room = 1.0 if inside else ROOM
-    plan = full_plan(graph, shape, room) if _drawn_whole(graph, shape) else primal_plan(graph, shape)
-    sheet = _sheet(plan)
-    heading(sheet.axes, title or ("" if isinstance(plan, FullPlan) else _primal_title(graph)))
-    _edges(sheet.axes, plan)
-    if isinstance(plan, FullPlan):
-        _squares(sheet, graph, plan)
-    _circles(sheet, graph, plan, chosen)
-    if isinstance(plan, FullPlan):
-        _names(sheet, texts, plan.variables, None if chosen is None else _inks(graph, chosen), inside)
-    _legend(sheet, graph, plan, chosen)
+    layout = factor_graph_layout(graph, shape, room) if _drawn_in_full(graph, shape) else primal_layout(graph, shape)
+    sheet = _sheet(layout)
+    heading(sheet.axes, title or ("" if isinstance(layout, FactorGraphLayout) else _primal_title(graph)))
+    _edges(sheet.axes, layout)
+    if isinstance(layout, FactorGraphLayout):
+        _squares(sheet, graph, layout)
+    _circles(sheet, graph, layout, chosen)
+    if isinstance(layout, FactorGraphLayout):
+        _names(sheet, texts, layout.variables, None if chosen is None else _inks(graph, chosen), inside)
+    _legend(sheet, graph, layout, chosen)
     return sheet.axes.figure  # type: ignore[no-any-return]
 
 
@@ -87,7 +87,7 @@ class _Sheet:
     unit: float
 
 
-def _drawn_whole(graph: FactorGraph, shape: tuple[int, int] | None) -> bool:
+def _drawn_in_full(graph: FactorGraph, shape: tuple[int, int] | None) -> bool:
     if shape is not None:
         return graph.n_vars <= FULL_LATTICE
     return graph.n_vars <= FULL_VARS and graph.n_factors <= FULL_FACTORS
@@ -99,20 +99,20 @@ def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
     most = PRIMAL_VARS if shape is None else PRIMAL_LATTICE
     if graph.n_vars > most:
         what = "variables" if shape is None else "variables of a lattice"
-        raise GraphError(f"the model has {graph.n_vars} variables, too many to be seen: expected at most {most} {what}")
+        raise GraphError(f"the model has {graph.n_vars} variables, too many to draw: expected at most {most} {what}")
     pairs = len(neighbours(graph))
     if shape is None and pairs > PRIMAL_PAIRS:
         many = f"{pairs} pairs of variables share a factor"
-        raise GraphError(f"{many}, too many to be seen: expected at most {PRIMAL_PAIRS}")
+        raise GraphError(f"{many}, too many to draw: expected at most {PRIMAL_PAIRS}")
 
 
 def _primal_title(graph: FactorGraph) -> str:
     return f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors"
 
 
-def _sheet(plan: Plan) -> _Sheet:
+def _sheet(layout: PrimalLayout) -> _Sheet:
     """A figure whose size follows that of the layout."""
-    nodes = np.concatenate([plan.variables, plan.lines.reshape(-1, 2)])
+    nodes = np.concatenate([layout.variables, layout.lines.reshape(-1, 2)])
     low, high = nodes.min(axis=0) - 1.0, nodes.max(axis=0) + 1.0
     wide, tall = (high - low).tolist()
     unit = min(0.36, 9.0 / wide, 8.0 / tall)
@@ -122,39 +122,39 @@ def _sheet(plan: Plan) -> _Sheet:
     return _Sheet(axes, 72 * unit)
 
 
-def _edges(axes: Any, plan: Plan) -> None:
+def _edges(axes: Any, layout: PrimalLayout) -> None:
     from matplotlib.collections import LineCollection
 
-    whole = isinstance(plan, FullPlan)
-    style: dict[str, Any] = {"colors": MUTED, "linewidths": 0.9, "alpha": 0.8 if whole else 0.4, "zorder": 1}
-    axes.add_collection(LineCollection(list(plan.lines), **style))
-    if isinstance(plan, FullPlan):
-        axes.add_collection(LineCollection(list(plan.stubs), linestyles=":", **style))
+    full = isinstance(layout, FactorGraphLayout)
+    style: dict[str, Any] = {"colors": MUTED, "linewidths": 0.9, "alpha": 0.8 if full else 0.4, "zorder": 1}
+    axes.add_collection(LineCollection(list(layout.lines), **style))
+    if isinstance(layout, FactorGraphLayout):
+        axes.add_collection(LineCollection(list(layout.stubs), linestyles=":", **style))
 
 
-def _squares(sheet: _Sheet, graph: FactorGraph, plan: FullPlan) -> None:
+def _squares(sheet: _Sheet, graph: FactorGraph, layout: FactorGraphLayout) -> None:
     hard = _hard(graph)
     size = (0.42 * sheet.unit) ** 2
     for where, colour in ((~hard, INK), (hard, VERMILION)):
-        place = plan.factors[where]
+        place = layout.factors[where]
         sheet.axes.scatter(*place.T, s=size, marker="s", color=colour, linewidths=0, zorder=2)
 
 
 def _hard(graph: FactorGraph) -> Bools:
-    """Which factors forbid something."""
+    """Which factors forbid configurations."""
     before = np.concatenate([[0], np.cumsum(np.isneginf(graph.theta_t))])
     forbidden: Bools = np.diff(before[graph.table_ptr]) > 0
     return forbidden[graph.table_of]
 
 
-def _circles(sheet: _Sheet, graph: FactorGraph, plan: Plan, labels: Ints | None) -> None:
-    whole = isinstance(plan, FullPlan)
-    size = (sheet.unit * (1.05 if whole else 0.5)) ** 2
-    faces: Any = "white" if whole else INK
+def _circles(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Ints | None) -> None:
+    full = isinstance(layout, FactorGraphLayout)
+    size = (sheet.unit * (1.05 if full else 0.5)) ** 2
+    faces: Any = "white" if full else INK
     if labels is not None:
         faces = [shade(k, int(graph.card.max())) for k in labels.tolist()]
-    edge = {"edgecolors": INK, "linewidths": 1.0 if whole else 0.3}
-    sheet.axes.scatter(*plan.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
+    edge = {"edgecolors": INK, "linewidths": 1.0 if full else 0.3}
+    sheet.axes.scatter(*layout.variables.T, s=size, c=faces, marker="o", zorder=3, **edge)
 
 
 def _names(sheet: _Sheet, texts: list[str], places: Floats, inks: list[str] | None, inside: bool) -> None:
@@ -191,20 +191,20 @@ def _inks(graph: FactorGraph, labels: Ints) -> list[str]:
     return ["black" if bright > 0.5 else "white" for bright in rgb @ [0.3, 0.6, 0.1]]
 
 
-def _legend(sheet: _Sheet, graph: FactorGraph, plan: Plan, labels: Ints | None) -> None:
+def _legend(sheet: _Sheet, graph: FactorGraph, layout: PrimalLayout, labels: Ints | None) -> None:
     from matplotlib.lines import Line2D
 
     def mark(marker: str, face: Any, text: str, size: float = 8.0) -> Any:
         style: dict[str, Any] = {"markerfacecolor": face, "markersize": size, "markeredgewidth": 0.8}
         return Line2D([], [], linestyle="", marker=marker, label=text, markeredgecolor=INK, **style)
 
-    handles = [mark("o", "white", "variable")] if isinstance(plan, FullPlan) else []
-    if isinstance(plan, FullPlan) and graph.n_factors:
+    handles = [mark("o", "white", "variable")] if isinstance(layout, FactorGraphLayout) else []
+    if isinstance(layout, FactorGraphLayout) and graph.n_factors:
         hard = _hard(graph)
         handles += [] if hard.all() else [mark("s", INK, "factor", 6)]
-        handles += [mark("s", VERMILION, "factor that forbids", 6)] if hard.any() else []
-        if len(plan.stubs):
-            handles.append(Line2D([], [], color=MUTED, linestyle=":", label="goes on at the other side"))
+        handles += [mark("s", VERMILION, "hard factor", 6)] if hard.any() else []
+        if len(layout.stubs):
+            handles.append(Line2D([], [], color=MUTED, linestyle=":", label="continues at the other side"))
     if labels is not None:
         count, used = int(graph.card.max()), np.unique(labels).tolist()
         if len(used) > MOST_SQUARES:

@@ -10,7 +10,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
 from mapmrf.plots._lattice import lattice_shape
-from mapmrf.plots._style import BLUE, ORANGE, heading, new_figure, squares
+from mapmrf.plots.style import BLUE, ORANGE, heading, new_figure, squares
 from mapmrf.polytope import TOLERANCE, Kind, KindFractions, describe
 from mapmrf.result import Result
 
@@ -50,7 +50,7 @@ def kinds(
     >>> figure.savefig("kinds.png")  # doctest: +SKIP
     """
     if result.kind is None or result.kind_fractions is None:
-        raise GraphError(f"the result of {result.method} holds no relaxed solution, so that there are no kinds to draw")
+        raise GraphError(f"the result of {result.method} has no relaxed solution, so there are no kinds to draw")
     text = _title(result, result.kind, result.kind_fractions) if title is None else title
     if graph is None or result.mu_v is None:
         if shape is not None:

@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
-from mapmrf.plots._style import MOST_SQUARES, heading, label_bar, literal, new_figure, shade, squares
-from mapmrf.png import colours
+from mapmrf.pictures import colours
+from mapmrf.plots.style import MOST_SQUARES, heading, label_bar, literal, new_figure, shade, squares
 from mapmrf.result import Result
 
 if TYPE_CHECKING:
@@ -115,6 +115,6 @@ def _background(image: ArrayLike, shape: tuple[int, int]) -> Floats:
 
 
 def _inches(height: int, width: int) -> tuple[float, float]:
-    """Size of the figure: the longer side of the picture takes 4.5 inches, and a legend stands beside it."""
+    """Size of the figure: 4.5 inches for the longer side of the picture, and a legend next to it."""
     scale = 4.5 / max(height, width)
     return max(2.2, width * scale) + 1.1, max(1.6, height * scale) + 0.35

@@ -52,7 +52,7 @@ def _is_lattice(pairs: Ints, n: int, width: int) -> bool:
     if vertical < WHOLE * (height - 1) * width or horizontal < WHOLE * height * (width - 1):
         return False
     rows, columns = _steps(down, height), _steps(right, width)
-    # Two rows or columns with diagonals are more often a chain whose variables also know their last but one.
+    # Two rows or columns with diagonals are more often a chain of second order.
     diagonal = bool(np.any((rows == 1) & (columns == 1)))
     return bool(np.all((rows <= 1) & (columns <= 1))) and not (diagonal and min(height, width) < 3)
 

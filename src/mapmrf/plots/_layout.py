@@ -1,20 +1,24 @@
-"""Where to draw the nodes of a graph: distances on paper follow those in the graph (stress majorisation)."""
+"""Where to draw the nodes of a graph: components laid out by networkx, without overlaps, packed into rows."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 
+LARGE = 200
+"""Nodes up to which distances on paper follow those in the graph (Kamada-Kawai); beyond, springs are faster."""
 ROUNDS = 300
-RESTED = 1e-5
-"""Relative change of the stress at which a layout is done."""
 APART = 1.5
-"""Space between parts that are not connected."""
+"""Space between components."""
+
+NO_NETWORKX = "drawing a factor graph needs networkx: pip install 'mapmrf[plots]'"
 
 
-def stress_layout(edges: Ints, radius: Floats, length: float) -> Floats:
-    """Places of the nodes, (n, 2): each connected part on its own, the parts in rows, largest first.
+def node_layout(edges: Ints, radius: Floats, length: float) -> Floats:
+    """Places of the nodes, (n, 2): each component by itself, the components in rows, largest first.
 
     Parameters
     ----------
@@ -23,62 +27,44 @@ def stress_layout(edges: Ints, radius: Floats, length: float) -> Floats:
     radius : (n,)
         Space that each node needs around it.
     length
-        How long an edge should be.
+        How long a typical edge should be.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components, shortest_path
-
+    try:
+        import networkx as nx
+    except ImportError:
+        raise ImportError(NO_NETWORKX) from None
     n = len(radius)
-    graph = coo_array((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), shape=(n, n)).tocsr()
-    _, part = connected_components(graph, directed=False)
+    graph = nx.empty_graph(n)
+    graph.add_edges_from(edges.tolist())
     blocks: list[tuple[Ints, Floats]] = []
-    for members in sorted((np.flatnonzero(part == p) for p in np.unique(part)), key=len, reverse=True):
-        apart = length * shortest_path(graph[members][:, members], directed=False, unweighted=True)
-        blocks.append((members, _turned(_parted(_majorised(apart), radius[members]))))
+    for nodes in sorted((sorted(nodes) for nodes in nx.connected_components(graph)), key=len, reverse=True):
+        component = nx.Graph()  # with its nodes and edges in order: the layout depends on it
+        component.add_nodes_from(nodes)
+        component.add_edges_from(sorted(graph.subgraph(nodes).edges))
+        members = np.array(nodes)
+        blocks.append((members, _turned(_parted(_spread(component, length), radius[members]))))
     return _packed(n, blocks)
 
 
-def _majorised(apart: Floats) -> Floats:
-    """Places whose distances come close to those given, near pairs counting most (SMACOF)."""
-    n = len(apart)
-    places = _scaled(apart)
-    if n < 3:
-        return places
-    weight = 1 / np.square(apart + np.eye(n))
-    np.fill_diagonal(weight, 0.0)
-    laplacian = np.diag(weight.sum(axis=1)) - weight
-    inverse = np.linalg.inv(laplacian + 1 / n) - 1 / n
-    stress = np.inf
-    for _ in range(ROUNDS):
-        found = _distances(places)
-        before, stress = stress, float((weight * np.square(found - apart)).sum())
-        if before - stress <= RESTED * stress:
-            break
-        pull = -weight * apart / np.maximum(found, 1e-9)
-        np.fill_diagonal(pull, 0.0)
-        np.fill_diagonal(pull, -pull.sum(axis=1))
-        places = inverse @ (pull @ places)
-    return places
+def _spread(graph: Any, length: float) -> Floats:
+    """Places of the nodes of a connected graph whose distances come close to those in the graph."""
+    import networkx as nx
+
+    if len(graph) == 1:
+        return np.zeros((1, 2))
+    if len(graph) <= LARGE:
+        places = nx.kamada_kawai_layout(graph)
+    else:
+        places = nx.spring_layout(graph, seed=0, iterations=ROUNDS)
+    found = np.array([places[node] for node in graph])
+    edges = np.array([(a, b) for a, b in nx.convert_node_labels_to_integers(graph).edges])
+    typical = np.median(np.linalg.norm(found[edges[:, 0]] - found[edges[:, 1]], axis=1))
+    return np.asarray(found * (length / max(float(typical), 1e-9)))
 
 
 def _distances(places: Floats) -> Floats:
     x, y = places.T
     return np.asarray(np.hypot(x[:, None] - x, y[:, None] - y))
-
-
-def _scaled(apart: Floats) -> Floats:
-    """Classical scaling: the plane that holds most of the squared distances. A little noise parts twins."""
-    n = len(apart)
-    centred = np.square(apart)
-    centred = -0.5 * (centred - centred.mean(axis=0) - centred.mean(axis=1)[:, None] + centred.mean())
-    values, vectors = np.linalg.eigh(centred)
-    places = np.zeros((n, 2))
-    kept = min(2, n)
-    places[:, :kept] = vectors[:, ::-1][:, :kept] * np.sqrt(np.maximum(values[::-1][:kept], 0.0))
-    # The sign of an eigenvector is a matter of the linear algebra library.
-    lead = places[np.abs(places).argmax(axis=0), [0, 1]]
-    noise = np.random.default_rng(0).normal(scale=0.05, size=(n, 2))
-    return np.asarray(places * np.where(lead < 0, -1.0, 1.0) + noise)
 
 
 def _parted(places: Floats, radius: Floats) -> Floats:
@@ -104,7 +90,7 @@ def _turned(places: Floats) -> Floats:
 
 
 def _packed(n: int, blocks: list[tuple[Ints, Floats]]) -> Floats:
-    """Parts side by side in rows that are about as long as all of them together are high."""
+    """Components side by side, in rows that make the whole about as wide as high."""
     places = np.zeros((n, 2))
     sizes = [np.ptp(part, axis=0) + APART for _, part in blocks]
     width = max([1.3 * np.sqrt(sum(float(s.prod()) for s in sizes)), *(float(s[0]) for s in sizes)], default=0.0)

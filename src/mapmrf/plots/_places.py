@@ -1,4 +1,4 @@
-"""Where variables, factors and the lines between them stand in the drawing of a model."""
+"""Places of variables, factors and the lines between them in the drawing of a model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.graph import FactorGraph
 from mapmrf.plots._lattice import neighbours
-from mapmrf.plots._layout import stress_layout
+from mapmrf.plots._layout import node_layout
 
 SPACING = 2.0
 """Distance of two variables that share a factor."""
 EDGE = 1.2
-"""Length of a line between a variable and its factor, where the model is no lattice."""
+"""Length of a line between a variable and its factor, if the model is not a lattice."""
 VARIABLE, FACTOR, DOT = 0.75, 0.42, 0.35
 """Space around a variable, a factor, and a variable of the primal graph."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class PrimalLayout:
     """Places of the variables, (n_vars, 2), and the ends of all lines, (n_lines, 2, 2)."""
 
     variables: Floats
@@ -28,37 +28,38 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class FullPlan(Plan):
+class FactorGraphLayout(PrimalLayout):
     """Also places of the factors, (n_factors, 2), and of lines that leave a lattice which is closed to a torus."""
 
     factors: Floats
     stubs: Floats
 
 
-def primal_plan(graph: FactorGraph, shape: tuple[int, int] | None) -> Plan:
+def primal_layout(graph: FactorGraph, shape: tuple[int, int] | None) -> PrimalLayout:
     """Variables, and a line for every pair that shares a factor."""
     pairs = neighbours(graph)
     if shape is not None:
         places = _rows(shape)
-        return Plan(places, places[pairs[~_around(places[pairs])]])  # lines around a torus would cover the picture
-    places = stress_layout(pairs, np.full(graph.n_vars, DOT), SPACING)
-    return Plan(places, places[pairs])
+        # Lines around a torus would cover the picture.
+        return PrimalLayout(places, places[pairs[~_around(places[pairs])]])
+    places = node_layout(pairs, np.full(graph.n_vars, DOT), SPACING)
+    return PrimalLayout(places, places[pairs])
 
 
-def full_plan(graph: FactorGraph, shape: tuple[int, int] | None, room: float) -> FullPlan:
-    """Variables, factors and all edges of the factor graph; `room` is 1, or more where names stand below circles."""
+def factor_graph_layout(graph: FactorGraph, shape: tuple[int, int] | None, room: float) -> FactorGraphLayout:
+    """Variables, factors and all edges of the factor graph; `room` is 1, or more if names are below circles."""
     higher = bool(np.any(graph.arity > 2))
     if shape is not None and not (higher and _around(_rows(shape)[neighbours(graph)]).any()):
-        return _lattice_plan(graph, shape)
+        return _lattice_layout(graph, shape)
     radius = np.repeat([room * VARIABLE, FACTOR], [graph.n_vars, graph.n_factors])
     edges = np.stack([graph.scope, graph.n_vars + _owner(graph)], axis=1)
-    nodes = stress_layout(edges, radius, room * EDGE)
+    nodes = node_layout(edges, radius, room * EDGE)
     variables, factors = nodes[: graph.n_vars], nodes[graph.n_vars :]
-    return FullPlan(variables, _lines(graph, variables, factors), factors, np.zeros((0, 2, 2)))
+    return FactorGraphLayout(variables, _lines(graph, variables, factors), factors, np.zeros((0, 2, 2)))
 
 
-def _lattice_plan(graph: FactorGraph, shape: tuple[int, int]) -> FullPlan:
-    """Factors stand in the middle of their variables; those around the torus stand outside, to the right or below."""
+def _lattice_layout(graph: FactorGraph, shape: tuple[int, int]) -> FactorGraphLayout:
+    """Factors are in the middle of their variables; those around the torus are outside, to the right or below."""
     variables, owner = _rows(shape), _owner(graph)
     factors = np.zeros((graph.n_factors, 2))
     np.add.at(factors, owner, variables[graph.scope] / graph.arity[owner, None])
@@ -70,7 +71,7 @@ def _lattice_plan(graph: FactorGraph, shape: tuple[int, int]) -> FullPlan:
     factors[pairs[around]] = last + out
     lines = _lines(graph, variables, factors)[~np.isin(owner, pairs[around])]
     inner = np.stack([last, last + out], axis=1)
-    return FullPlan(variables, np.concatenate([lines, inner]), factors, np.stack([first, first - out], axis=1))
+    return FactorGraphLayout(variables, np.concatenate([lines, inner]), factors, np.stack([first, first - out], axis=1))
 
 
 def _outward(ends: Floats, shape: tuple[int, int]) -> tuple[Floats, Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Packages of others on the same models and limits: one file each, imported only when it is run.
+"""Other packages on the same models and limits: one file each, imported only when run.
 
 A peer is a module with `PACKAGE`, what pip installs, `MODULE`, what is imported, and `run(graph, seconds, seed)`, which
 yields what it finds as it goes. It raises UnsupportedModel for a model that it cannot take. What it does before it
@@ -27,7 +27,7 @@ from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_ga
 
 @dataclass(frozen=True)
 class Found:
-    """What a peer has at a moment: labels, an upper bound, or both.
+    """What a peer has found: labels, an upper bound, or both.
 
     `seconds` is when it was found, for peers that tell only afterwards; `finished` that the peer has come to its end.
     """
@@ -41,7 +41,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Ready:
-    """The set-up is done. `start_up` is what solving pays in seconds before it begins, and counts as set-up too."""
+    """The end of the set-up; `start_up` are seconds before the search begins that count as set-up too."""
 
     start_up: float = 0.0
 
@@ -52,18 +52,18 @@ def names() -> list[str]:
 
 
 def installed() -> list[str]:
-    """The peers whose package is there."""
+    """The peers whose package is installed."""
     return [name for name in names() if _is_there(_module(name).MODULE)]
 
 
 def missing() -> dict[str, str]:
-    """The peers whose package is not there, and what pip calls it."""
+    """The peers whose package is not installed, and its name on PyPI."""
     there = installed()
     return {name: _module(name).PACKAGE for name in names() if name not in there}
 
 
 def advice(absent: Sequence[str]) -> str:
-    """What to say of peers that are not there: one line with the command that installs them."""
+    """One line on how to install missing peers."""
     packages = [_module(name).PACKAGE for name in absent]
     return f"not installed: {', '.join(absent)}; pip install 'mapmrf[peers]', or only {' '.join(packages)}"
 
@@ -100,7 +100,7 @@ def _is_there(module: str) -> bool:
 
 
 def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Result:
-    """Let a peer solve a model; the value is evaluated here, as for every method.
+    """Solve a model with a peer; the value is evaluated here, as for every method.
 
     `compile_time` of the result is the set-up, `runtime` all.
 
@@ -144,7 +144,7 @@ class _Course:
         self.started = time.perf_counter() + start_up
 
     def take(self, found: Found) -> None:
-        """Keep what is better than what was there."""
+        """Keep improvements of labelling and bound."""
         if found.labels is not None:
             value = self.graph.value(found.labels)
             if value > self.value:
@@ -161,7 +161,7 @@ class _Course:
         return gap is not None and gap <= GAP_TOLERANCE
 
     def result(self, name: str, seed: int, finished: bool) -> Result:
-        """The answer in the form that every method has."""
+        """The result, as of any method."""
         status = Status.OPTIMAL if self.proven else Status.CONVERGED if finished else Status.TIME_LIMIT
         spent, setup = self.seconds, self.started - self.began
         return Result(

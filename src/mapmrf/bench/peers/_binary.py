@@ -21,7 +21,7 @@ class Pairs:
 
 
 def binary_pairs(graph: FactorGraph, name: str) -> Pairs:
-    """The model as pairs, or UnsupportedModel if it is no binary pairwise model of finite potentials."""
+    """The model as pairs, or UnsupportedModel if it is not a binary pairwise model with finite potentials."""
     if not (np.all(graph.card == 2) and np.all(graph.arity == 2)):
         raise UnsupportedModel(f"{name} takes binary pairwise models only")
     if not (np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all()):

@@ -1,4 +1,4 @@
-"""CP-SAT of OR-tools: a 0/1 variable per state and per configuration of a factor, costs scaled to whole numbers."""
+"""CP-SAT of OR-tools: a 0/1 variable per state and per configuration of a factor, costs scaled to integers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MAX_CONFIGS = 1_000_000
 WORKERS = 8
 """Strategies side by side, also on fewer cores: one alone leaves out the neighbourhood searches and finds little."""
 RESOLUTION = 2**24
-"""What the largest log potential is scaled to: larger whole numbers slow the search down."""
+"""The largest log potential is scaled to this: larger integers slow the search down."""
 
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
-    """Solve once; solutions are told afterwards with their times."""
+    """Solve once; the solutions are reported afterwards with their times."""
     from ortools.sat.python import cp_model
 
     n_configs = int(np.diff(graph.table_ptr)[graph.table_of].sum())
     if n_configs > MAX_CONFIGS:
         raise UnsupportedModel(f"cpsat takes at most {MAX_CONFIGS} configurations, this model has {n_configs}")
     model = cp_model.CpModel()
-    program = _Program(graph, model)
+    program = _CpsatModel(graph, model)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = WORKERS
     solver.parameters.random_seed = seed
@@ -51,7 +51,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
     yield Found(bound=bound, iterations=len(seen), finished=done)
 
 
-class _Program:
+class _CpsatModel:
     """The model as CP-SAT has it: one literal per state, and one per allowed configuration of a factor.
 
     A pair of binary variables needs one literal only: that both are in their second state. The best state of every

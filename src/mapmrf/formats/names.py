@@ -1,4 +1,4 @@
-"""What becomes of the names of variables and states in formats that cannot hold all or any of them."""
+"""Names of variables and states in formats that cannot represent all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def names_lost(graph: FactorGraph) -> list[str]:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What names a format can hold, and whether it wants names for states.
+    """Which names a format can represent, and whether it needs names for states.
 
     A variable that has none, or one that is not allowed or not its own, is called ``x`` and its index; so are, with
     ``s``, the states of a variable if one of them has such a name. Where states may go without names, they do.
@@ -33,7 +33,7 @@ class Allowed:
 
 
 def fitting_names(graph: FactorGraph, allowed: Allowed) -> Names:
-    """Names that a format can hold; a variable whose states go without names has none in `states`."""
+    """Names that a format can represent; a variable without names of states has none in `states`."""
     taken = _usable(graph.names.variables, allowed) if graph.names else {}
     variables = []
     for i in range(graph.n_vars):

@@ -1,4 +1,4 @@
-"""Competition mode: the calls, variables, limits and result files of PIC 2011, UAI 2014 to 2016 and UAI 2022."""
+"""Competition mode: the arguments, variables, limits and result files of PIC 2011, UAI 2014 to 2016 and UAI 2022."""
 
 from __future__ import annotations
 
@@ -30,48 +30,48 @@ from mapmrf.solver import solve
 
 log = logging.getLogger("mapmrf")
 
-DONE, OTHERS = ("MPE", "MAP"), ("PR", "MAR", "MMAP")
+SUPPORTED, OTHERS = ("MPE", "MAP"), ("PR", "MAR", "MMAP")
 
 TIME_NAMES = {"INF_TIME": 1.0, "UAI_TIME": 1.0, "TIMESEC": 1.0}
 MEMORY_NAMES = {"INF_MEMORY": 1e9, "UAI_MEMORY": 1e9, "MEMKB": 1e3}
-"""Variables with the limits, in the order in which they count, and their units in seconds and bytes."""
+"""Environment variables with the limits, the first one set counts, and their units in seconds and bytes."""
 
 WRITING = 0.1
-"""Share of the time that may go into writing solutions; what waits for its turn is written in the end."""
+"""Share of the time that may be spent writing solutions; what is held back is written at the end."""
 
 ENDLESS = 10**9
-"""Iterations of a run that a time limit ends."""
+"""Iteration limit of a run that a time limit ends."""
 
 METHOD_MEMORY = 0.5
-"""Share of the memory that a method's tables may take."""
+"""Share of the memory limit for a method's tables."""
 
 PROVEN = (Status.OPTIMAL, Status.INFEASIBLE)
-"""Ends after which there is nothing more to find."""
+"""Statuses after which there is nothing more to find."""
 
 Stopped = Callable[[], bool]
 
 
-# -- what is asked for -----------------------------------------------------------------------------------------------
+# -- the task -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Contest:
-    """What an evaluation asks for.
+    """The task that an evaluation sets.
 
     Attributes
     ----------
     model, evidence
-        Files; the latter may be absent or None.
+        Files; the evidence file may be absent or None.
     result
         The file for the solutions.
     task
-        ``"MPE"`` or ``"MAP"``: two names for the same.
+        ``"MPE"`` or ``"MAP"``, two names for the same task.
     style
-        Layout of that: ``"2014"``, or ``"2010"`` with the number of solutions before them.
+        Layout of that file: ``"2014"``, or ``"2010"`` with the number of solutions before them.
     seed
-        Seed of everything random.
+        Random seed.
     seconds, memory
-        Limits, the latter in bytes; None for none.
+        Time limit and memory limit in bytes; None for no limit.
 
     Examples
     --------
@@ -91,16 +91,16 @@ class Contest:
 
 
 def contest_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Contest:
-    """Read what is asked for from the command line and the environment.
+    """Read the task from the command line and the environment.
 
     Four arguments are ``MODEL EVID QUERY TASK`` (UAI 2014, 2016) or ``MODEL EVID SEED TASK`` (UAI 2010, PIC 2011); the
-    limits are in ``INF_TIME`` and ``INF_MEMORY``, in 2010 ``UAI_TIME`` and ``UAI_MEMORY``. Without arguments all is in
-    the variables ``MODEL``, ``EVID``, ``QUERY``, ``RESULT``, ``TIMESEC`` and ``MEMKB`` (UAI 2022).
+    limits are in ``INF_TIME`` and ``INF_MEMORY``, in 2010 ``UAI_TIME`` and ``UAI_MEMORY``. Without arguments
+    everything is in the variables ``MODEL``, ``EVID``, ``QUERY``, ``RESULT``, ``TIMESEC`` and ``MEMKB`` (UAI 2022).
 
     Raises
     ------
     OptionError
-        If arguments or variables are missing or senseless, or the task is another one.
+        If arguments or variables are missing or invalid, or the task is not supported.
 
     Examples
     --------
@@ -132,15 +132,17 @@ def _from_environment(environ: Mapping[str, str]) -> Contest:
         raise OptionError("found neither arguments nor the variable MODEL, expected MODEL EVID QUERY TASK")
     result = environ.get("RESULT") or f"{Path(model).name}.MPE"
     suffix = Path(result).suffix[1:].upper()  # nothing else says which task is meant
-    return Contest(model, environ.get("EVID") or None, result, _task(suffix) if suffix in (*DONE, *OTHERS) else "MPE")
+    return Contest(
+        model, environ.get("EVID") or None, result, _task(suffix) if suffix in (*SUPPORTED, *OTHERS) else "MPE"
+    )
 
 
 def _task(task: str) -> str:
-    if task.upper() in DONE:
+    if task.upper() in SUPPORTED:
         return task.upper()
     if task.upper() in OTHERS:
-        raise OptionError(f"task {task.upper()} is not done by mapmrf, expected {' or '.join(DONE)}")
-    raise OptionError(f"found task {task!r}, expected {' or '.join(DONE)}")
+        raise OptionError(f"task {task.upper()} is not supported by mapmrf, expected {' or '.join(SUPPORTED)}")
+    raise OptionError(f"found task {task!r}, expected {' or '.join(SUPPORTED)}")
 
 
 def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | None:
@@ -162,27 +164,27 @@ def _limit(environ: Mapping[str, str], names: Mapping[str, float]) -> float | No
 
 
 class Clock:
-    """How much of the time is left, counted from the beginning of the process.
+    """The time left, counted from the start of the process.
 
-    What has passed is the larger of wall-clock and processor time: rules differ in which they mean. A margin is kept
-    back for the end of the run, and half of it for the end of the process.
+    The time used is the larger of wall-clock and processor time, since the rules differ in which they mean. A margin is
+    reserved for the end of the run, and half of it for the end of the process.
     """
 
     def __init__(self, seconds: float | None, age: float) -> None:
         self.seconds = seconds
         self.margin = 0.0 if seconds is None else min(10.0, max(1.0, 0.05 * seconds), 0.5 * seconds)
-        self._began = time.monotonic() - age
+        self.began = time.monotonic() - age
 
     def passed(self) -> float:
-        """Seconds since the process began."""
-        return max(time.monotonic() - self._began, time.process_time())
+        """Seconds since the process started."""
+        return max(time.monotonic() - self.began, time.process_time())
 
     def left(self) -> float | None:
-        """Seconds in which the solver may work; None without a limit."""
+        """Seconds left for the solver; None without a limit."""
         return None if self.seconds is None else max(0.0, self.seconds - self.margin - self.passed())
 
     def last(self) -> float | None:
-        """Seconds after which the process must end."""
+        """Seconds left until the process must end."""
         return None if self.seconds is None else max(0.0, self.seconds - self.margin / 2 - self.passed())
 
     def over(self) -> bool:
@@ -191,7 +193,7 @@ class Clock:
 
 
 def process_age() -> float:
-    """Seconds since this process began, as far as the system tells; at least its processor time."""
+    """Seconds since this process started, or its processor time where the system does not tell."""
     with contextlib.suppress(OSError, ValueError, IndexError, AttributeError):
         # The name of the program, in parentheses, may hold anything; the 20th field behind it is the start.
         fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
@@ -201,7 +203,7 @@ def process_age() -> float:
 
 
 def limit_memory(size: float) -> None:
-    """Let this process take no more memory than `size` bytes, where the system can: better an exception than a kill."""
+    """Limit the memory of this process to `size` bytes, where the system can: better an exception than a kill."""
     try:
         import resource
     except ImportError:
@@ -214,18 +216,18 @@ def limit_memory(size: float) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (int(most), resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-# -- the entry -------------------------------------------------------------------------------------------------------
+# -- the run ---------------------------------------------------------------------------------------------------------
 
 
-class Entry:
-    """A run under competition rules: reads the model, and keeps the best labellings and the file of them.
+class ContestRun:
+    """A run under competition rules: reads the model, and keeps the incumbents and the result file.
 
-    Once `read` has returned, the file holds a solution at every moment, and the last block of it is the best that was
-    written. Its functions may be called from several threads.
+    Once `read` has returned, the file holds a solution at every moment, and its last block is the best one written. The
+    methods may be called from several threads. `writing_share` is the share of the time that may be spent writing.
     """
 
-    def __init__(self, contest: Contest, clock: Clock) -> None:
-        self.contest, self.clock = contest, clock
+    def __init__(self, contest: Contest, clock: Clock, writing_share: float = WRITING) -> None:
+        self.contest, self.clock, self.writing_share = contest, clock, writing_share
         self.graphs: list[FactorGraph] = []
         self.labels: list[Ints] = []
         self.values: list[float] = []
@@ -235,7 +237,7 @@ class Entry:
         self._writing = 0.0
 
     def read(self) -> None:
-        """Read the model and its evidence, and write the best state of every variable alone as first solution."""
+        """Read the model and its evidence, and write the best state of each variable by itself as first solution."""
         graph = read(self.contest.model)
         self.graphs = [graph.condition(cast(Any, sample)) if sample else graph for sample in self._samples(graph)]
         self.labels = [segment_argmax(one.theta_v, one.var_ptr) for one in self.graphs]
@@ -258,7 +260,7 @@ class Entry:
         return samples
 
     def run(self, method: str | Method, options: Mapping[str, Any], stopped: Stopped) -> list[Result]:
-        """Solve every sample, each in an equal share of the time that is left; return the best result of each."""
+        """Solve every sample in an equal share of the time left; return the best result of each."""
         chosen = self._fitted(method, options)
         results = []
         for sample in range(len(self.graphs)):
@@ -269,7 +271,7 @@ class Entry:
         return results
 
     def _fitted(self, method: str | Method, options: Mapping[str, Any]) -> Method:
-        """The method with the limits of the contest in place of its own, where they are not asked for."""
+        """The method with the limits of the contest, except for options that the user has set."""
         chosen = make_method(method, dict(options))
         limits: dict[str, Any] = {}
         known = {item.name for item in dataclasses.fields(cast(Any, chosen))}
@@ -280,7 +282,7 @@ class Entry:
         return make_method(chosen, {key: value for key, value in limits.items() if key not in options})
 
     def _solve(self, sample: int, method: Method, share: float | None, stopped: Stopped) -> Result:
-        """Run the method, and with time left and no proof again, with another seed and in turn from the best."""
+        """Repeat the method until time is up or there is a proof: new seeds, every other run from the best."""
         end = None if share is None else time.monotonic() + share
         best: Result | None = None
         for turn in itertools.count():
@@ -312,15 +314,16 @@ class Entry:
     def offer(self, sample: int, labels: Ints, value: float) -> None:
         """Keep a labelling if it is the best of its sample, and write it soon."""
         if value > self.values[sample]:
+            value = self.graphs[sample].value(labels)  # no method is taken at its word
             with self._lock:
                 if value > self.values[sample]:
                     self.labels[sample], self.values[sample] = labels.copy(), value
                     self._waiting = True
-        if self._waiting and self._writing <= WRITING * self.clock.passed():
+        if self._waiting and self._writing <= self.writing_share * self.clock.passed():
             self.flush()
 
     def flush(self, patience: float = -1.0) -> None:
-        """Write the best labellings if they are not written yet; give up after so many seconds of waiting for it."""
+        """Write the incumbents if that is still to do; give up if another thread writes for `patience` seconds."""
         if not self._lock.acquire(timeout=patience):
             return
         try:
@@ -334,14 +337,14 @@ class Entry:
 
     def _write(self) -> None:
         if len(self.labels) > 1 or self.contest.task != "MPE":
-            write_bytes(self.contest.result, self._whole().encode())  # the last block is all that counts
+            write_bytes(self.contest.result, self._complete_file().encode())  # the last block is all that counts
         elif self._stream is None:
-            self._stream = _begun(self.contest, self.labels[0])
+            self._stream = _new_stream(self.contest, self.labels[0])
         else:
             self._stream.add(self.labels[0])
 
-    def _whole(self) -> str:
-        """A file with the best labellings, for a task or number of samples that streams do not know."""
+    def _complete_file(self) -> str:
+        """A file of the incumbents, for a task or number of samples that a stream cannot hold."""
         number = [str(len(self.labels))] if self.contest.style == "2010" else []
         lines = [" ".join(map(str, [len(labels), *labels.tolist()])) for labels in self.labels]
         return "\n".join([self.contest.task, *number, *lines, ""])
@@ -353,7 +356,7 @@ class Entry:
 
 
 def _better(old: Result, new: Result) -> Result:
-    """The better of two results on one model, with the lower of their bounds and the later of their ends."""
+    """The better of two results on one model, with the lower bound and the later status."""
     best = new if new.value > old.value else old
     bound = min((result.bound for result in (old, new) if result.bound is not None), default=None)
     gap = relative_gap(best.value, bound, best.unit)
@@ -361,8 +364,8 @@ def _better(old: Result, new: Result) -> Result:
     return dataclasses.replace(best, bound=bound, status=status)
 
 
-def _begun(contest: Contest, labels: Ints) -> SolutionStream:
-    """A stream whose file holds a whole solution from the moment on at which it appears."""
+def _new_stream(contest: Contest, labels: Ints) -> SolutionStream:
+    """A stream whose file holds a complete solution from the moment it appears."""
     target = Path(os.path.realpath(contest.result))
     if target.exists() and not target.is_file():
         stream = SolutionStream(target, contest.style)

@@ -1,4 +1,4 @@
-"""What a benchmark runs: methods x models x seeds, from the command line or a TOML file."""
+"""The runs of a benchmark: methods x models x seeds, from the command line or a TOML plan."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mapmrf.errors import OptionError
 from mapmrf.registry import make_method
 
 PEER = "peer:"
-"""What the names of packages of others begin with among the methods."""
+"""Prefix of other packages among the names of the methods."""
 TIME_LIMIT = 60.0
-"""Seconds that a run has, unless the plan says otherwise."""
+"""Default time limit of a run in seconds."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """A method with its options, under the name that it has in the tables."""
+class MethodConfig:
+    """A method with its options, and its name in the tables."""
 
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -37,14 +37,14 @@ class Run:
         if self.is_peer:
             _check_peer(self.peer, self.options)
             return
-        try:  # a bad option must not wait for its turn
+        try:  # a bad option is an error now, not when its turn comes
             make_method(self.method, dict(self.options))
         except TypeError as error:
             raise OptionError(f"{self.method}: an option is of the wrong type: {error}") from None
 
     @property
     def is_peer(self) -> bool:
-        """Whether another package does the work."""
+        """Whether this is another package."""
         return self.method.startswith(PEER)
 
     @property
@@ -59,27 +59,27 @@ def _check_peer(name: str, options: Mapping[str, Any]) -> None:
     if name not in names():
         raise OptionError(f"no peer is named {name!r}; known: {', '.join(names())}")
     if options:
-        raise OptionError(f"{PEER}{name} takes no options, found {', '.join(options)}")
+        raise OptionError(f"{PEER}{name} has no options, found {', '.join(options)}")
 
 
 @dataclass(frozen=True)
-class Task:
-    """One run to be made."""
+class BenchTask:
+    """One run of a benchmark."""
 
     model: ModelRef
-    run: Run
+    run: MethodConfig
     seed: int
     time_limit: float
 
     @property
     def key(self) -> str:
-        """The same for the same run, whatever else the plan holds and wherever the model file lies."""
+        """Identifies the run, whatever else the list holds and wherever the model file is."""
         parts = {"model": self.model.identity, "method": self.run.method, "options": dict(self.run.options)}
         text = json.dumps({**parts, "seed": self.seed, "time_limit": self.time_limit}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def facts(self) -> dict[str, Any]:
-        """What a record says of its task."""
+    def fields(self) -> dict[str, Any]:
+        """The fields of a record that describe its task."""
         return {
             "key": self.key,
             "set": self.model.set,
@@ -96,10 +96,10 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """All tasks of a benchmark: every run on every model with every seed, model by model."""
+class RunList:
+    """All tasks of a benchmark: every method on every model with every seed, model by model."""
 
-    runs: Sequence[Run]
+    runs: Sequence[MethodConfig]
     models: Sequence[ModelRef]
     seeds: Sequence[int] = (0,)
     time_limit: float = TIME_LIMIT
@@ -114,10 +114,13 @@ class Plan:
             if isinstance(seed, bool) or seed < 0:
                 raise OptionError(f"a seed is {seed}, expected a whole number of at least 0")
 
-    def tasks(self) -> list[Task]:
-        """The tasks, each once, in the order in which they are run."""
+    def tasks(self) -> list[BenchTask]:
+        """The tasks in the order of execution, without duplicates."""
         found = (
-            Task(model, run, seed, self.time_limit) for model in self.models for run in self.runs for seed in self.seeds
+            BenchTask(model, run, seed, self.time_limit)
+            for model in self.models
+            for run in self.runs
+            for seed in self.seeds
         )
         return list({task.key: task for task in found}.values())
 
@@ -126,12 +129,12 @@ _KEYS = {"sets", "models", "methods", "run", "seeds", "time_limit"}
 
 
 def read_plan(path: str | Path) -> dict[str, Any]:
-    """The content of a TOML plan, with `run` as Run objects.
+    """Read a TOML plan, with `run` as MethodConfig objects.
 
     Raises
     ------
     OptionError
-        If it is no TOML, or holds an unknown key or a value of the wrong type.
+        If it is not TOML, or has an unknown key or a value of the wrong type.
     """
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -150,9 +153,9 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     return data
 
 
-def _runs(path: str | Path, tables: Iterable[dict[str, Any]]) -> Iterable[Run]:
+def _runs(path: str | Path, tables: Iterable[dict[str, Any]]) -> Iterable[MethodConfig]:
     for table in tables:
         unknown = set(table) - {"method", "options", "name"}
         if unknown or not isinstance(table.get("method"), str) or not isinstance(table.get("options", {}), dict):
-            raise OptionError(f"{path}: a run is {table!r}, expected method and perhaps options and name")
-        yield Run(table["method"], table.get("options", {}), str(table.get("name", "")))
+            raise OptionError(f"{path}: a run is {table!r}, expected method and optionally options and name")
+        yield MethodConfig(table["method"], table.get("options", {}), str(table.get("name", "")))

@@ -10,14 +10,14 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, OptionError
 from mapmrf.bench.models import ModelRef, from_files, lattice, of_set
-from mapmrf.bench.plan import Plan, Run, read_plan
+from mapmrf.bench.run_list import MethodConfig, RunList, read_plan
 from mapmrf.datasets import entries, grid, lookalike, random_graph
 
 MODELS = [ModelRef("own", "a", "/x/a.uai"), ModelRef("own", "b", "/x/b.uai")]
 
 
 def test_every_run_on_every_model_with_every_seed_once() -> None:
-    plan = Plan([Run("icm"), Run("icm", {"starts": 3}), Run("icm")], MODELS, seeds=(0, 1))
+    plan = RunList([MethodConfig("icm"), MethodConfig("icm", {"starts": 3}), MethodConfig("icm")], MODELS, seeds=(0, 1))
     tasks = plan.tasks()
     assert len(tasks) == 2 * 2 * 2 == len({task.key for task in tasks})
     assert [task.model.name for task in tasks] == ["a"] * 4 + ["b"] * 4
@@ -27,7 +27,7 @@ def test_every_run_on_every_model_with_every_seed_once() -> None:
 def test_the_key_depends_on_the_run_and_not_on_the_folder() -> None:
     def key(path: str = "/x/a.uai", seed: int = 0, limit: float = 1.0, digest: str = "", **options: object) -> str:
         model = ModelRef("own", "a", path, digest=digest)
-        return Plan([Run("icm", options)], [model], [seed], limit).tasks()[0].key
+        return RunList([MethodConfig("icm", options)], [model], [seed], limit).tasks()[0].key
 
     assert key() == key(path="/elsewhere/a.uai")
     assert key(digest="12") == key(path="/elsewhere/a.uai.gz", digest="12")
@@ -37,7 +37,7 @@ def test_the_key_depends_on_the_run_and_not_on_the_folder() -> None:
 
 def test_a_bad_option_is_found_before_anything_runs() -> None:
     with pytest.raises(OptionError, match="did you mean 'starts'"):
-        Run("icm", {"start": 3})
+        MethodConfig("icm", {"start": 3})
 
 
 def test_a_plan_from_a_file(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_plan_from_a_file(tmp_path: Path) -> None:
         '[[run]]\nmethod = "lslp"\nname = "as printed"\noptions = { preset = "paper", rho = 0.5 }\n'
     )
     plan = read_plan(path)
-    assert plan["run"] == [Run("lslp", {"preset": "paper", "rho": 0.5}, "as printed")]
+    assert plan["run"] == [MethodConfig("lslp", {"preset": "paper", "rho": 0.5}, "as printed")]
     assert (plan["sets"], plan["seeds"], plan["time_limit"], plan["methods"]) == (["grids"], [0, 1], 5, ["icm"])
 
 
@@ -81,7 +81,7 @@ def test_own_files_are_known_by_their_content_and_clashing_names_get_their_folde
     assert len({model.identity for model in models}) == 3
     paths[2].write_text("changed")
     assert from_files(paths)[2].identity != models[2].identity
-    with pytest.raises(OptionError, match=r"none\.uai: there is no such file"):
+    with pytest.raises(OptionError, match=r"none\.uai: no such file"):
         from_files([tmp_path / "none.uai"])
 
 
@@ -92,12 +92,12 @@ def test_own_files_are_known_by_their_content_and_clashing_names_get_their_folde
         ({"seeds": (True,)}, "a seed is True"),
         ({"time_limit": float("nan")}, "time_limit is nan"),
         ({"time_limit": -1.0}, "time_limit is -1"),
-        ({"runs": [Run("icm", {}, "x"), Run("lp", {}, "x")]}, "two different runs are named 'x'"),
+        ({"runs": [MethodConfig("icm", {}, "x"), MethodConfig("lp", {}, "x")]}, "two different runs are named 'x'"),
     ],
 )
 def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        Plan(**{"runs": [Run("icm")], "models": MODELS, **change})
+        RunList(**{"runs": [MethodConfig("icm")], "models": MODELS, **change})
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) 
     [
         (("lslp", {"rho": "a"}), "lslp: an option is of the wrong type"),
         (("peer:nobody",), "no peer is named 'nobody'"),
-        (("peer:cpsat", {"x": 1}), "takes no options"),
+        (("peer:cpsat", {"x": 1}), "has no options"),
     ],
 )
 def test_an_impossible_run_is_refused(arguments: tuple[object, ...], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        Run(*arguments)
+        MethodConfig(*arguments)
 
 
 def test_grids_are_told_from_other_models() -> None:
@@ -172,4 +172,4 @@ def test_a_file_that_is_not_the_catalogues_is_a_model_of_its_own(
     assert (unknown.checksum, unknown.digest) == ("unknown", "")
     right = entries("grids")[0].sha256
     assert right is not None and right not in wrong.identity
-    assert Plan([Run("icm")], [wrong]).tasks()[0].facts()["checksum"] == "differs"
+    assert RunList([MethodConfig("icm")], [wrong]).tasks()[0].fields()["checksum"] == "differs"

@@ -5,46 +5,46 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid, potts_image, random_graph
-from mapmrf.facts import model_facts
+from mapmrf.model_summary import summarise
 from mapmrf.problem import Problem
 
 
-def parts_by_search(graph: FactorGraph) -> int:
-    """Connected parts, one variable after another."""
+def components_by_search(graph: FactorGraph) -> int:
+    """Connected components, one variable after another."""
     neighbours = {i: set() for i in range(graph.n_vars)}
     for a in range(graph.n_factors):
         for i in graph.scope_of(a).tolist():
             neighbours[i].update(graph.scope_of(a).tolist())
-    seen, parts = set(), 0
+    seen, count = set(), 0
     for i in neighbours:
-        parts += i not in seen
+        count += i not in seen
         todo = [i]
         while todo:
             j = todo.pop()
             if j not in seen:
                 seen.add(j)
                 todo += neighbours[j]
-    return parts
+    return count
 
 
 @given(st.integers(3, 12), st.integers(0, 10), st.integers(0, 99))
 def test_figures_of_random_graphs(n_vars, n_factors, seed):
     graph = random_graph(n_vars, n_factors, hard=0.2, seed=seed)
-    facts = model_facts(graph)
+    found = summarise(graph)
     tables = [graph.table(a) for a in range(graph.n_factors)]
-    assert facts.n_components == parts_by_search(graph)
-    assert facts.n_configs == sum(table.size for table in tables)
-    assert facts.forbidden == sum(np.isneginf(x).sum() for x in [graph.theta_v, *tables])
-    assert sum(facts.arities.values()) == n_factors
+    assert found.n_components == components_by_search(graph)
+    assert found.n_configs == sum(table.size for table in tables)
+    assert found.forbidden == sum(np.isneginf(x).sum() for x in [graph.theta_v, *tables])
+    assert sum(found.arities.values()) == n_factors
     pairs = {(i, j) for a in range(n_factors) for i in graph.scope_of(a) for j in graph.scope_of(a) if i < j}
-    assert facts.density == pytest.approx(len(pairs) / (n_vars * (n_vars - 1) / 2))
+    assert found.density == pytest.approx(len(pairs) / (n_vars * (n_vars - 1) / 2))
 
 
 def test_shared_tables_count_for_every_factor():
     table = np.array([[0.0, -np.inf], [0.0, 0.0]])
     graph = FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2)], [table, table])
-    facts = model_facts(graph)
-    assert (facts.n_tables, facts.forbidden, facts.n_configs) == (1, 2, 8)
+    found = summarise(graph)
+    assert (found.n_tables, found.forbidden, found.n_configs) == (1, 2, 8)
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_shared_tables_count_for_every_factor():
     [
         (grid(1, 5), "pairwise, binary, tree, connected"),
         (grid(2, 2), "pairwise, binary, with cycles, connected"),
-        (FactorGraph.from_tables([2, 3], [], []), "pairwise, multi-label, forest, 2 parts"),
+        (FactorGraph.from_tables([2, 3], [], []), "pairwise, multi-label, forest, 2 components"),
         (FactorGraph.from_tables([2, 2, 2], [(0, 1, 2)], [np.zeros(8)]), "higher order, binary, tree, connected"),
         (FactorGraph.from_tables([], [], []), "pairwise, binary, tree, connected"),
     ],
 )
 def test_structure_in_words(graph, words):
-    assert f"structure    {words}" in model_facts(graph).summary()
+    assert f"structure    {words}" in summarise(graph).text()
 
 
 @pytest.mark.parametrize("graph", [grid(10, 12), random_graph(30, 40), potts_image(10, 10).graph])
@@ -67,5 +67,5 @@ def test_memory_is_at_least_that_of_the_arrays(graph):
     arrays = [value for value in vars(problem).values() if isinstance(value, np.ndarray)]
     mine = [value for value in vars(graph).values() if isinstance(value, np.ndarray)]
     held = sum(array.nbytes for array in arrays if not any(np.shares_memory(array, m) for m in mine))
-    facts = model_facts(graph)
-    assert 0 < held <= facts.compiled_bytes - facts.model_bytes
+    found = summarise(graph)
+    assert 0 < held <= found.compiled_bytes - found.model_bytes

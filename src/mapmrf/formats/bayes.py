@@ -25,7 +25,7 @@ _log = logging.getLogger("mapmrf")
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ConditionalTable:
     """The CPT of a variable: probabilities, an axis for each parent and the last for the child."""
 
     child: int
@@ -33,7 +33,7 @@ class Table:
     probability: Floats
 
 
-Text = Callable[[FactorGraph, list[Table]], Iterator[str]]
+Text = Callable[[FactorGraph, list[ConditionalTable]], Iterator[str]]
 """The text of a network, part by part."""
 
 
@@ -47,7 +47,7 @@ def table_size(path: Path, shape: Sequence[int]) -> int:
     return int(size)
 
 
-def network_graph(path: Path, tables: list[Table], names: Names) -> FactorGraph:
+def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> FactorGraph:
     """The graph of a network; the scope of a factor is the parents, then the child."""
     card = np.array([len(states) for states in names.states or ()], dtype=np.int64)
     check_states(path, card)
@@ -68,7 +68,7 @@ def network_graph(path: Path, tables: list[Table], names: Names) -> FactorGraph:
     return build(path, card, factors, names)
 
 
-def _warn_about_rows(path: Path, tables: list[Table], names: Names) -> None:
+def _warn_about_rows(path: Path, tables: list[ConditionalTable], names: Names) -> None:
     """Say to the log which rows do not sum to 1."""
     wrong = [(t.child, int((np.abs(t.probability.sum(axis=-1) - 1.0) > _ROW_TOL).sum())) for t in tables]
     n_bad = sum(n for _, n in wrong)
@@ -82,7 +82,7 @@ def _warn_about_rows(path: Path, tables: list[Table], names: Names) -> None:
 # -- writing ----------------------------------------------------------------------------------------------------------
 
 
-def network_of(path: Path, graph: FactorGraph) -> list[Table]:
+def network_of(path: Path, graph: FactorGraph) -> list[ConditionalTable]:
     """The tables of a graph that is a Bayesian network: variables without parents first, then a table per factor.
 
     A variable that is in one factor only, and over which that factor is normalised, must be its child; without the
@@ -91,20 +91,20 @@ def network_of(path: Path, graph: FactorGraph) -> list[Table]:
     Raises
     ------
     FormatError
-        If the graph is no Bayesian network.
+        If the graph is not a Bayesian network.
     """
     if abs(graph.constant) > _SUM_TOL:
-        raise FormatError(f"{path}: no Bayesian network: the graph has a constant of {graph.constant:.6g}")
+        raise FormatError(f"{path}: not a Bayesian network: the graph has a constant of {graph.constant:.6g}")
     child_of = _children(path, graph)
     tables = []
     for i in range(graph.n_vars):
         if i not in child_of:
-            tables.append(Table(i, (), _root(path, graph, i)))
+            tables.append(ConditionalTable(i, (), _root(path, graph, i)))
     by_factor = sorted((a, i) for i, a in child_of.items())
     for a, i in by_factor:
         scope = graph.scope_of(a).tolist()
         table = np.moveaxis(graph.table(a), scope.index(i), -1)
-        tables.append(Table(i, tuple(v for v in scope if v != i), np.exp(table)))
+        tables.append(ConditionalTable(i, tuple(v for v in scope if v != i), np.exp(table)))
     return tables
 
 
@@ -112,7 +112,7 @@ def _root(path: Path, graph: FactorGraph, i: int) -> Floats:
     probability: Floats = np.exp(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
     if not abs(probability.sum() - 1.0) <= _SUM_TOL:
         raise FormatError(
-            f"{path}: no Bayesian network: variable {i} is nobody's child, and its potentials sum to "
+            f"{path}: not a Bayesian network: variable {i} is not the child of a factor, and its potentials sum to "
             f"{probability.sum():.6g} instead of 1"
         )
     return probability
@@ -142,7 +142,7 @@ def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
     left = set(range(graph.n_factors)) - set(child_of.values())
     if left:
         raise FormatError(
-            f"{path}: no Bayesian network: factor {min(left)} is not the conditional probability table of a variable"
+            f"{path}: not a Bayesian network: factor {min(left)} is not the conditional probability table of a variable"
         )
     return child_of
 
@@ -165,7 +165,7 @@ def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
     return bool((np.abs(sums - 1.0) <= _SUM_TOL).all())
 
 
-def rows_of(table: Table, card: Ints) -> tuple[list[tuple[int, ...]], Floats]:
+def rows_of(table: ConditionalTable, card: Ints) -> tuple[list[tuple[int, ...]], Floats]:
     """The parents' states of every row of a table, and the rows."""
     shape = tuple(card[list(table.parents)].tolist())
     return [tuple(map(int, at)) for at in np.ndindex(*shape)], table.probability.reshape(-1, int(card[table.child]))

@@ -1,4 +1,4 @@
-"""Options of a method as text: ``rho=0.5`` becomes a value of the type that the option has."""
+"""Options of a method as text: ``rho=0.5`` is converted to the type of the option."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _WANTED = {int: "a whole number", float: "a number", bool: "true or false", str:
 
 
 def parse_settings(cls: type[Method], texts: Iterable[str]) -> dict[str, Any]:
-    """Turn texts such as ``rho=0.5`` into options of a method; names unknown to it are left to `make_method`.
+    """Parse texts such as ``rho=0.5`` as options of a method; unknown names are left to `make_method`.
 
     Raises
     ------
     OptionError
-        If a text is no ``key=value`` or the value is not of the option's type.
+        If a text is not ``key=value`` or the value is not of the option's type.
     """
     hints = typing.get_type_hints(cls)
     options = {}
@@ -30,15 +30,15 @@ def parse_settings(cls: type[Method], texts: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def parse_grid(texts: Iterable[str], whole: Iterable[str] = ("seeds",)) -> dict[str, list[Any]]:
-    """Turn texts such as ``rho=0.1,0.5`` into lists of numbers, whole ones for the named keys.
+def parse_grid(texts: Iterable[str], integers: Iterable[str] = ("seeds",)) -> dict[str, list[Any]]:
+    """Parse texts such as ``rho=0.1,0.5`` as lists of numbers, integers for the keys named.
 
     Examples
     --------
     >>> parse_grid(["rho=0.1,0.5", "seeds=0,1"])
     {'rho': [0.1, 0.5], 'seeds': [0, 1]}
     """
-    names = set(whole)
+    names = set(integers)
     result: dict[str, list[Any]] = {}
     for text in texts:
         key, values = split_setting(text)
@@ -48,7 +48,7 @@ def parse_grid(texts: Iterable[str], whole: Iterable[str] = ("seeds",)) -> dict[
 
 
 def split_setting(text: str) -> tuple[str, str]:
-    """Split at the first ``=``; dashes in the name count as underscores."""
+    """Split at the first ``=``; dashes in the name become underscores."""
     key, sign, value = text.partition("=")
     if not sign or not key.strip():
         raise OptionError(f"found {text!r}, expected key=value")
@@ -56,7 +56,7 @@ def split_setting(text: str) -> tuple[str, str]:
 
 
 def parse_value(key: str, text: str, hint: Any) -> Any:
-    """Read a value as the first of the types in the annotation that fits it."""
+    """Convert a value to the first type of the annotation that fits."""
     choices = _choices(hint)
     for choice in choices:
         try:
@@ -68,7 +68,7 @@ def parse_value(key: str, text: str, hint: Any) -> Any:
 
 
 def _choices(hint: Any) -> list[Any]:
-    """Types and literals that an annotation allows, None first and text last: text takes everything."""
+    """Types and literals of an annotation, None first and str last, since it accepts everything."""
     if typing.get_origin(hint) is typing.Literal:
         return list(typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -78,13 +78,13 @@ def _choices(hint: Any) -> list[Any]:
 
 
 def _as(choice: Any, text: str) -> Any:
-    """Read the text as one type or literal; ValueError if it is not."""
+    """Convert the text to one type or literal; ValueError if it is not."""
     if choice is bool and text.lower() in _BOOLS:
         return _BOOLS[text.lower()]
     if choice is type(None) and text.lower() == "none":
         return None
     if choice is int:
-        return _whole(text)
+        return _integer(text)
     if choice in (float, str):
         return choice(text)
     if not isinstance(choice, type) and text == str(choice):
@@ -92,8 +92,8 @@ def _as(choice: Any, text: str) -> Any:
     raise ValueError
 
 
-def _whole(text: str) -> int:
-    """Read a whole number; 1e5 is one, too."""
+def _integer(text: str) -> int:
+    """Convert to an integer, also from 1e5."""
     try:
         return int(text)
     except ValueError:

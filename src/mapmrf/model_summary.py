@@ -1,42 +1,42 @@
-"""What a model looks like: its size, shape and memory, found without any solver."""
+"""The size, structure and memory of a model, found without a solver."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Ints
 from mapmrf.graph import FactorGraph
 
 
 @dataclass(frozen=True)
-class ModelFacts:
-    """Figures of a model.
+class ModelSummary:
+    """The size, structure and memory of a model.
 
     Attributes
     ----------
     n_vars, n_factors, n_edges, n_tables
-        Variables, factors on two or more of them, (variable, factor) pairs, and distinct tables.
+        Numbers of variables, factors on two or more of them, (variable, factor) pairs, and distinct tables.
     card_min, card_max
         Smallest and largest number of states.
     arities
-        Number of variables of a factor -> how many factors have so many.
+        Number of factors by arity.
     n_states, n_configs
-        All states of all variables, all configurations of all factors.
+        Total number of states of the variables, and of configurations of the factors.
     forbidden
-        How many of the states and configurations have probability zero (log potential `-inf`).
+        Number of states and configurations with probability zero (log potential `-inf`).
     log10_labellings
         Decimal logarithm of the number of labellings.
     degree_mean, degree_max
-        Factors of a variable.
+        Mean and largest number of factors of a variable.
     density
         Fraction of all pairs of variables that share a factor.
     n_components
-        Parts that are not connected to each other.
+        Number of connected components.
     pairwise, binary, tree
-        Whether all factors have two variables, all variables two states, and the factor graph no cycle.
+        Whether all factors have two variables, all variables two states, and the factor graph no cycles.
     model_bytes, compiled_bytes
         Memory of the model, and of the model compiled for solving (an estimate, without a method's own arrays).
     """
@@ -62,8 +62,8 @@ class ModelFacts:
     model_bytes: int
     compiled_bytes: int
 
-    def summary(self) -> str:
-        """Return a few lines for people."""
+    def text(self) -> str:
+        """The summary as lines of text."""
         rows = {
             "variables": f"{self.n_vars}  ({_span(self.card_min, self.card_max)} states)",
             "factors": f"{self.n_factors}  ({_listed(self.arities)})",
@@ -82,44 +82,45 @@ class ModelFacts:
             "pairwise" if self.pairwise else "higher order",
             "binary" if self.binary else "multi-label",
             "tree" if self.tree and self.n_components <= 1 else "forest" if self.tree else "with cycles",
-            "connected" if self.n_components <= 1 else f"{self.n_components} parts",
+            "connected" if self.n_components <= 1 else f"{self.n_components} components",
         ]
         return ", ".join(words)
 
 
-def model_facts(graph: FactorGraph) -> ModelFacts:
-    """Gather the figures of a model.
+def summarise(graph: FactorGraph) -> ModelSummary:
+    """Summarise a model.
 
     Examples
     --------
     >>> from mapmrf.datasets import grid
-    >>> facts = model_facts(grid(4, 5))
-    >>> facts.n_vars, facts.arities, facts.binary, facts.tree, facts.n_components
+    >>> found = summarise(grid(4, 5))
+    >>> found.n_vars, found.arities, found.binary, found.tree, found.n_components
     (20, {2: 31}, True, False, 1)
     """
+    from scipy.sparse.csgraph import connected_components
+
+    adjacency = _adjacency(graph)
     degree = np.bincount(graph.scope, minlength=graph.n_vars)
-    sizes = np.diff(graph.table_ptr)
-    components = _n_components(graph)
-    kinds, counts = np.unique(graph.arity, return_counts=True)
-    return ModelFacts(
+    n_components = int(connected_components(adjacency, directed=False, return_labels=False)) if graph.n_vars else 0
+    return ModelSummary(
         n_vars=graph.n_vars,
         n_factors=graph.n_factors,
         n_edges=graph.n_edges,
         n_tables=graph.n_tables,
         card_min=int(graph.card.min(initial=graph.card.max(initial=0))),
         card_max=int(graph.card.max(initial=0)),
-        arities=dict(zip(kinds.tolist(), counts.tolist(), strict=True)),
+        arities=dict(zip(*(found.tolist() for found in np.unique(graph.arity, return_counts=True)), strict=True)),
         n_states=len(graph.theta_v),
-        n_configs=int(sizes[graph.table_of].sum()),
+        n_configs=int(np.diff(graph.table_ptr)[graph.table_of].sum()),
         forbidden=_forbidden(graph),
         log10_labellings=math.fsum(np.log10(graph.card).tolist()),
         degree_mean=float(degree.mean()) if graph.n_vars else 0.0,
         degree_max=int(degree.max(initial=0)),
-        density=_density(graph),
-        n_components=components,
+        density=_density(adjacency),
+        n_components=n_components,
         pairwise=bool(np.all(graph.arity == 2)),
         binary=bool(np.all(graph.card == 2)),
-        tree=graph.n_edges - graph.n_factors == graph.n_vars - components,
+        tree=graph.n_edges - graph.n_factors == graph.n_vars - n_components,
         model_bytes=_model_bytes(graph),
         compiled_bytes=_model_bytes(graph) + _problem_bytes(graph),
     )
@@ -132,43 +133,18 @@ def _forbidden(graph: FactorGraph) -> int:
     return int(np.isneginf(graph.theta_v).sum()) + int(per_table[graph.table_of].sum())
 
 
-def _density(graph: FactorGraph) -> float:
-    n = graph.n_vars
-    if n < 2:
-        return 0.0
-    found = [np.zeros(0, dtype=np.int64)]
-    for arity in np.unique(graph.arity):
-        at = graph.scope_ptr[:-1][graph.arity == arity]
-        scopes = np.sort(graph.scope[at[:, None] + np.arange(arity)], axis=1)
-        first, second = np.triu_indices(arity, 1)
-        found.append((scopes[:, first] * n + scopes[:, second]).ravel())
-    pairs = np.sort(np.concatenate(found))
-    distinct = np.count_nonzero(np.diff(pairs)) + (len(pairs) > 0)
-    return float(distinct / (n * (n - 1) / 2))
+def _adjacency(graph: FactorGraph) -> Any:
+    """The pairs of variables that share a factor, as a sparse symmetric matrix."""
+    from scipy.sparse import csr_array
+
+    ones = np.ones(graph.n_edges, dtype=np.int32)
+    in_factor = csr_array((ones, graph.scope, graph.scope_ptr), shape=(graph.n_factors, graph.n_vars))
+    return in_factor.T @ in_factor
 
 
-def _n_components(graph: FactorGraph) -> int:
-    """Count connected parts: join every variable with the first one of its factors, halving paths as they grow."""
-    root: Ints = np.arange(graph.n_vars)
-    a = graph.scope
-    b = np.repeat(graph.scope[graph.scope_ptr[:-1]], graph.arity)
-    while True:
-        high, low = np.maximum(root[a], root[b]), np.minimum(root[a], root[b])
-        apart = high != low
-        if not np.any(apart):
-            return int(np.count_nonzero(root == np.arange(graph.n_vars)))
-        a, b = a[apart], b[apart]
-        np.minimum.at(root, high[apart], low[apart])
-        root = _flattened(root)
-
-
-def _flattened(root: Ints) -> Ints:
-    """Let every variable point to the very end of its chain."""
-    while True:
-        further = root[root]
-        if np.array_equal(further, root):
-            return root
-        root = further
+def _density(adjacency: Any) -> float:
+    n = adjacency.shape[0]
+    return 0.0 if n < 2 else float((adjacency.nnz - np.count_nonzero(adjacency.diagonal())) / (n * (n - 1)))
 
 
 def _model_bytes(graph: FactorGraph) -> int:

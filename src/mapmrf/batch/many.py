@@ -1,4 +1,4 @@
-"""Many models: `solve_many` solves them side by side and gives the results in order."""
+"""Many models: `solve_many` solves them side by side and returns the results in order."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
+from mapmrf.batch.pool import run_in_order
+from mapmrf.batch.tasks import Evidence, Model, ModelPacker, ModelTask, Outcome
 from mapmrf.errors import OptionError
 from mapmrf.method import Method
-from mapmrf.pools import Evidence, Model, Outcome, Task, outcomes_of
 from mapmrf.progress import TerminalBar
 from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import Result, Status
@@ -31,32 +32,30 @@ def solve_many(
 ) -> list[Outcome]:
     """Solve many models, `jobs` at a time; results in input order.
 
-    A model that cannot be read or solved gives its error in place of a Result and does not stop the rest. The answers
-    depend neither on `jobs` nor on `backend`. Ctrl-C ends the runs under way: their best labellings so far come back,
-    and models whose turn had not come give their first labelling or, if they are files, a `NotSolved`.
+    A model that cannot be read or solved yields an error in place of a Result and does not stop the rest. The answers
+    depend neither on `jobs` nor on `backend`. Ctrl-C ends the runs under way and returns their incumbents; a model that
+    was still waiting yields its first labelling or, if it is a file, a `NotSolved`.
 
     Parameters
     ----------
     graphs
-        Models, or files with models. They are taken, and files are read, when their turn comes, so that a long list
-        does not fill the memory.
+        Models, or files with models. Files are read and iterators advanced only when a worker is about to be free, so
+        a long list does not fill the memory.
     method
         Name of a method, or a method object.
     jobs
-        Models at a time.
+        Number of models solved at a time.
     backend
-        Where the runs are made: ``"threads"`` (the default; kernels run side by side), ``"processes"``, or a backend
-        of joblib by its name, such as ``"loky"`` or ``"dask"``. The last uses the cluster of the current Dask client
-        whatever `jobs` says.
+        Where to run: ``"threads"`` (the default; kernels run side by side), ``"processes"``, or the name of a joblib
+        backend such as ``"dask"``, which uses the cluster of the current Dask client and ignores `jobs`.
     progress
         Show one progress bar for all models on standard error, if that is a terminal.
     seeds
-        A seed for every model, in place of one `seed` for all.
+        One seed per model, in place of one `seed` for all.
     evidence
-        What is observed in every model: an evidence file or a mapping variable -> state.
+        Observations that apply to every model: an evidence file or a mapping variable -> state.
     **options
-        The other arguments of `solve`, among them `time_limit`, which holds for each model by itself, and options of
-        the method.
+        Further arguments of `solve` and options of the method; `time_limit` applies to each model separately.
 
     Examples
     --------
@@ -83,7 +82,7 @@ def solve_stream(
     evidence: Evidence = None,
     **options: Any,
 ) -> Iterator[Outcome]:
-    """Like `solve_many`, but give every result as soon as it and all before it are there.
+    """Like `solve_many`, but yield each result as soon as it and all before it are there.
 
     Examples
     --------
@@ -95,15 +94,15 @@ def solve_stream(
     2.0
     1.0
     """
-    plan = Plan.of(method, seeds, options)
     total = len(graphs) if isinstance(graphs, Sized) else None
     pairs = ((model, evidence) for model in graphs)
-    return stream(plan.tasks(pairs, total), total, jobs, backend, progress)
+    tasks = BatchOptions.parse(method, seeds, options).tasks(pairs, total)
+    return stream(tasks, total, jobs=jobs, backend=backend, progress=progress)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How the models of a batch are solved: what is the same for all, and their seeds."""
+class BatchOptions:
+    """How to solve the models of a batch: what is the same for all, and their seeds."""
 
     method: Method
     seed: int
@@ -111,8 +110,8 @@ class Plan:
     options: dict[str, Any]
 
     @classmethod
-    def of(cls, method: str | Method, seeds: Sequence[int] | None, options: dict[str, Any]) -> Plan:
-        """Tell options of `solve` from those of the method, and check both before anything runs."""
+    def parse(cls, method: str | Method, seeds: Sequence[int] | None, options: dict[str, Any]) -> BatchOptions:
+        """Separate the options of `solve` from those of the method, and check both before anything runs."""
         rest = dict(options)
         of_solve = {key: rest.pop(key) for key in _OF_SOLVE if key in rest}
         if seeds is not None and "seed" in rest:
@@ -123,41 +122,40 @@ class Plan:
         check_limits(of_solve.get("time_limit"), of_solve.get("threads", 1), min(seeds or [seed]))
         return cls(make_method(method, rest), seed, seeds, of_solve)
 
-    def tasks(self, pairs: Iterable[tuple[Model, Evidence]], total: int | None) -> Iterator[Task]:
-        """The tasks for pairs of a model and what is observed in it."""
+    def tasks(self, pairs: Iterable[tuple[Model, Evidence]], total: int | None) -> Iterator[ModelTask]:
+        """The tasks for pairs of a model and its evidence."""
         if self.seeds is not None and total not in (None, len(self.seeds)):
             raise OptionError(f"{len(self.seeds)} seeds, expected one for each of the {total} models")
         return self._tasks(pairs)
 
-    def _tasks(self, pairs: Iterable[tuple[Model, Evidence]]) -> Iterator[Task]:
+    def _tasks(self, pairs: Iterable[tuple[Model, Evidence]]) -> Iterator[ModelTask]:
         seeds = itertools.repeat(self.seed) if self.seeds is None else iter(self.seeds)
         for model, evidence in pairs:
             seed = next(seeds, None)
             if seed is None:
                 raise OptionError(f"{len(self.seeds or ())} seeds, expected one for each model")
-            yield Task(model, self.method, seed, self.options, evidence)
+            yield ModelTask(model, self.method, seed, self.options, evidence)
 
 
 def stream(
-    tasks: Iterator[Task], total: int | None, jobs: int, backend: str | None, progress: bool
+    tasks: Iterator[ModelTask], total: int | None, *, jobs: int, backend: str | None, progress: bool
 ) -> Iterator[Outcome]:
-    """Run tasks and give their outcomes in order; of a list of known length every place is filled after Ctrl-C, too."""
+    """Run tasks and yield their outcomes in order: `total` of them, if that is known, even after Ctrl-C."""
     if jobs < 1:
         raise OptionError(f"jobs is {jobs}, expected at least 1")
-    return _stream(tasks, total, jobs, backend, progress)
+    bar = BatchBar(total, wanted=progress)
+    outcomes = run_in_order(tasks, jobs=jobs, backend=backend, done=bar.update, pack=ModelPacker())
+    return _stream(outcomes, bar, tasks if total is not None else iter(()))
 
 
-def _stream(
-    tasks: Iterator[Task], total: int | None, jobs: int, backend: str | None, progress: bool
-) -> Iterator[Outcome]:
-    with BatchBar(total, wanted=progress) as bar:
-        yield from outcomes_of(tasks, jobs, backend, bar.update)
-    if total is not None:
-        yield from (task.unsolved() for task in tasks)  # none are left unless the batch was interrupted
+def _stream(outcomes: Iterator[Outcome], bar: BatchBar, rest: Iterator[ModelTask]) -> Iterator[Outcome]:
+    with bar:
+        yield from outcomes
+    yield from (task.unsolved() for task in rest)  # none are left unless the batch was interrupted
 
 
 class BatchBar(TerminalBar):
-    """One bar for all models of a batch."""
+    """One progress bar for all models of a batch."""
 
     def __init__(self, total: int | None, *, wanted: bool) -> None:
         super().__init__("bar", "count", "{task.fields[state]}", "elapsed", total=total, wanted=wanted)

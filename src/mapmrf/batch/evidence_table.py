@@ -1,4 +1,4 @@
-"""Evidence tables: one model, many rows of observations, an answer for each."""
+"""Evidence tables: one model, many rows of observations, a result for each."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mapmrf.batch import Plan, stream
+from mapmrf.batch.many import BatchOptions, stream
+from mapmrf.batch.tasks import Outcome
 from mapmrf.errors import FormatError, MapMRFError, UnknownName
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Method
-from mapmrf.pools import Outcome
 from mapmrf.registry import DEFAULT_METHOD
 
 Row = dict[int | str, int | str]
@@ -39,31 +39,31 @@ def solve_rows(
 ) -> list[Outcome]:
     """Solve one model for every row of a table of observations; results in the order of the rows.
 
-    A row that cannot be understood, or whose model cannot be solved, gives its error in place of a Result. The model is
-    held once; what a row adds is made when its turn comes and dropped after it.
+    A row that cannot be parsed, or whose model cannot be solved, yields an error in place of a Result. The model is in
+    memory once; a row is conditioned on when its turn comes and dropped afterwards.
 
     Parameters
     ----------
     graph
         The model.
     table
-        A CSV or TSV file whose first line names the columns, a list of dicts (one per row), or a mapping column ->
-        values such as a data frame. Columns are variables by name or index. Values are states by name or index; text
-        that is both is a name. Empty text, None and nan stand for what is not observed.
+        A CSV or TSV file with a header line, a list of dicts (one per row), or a mapping column -> values such as a
+        data frame. Columns are variables by name or index, values are states by name or index; text that is both is
+        taken as a name. Empty text, None and nan mean that the variable is not observed.
     method, jobs, backend, progress, seeds, **options
-        As for `solve_many`; the seeds are those of the rows.
+        As for `solve_many`, with one seed per row.
 
     Raises
     ------
     FormatError
         If the file cannot be read.
     UnknownName
-        If a column is no variable.
+        If a column is not a variable.
 
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.rows import solve_rows
+    >>> from mapmrf.batch import solve_rows
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> [result.labels.tolist() for result in solve_rows(graph, [{0: 0}, {}, {0: 1, 1: 0}])]
     [[0, 0], [1, 1], [1, 0]]
@@ -84,30 +84,30 @@ def stream_rows(
     seeds: Sequence[int] | None = None,
     **options: Any,
 ) -> Iterator[Outcome]:
-    """Like `solve_rows`, from what `read_rows` gives; every result comes as soon as it and all before it are there.
+    """Like `solve_rows` on the output of `read_rows`, but yield each result as soon as it and all before it are there.
 
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.rows import read_rows, stream_rows
+    >>> from mapmrf.batch import read_rows, stream_rows
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
     >>> for result in stream_rows(graph, read_rows({0: [0, 1]}, graph)):
     ...     print(result.labels)
     [0 0]
     [1 1]
     """
-    plan = Plan.of(method, seeds, options)
-    tasks = plan.tasks(((graph, row if isinstance(row, MapMRFError) else row or None) for row in rows), len(rows))
-    return stream(tasks, len(rows), jobs, backend, progress)
+    pairs = ((graph, row if isinstance(row, MapMRFError) else row or None) for row in rows)
+    tasks = BatchOptions.parse(method, seeds, options).tasks(pairs, len(rows))
+    return stream(tasks, len(rows), jobs=jobs, backend=backend, progress=progress)
 
 
 def read_rows(table: Table, graph: FactorGraph) -> list[Row | MapMRFError]:
-    """The observations of every row, variable -> state, or the error that a row holds.
+    """Read the observations of every row, variable -> state; a row that cannot be parsed yields its error.
 
     Examples
     --------
     >>> import mapmrf
-    >>> from mapmrf.rows import read_rows
+    >>> from mapmrf.batch import read_rows
     >>> names = mapmrf.Names(("rain", "grass"), (("no", "yes"), ("dry", "wet")))
     >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names)
     >>> read_rows({"grass": ["wet", "", "dry"], 0: [1, None, "yes"]}, graph)
@@ -115,18 +115,18 @@ def read_rows(table: Table, graph: FactorGraph) -> list[Row | MapMRFError]:
     """
     if isinstance(table, str | os.PathLike):
         return _file_rows(table, graph)
-    reader = _Reader(graph, "evidence")
-    return [reader.row(f"row {number}", cells) for number, cells in enumerate(_cells(table, reader))]
+    parser = _RowParser(graph, "evidence")
+    return [parser.row(f"row {number}", cells) for number, cells in enumerate(_cells(table, parser))]
 
 
-def _cells(table: Any, reader: _Reader) -> Iterator[Cells]:
-    """Pairs of column and value, row by row, of a list of dicts or a mapping of columns."""
+def _cells(table: Any, parser: _RowParser) -> Iterator[Cells]:
+    """Pairs of column and value, row by row, from a list of dicts or a mapping of columns."""
     if not hasattr(table, "keys"):
         for row in table:
-            yield zip(reader.header(row), row.values(), strict=True)
+            yield zip(parser.header(row), row.values(), strict=True)
         return
     keys = list(table.keys())
-    header, columns = reader.header(keys), [list(table[key]) for key in keys]
+    header, columns = parser.header(keys), [list(table[key]) for key in keys]
     lengths = {len(values) for values in columns}
     if len(lengths) > 1:
         raise FormatError(f"evidence: columns of {min(lengths)} to {max(lengths)} values, expected equal lengths")
@@ -136,43 +136,43 @@ def _cells(table: Any, reader: _Reader) -> Iterator[Cells]:
 
 def _file_rows(path: AnyPath, graph: FactorGraph) -> list[Row | MapMRFError]:
     """The rows of a CSV or TSV file; empty lines do not count."""
-    reader = _Reader(graph, os.fspath(path))
+    parser = _RowParser(graph, os.fspath(path))
     try:
         text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise FormatError(f"{path}: not UTF-8 text, expected a table of evidence") from None
+        raise FormatError(f"{path}: not UTF-8 text, expected an evidence table") from None
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(path, text))
     try:
-        header = reader.header(column.strip() for column in next(lines, []))
+        header = parser.header(column.strip() for column in next(lines, []))
         if not header:
-            raise FormatError(f"{path}: found no columns, expected a line of variables")
-        return [_file_row(reader, header, lines.line_num, cells) for cells in lines if cells]
+            raise FormatError(f"{path}: found no columns, expected a header line of variables")
+        return [_file_row(parser, header, lines.line_num, cells) for cells in lines if cells]
     except csv.Error as error:
         raise FormatError(f"{path}: line {lines.line_num}: {error}") from None
 
 
-def _file_row(reader: _Reader, header: list[int], line: int, cells: list[str]) -> Row | MapMRFError:
+def _file_row(parser: _RowParser, header: list[int], line: int, cells: list[str]) -> Row | MapMRFError:
     if len(cells) != len(header):
-        return FormatError(f"{reader.source}: line {line}: found {len(cells)} cells, expected {len(header)}")
-    return reader.row(f"line {line}", zip(header, (cell.strip() for cell in cells), strict=True))
+        return FormatError(f"{parser.source}: line {line}: found {len(cells)} cells, expected {len(header)}")
+    return parser.row(f"line {line}", zip(header, (cell.strip() for cell in cells), strict=True))
 
 
 def _delimiter(path: AnyPath, text: str) -> str:
-    """A tab where the name or the first line says so, else whichever of comma and semicolon that line has."""
+    """A tab if the suffix or the first line suggests it, otherwise the comma or semicolon found in that line."""
     first = text.partition("\n")[0]
     if plain_name(path).endswith(_TABS) or ("\t" in first and "," not in first):
         return "\t"
     return ";" if ";" in first and "," not in first else ","
 
 
-class _Reader:
-    """Turns columns and cells into indices of variables and states."""
+class _RowParser:
+    """Converts columns and cells to indices of variables and states."""
 
     def __init__(self, graph: FactorGraph, source: str) -> None:
         self.graph, self.source = graph, source
 
     def header(self, columns: Iterable[Any]) -> list[int]:
-        """Indices of the variables that the columns stand for."""
+        """Indices of the variables named by the columns."""
         found: dict[int, Any] = {}
         for column in columns:
             i = self.variable(column)
@@ -182,18 +182,18 @@ class _Reader:
         return list(found)
 
     def variable(self, column: Any) -> int:
-        """Index of the variable that a column stands for."""
+        """Index of the variable named by a column."""
         names = self.graph.names.place if self.graph.names is not None else {}
         if isinstance(column, str) and column in names:
             return names[column]
-        index = _whole(column)
+        index = _integer(column)
         if index is not None and 0 <= index < self.graph.n_vars:
             return index
         close = difflib.get_close_matches(str(column), list(names), n=1)
         hint = f", did you mean {close[0]!r}?" if close else ""
         known = "a name or " if names else ""
         raise UnknownName(
-            f"{self.source}: column {column!r} is no variable, expected {known}0 to {self.graph.n_vars - 1}{hint}"
+            f"{self.source}: column {column!r} is not a variable, expected {known}0 to {self.graph.n_vars - 1}{hint}"
         )
 
     def row(self, place: str, cells: Cells) -> Row | MapMRFError:
@@ -209,14 +209,14 @@ class _Reader:
         return row
 
     def state(self, place: str, i: int, value: Any) -> int | None:
-        """Index of the state that a cell stands for, None if it is empty."""
+        """Index of the state named by a cell, None if it is empty."""
         if _missing(value):
             return None
         names = self.graph.names
         states = names.states[i] if names is not None and names.states else ()
         if isinstance(value, str) and value in states:
             return states.index(value)
-        index = _whole(value)
+        index = _integer(value)
         if index is not None and 0 <= index < self.graph.card[i]:
             return index
         name = names.variables[i] if names is not None else str(i)
@@ -228,14 +228,14 @@ class _Reader:
 
 
 def _missing(value: Any) -> bool:
-    """Whether a cell says that nothing was observed; data frames have an object of their own for it."""
+    """Whether a cell means that nothing was observed; data frames have an object of their own for that."""
     if isinstance(value, float):
         return math.isnan(value)
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, str) and not value)
 
 
-def _whole(value: Any) -> int | None:
-    """A whole number, also one that a table with gaps holds as 1.0."""
+def _integer(value: Any) -> int | None:
+    """An integer, also one that a table with gaps holds as 1.0."""
     if isinstance(value, numbers.Integral):
         return int(value)
     try:

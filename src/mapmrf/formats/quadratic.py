@@ -12,8 +12,8 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
-from mapmrf.formats._names import names_lost
 from mapmrf.formats._tables import Factors, build
+from mapmrf.formats.names import names_lost
 from mapmrf.formats.tokens import NumberFile, parse_numbers
 from mapmrf.graph import FactorGraph
 
@@ -107,7 +107,7 @@ def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
 
 
 def check_quadratic(path: Path, graph: FactorGraph) -> None:
-    """Refuse a graph that is no binary quadratic model."""
+    """Refuse a graph that is not a binary quadratic model."""
     problem = _unfit(graph)
     if problem:
         raise FormatError(f"{path}: {problem}")
@@ -149,12 +149,12 @@ def terms_of(graph: FactorGraph, spin: bool) -> Terms:
         np.add.at(linear, j, t00 - t01)
         coupling = t01 + t10 - t00 - t11
         offset = -float(graph.constant + unary[:, 0].sum() + t00.sum())
-    alone = np.ones(graph.n_vars, dtype=bool)
-    alone[graph.scope] = False
-    told = np.flatnonzero((linear != 0) | alone)
-    first = np.concatenate([told, np.minimum(i, j)])
-    second = np.concatenate([told, np.maximum(i, j)])
-    return Terms(graph.n_vars, first, second, np.concatenate([linear[told], coupling]) + 0.0, offset + 0.0, spin)
+    isolated = np.ones(graph.n_vars, dtype=bool)
+    isolated[graph.scope] = False
+    listed = np.flatnonzero((linear != 0) | isolated)
+    first = np.concatenate([listed, np.minimum(i, j)])
+    second = np.concatenate([listed, np.maximum(i, j)])
+    return Terms(graph.n_vars, first, second, np.concatenate([linear[listed], coupling]) + 0.0, offset + 0.0, spin)
 
 
 def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iterator[str]:
@@ -166,7 +166,7 @@ def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iter
 
 
 def quadratic_losses(graph: FactorGraph, spin: bool) -> list[str]:
-    """What a list of terms will not hold of a graph."""
+    """What a list of terms loses of a graph."""
     offset = terms_of(graph, spin).offset
-    kept = [f"the constant {-offset:.6g} stands in a comment, which other programs ignore"] if offset else []
+    kept = [f"the constant {-offset:.6g} is written as a comment, which other programs ignore"] if offset else []
     return [*names_lost(graph), *kept]

@@ -1,11 +1,11 @@
-"""What all pictures share: an empty figure, the colours, quiet axes."""
+"""Shared by all pictures: an empty figure, colours, plain axes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mapmrf.png import colours
+from mapmrf.pictures import colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ INK, MUTED = "#333333", "#777777"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 """Colours of several curves: those of Okabe and Ito, which the colour-blind tell apart."""
 MOST_SQUARES = 12
-"""Labels that a legend shows one by one; a colour bar takes the place of more."""
+"""Number of labels up to which there is a legend; beyond, a colour bar."""
 
 NO_MATPLOTLIB = "plots need matplotlib: pip install 'mapmrf[plots]'"
 
@@ -38,25 +38,25 @@ def beside(axes: Any, handles: Sequence[Any], title: str = "") -> None:
     axes.legend(handles=handles, frameon=False, title=title or None, alignment="left", fontsize=9, **place)
 
 
-def quiet(axes: Any) -> None:
-    """A faint grid, and no frame where there is no scale."""
+def plain_axes(axes: Any) -> None:
+    """A faint grid, and no frame on the sides without a scale."""
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def heading(axes: Any, text: str) -> None:
-    """A title at the left margin, no louder than the picture."""
+    """A small title at the left margin."""
     axes.set_title(text, loc="left", fontsize=11)
 
 
 def literal(name: str) -> str:
-    """A name as it stands: matplotlib takes what is between dollar signs for mathematics."""
+    """A name with dollar signs escaped, which matplotlib would read as mathematics."""
     return name.replace("$", r"\$")
 
 
 def shade(label: int, count: int) -> Rgb:
-    """The colour of a label, as matplotlib takes it."""
+    """The colour of a label for matplotlib."""
     red, green, blue = (colours(label, count) / 255.0).tolist()
     return red, green, blue
 

@@ -1,4 +1,4 @@
-"""What the command line puts out: files that appear whole or not at all, JSON and tables of text. Prints nothing."""
+"""Output of the command line: files, JSON and text tables. Prints nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 
 MAX_MU_STATES = 1 << 20
-"""States up to which a relaxed solution is written with a result: of a large picture it would be a huge file."""
+"""Number of states up to which a relaxed solution is written with a result: for a large picture it would be huge."""
 
 
 class Tuned(Protocol):
-    """What a search for parameters comes back with."""
+    """The outcome of a parameter search."""
 
     @property
     def best(self) -> Row:
@@ -31,11 +31,11 @@ class Tuned(Protocol):
 
     @property
     def result(self) -> Result:
-        """The result with these."""
+        """The result of the best options."""
 
     @property
     def table(self) -> Sequence[Row]:
-        """A row for every run."""
+        """One row per run."""
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
@@ -47,29 +47,29 @@ def check_outputs(*paths: str | None) -> None:
     Raises
     ------
     OptionError
-        If a path is a folder, lies in none, or may not be written.
+        If a path is a folder, is in a folder that does not exist, or may not be written.
     """
     for path in paths:
         if path is None:
             continue
         target = Path(path)
         if target.is_dir():
-            raise OptionError(f"{path}: is a folder, expected a file to write")
+            raise OptionError(f"{path}: is a folder, expected a file")
         if not target.parent.is_dir():
-            raise OptionError(f"{path}: there is no folder {target.parent} to write to")
+            raise OptionError(f"{path}: there is no folder {target.parent}")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             raise OptionError(f"{path}: no permission to write")
 
 
 def write_model(graph: FactorGraph, path: str) -> None:
-    """Write a model in the format that the suffix names."""
+    """Write a model in the format given by the suffix."""
     from mapmrf.formats import write
 
     write(graph, path)
 
 
 def write_result(result: Result, path: str) -> bool:
-    """Write a result if the path ends in .json, else its labels as a solution; an infeasible model has none."""
+    """Write the result to a .json file, or its labels as a solution; return False for an infeasible model."""
     from mapmrf.formats.files import write_bytes
     from mapmrf.formats.solution import write_solution
     from mapmrf.result import Status
@@ -131,7 +131,7 @@ def _cell(value: Any) -> str:
 
 
 def report(result: Result, shown: int = 30) -> str:
-    """Summarise a result, with its first labels; those of a model with names a line each, variable and state."""
+    """Summarise a result, with its first labels; in a model with names one line per variable and state."""
     if result.names is not None:
         rows = [{"variable": name, "state": state} for name, state in list(result.assignment.items())[:shown]]
         more = f"\n... ({len(result.labels)} in all)" if len(result.labels) > shown else ""
@@ -141,12 +141,12 @@ def report(result: Result, shown: int = 30) -> str:
 
 
 def methods_report(known: Mapping[str, Row]) -> str:
-    """List what every method gives, then the options of each."""
+    """List what every method provides, then the options of each."""
     rows = []
-    for name, facts in known.items():
-        exact = "yes" if facts["exact"] else "on trees" if facts["exact_on_trees"] else "no"
-        bound = "yes" if facts["gives_bound"] else "no"
-        rows.append({"name": name, "bound": bound, "exact": exact, "title": facts["title"]})
+    for name, about in known.items():
+        exact = "yes" if about["exact"] else "on trees" if about["exact_on_trees"] else "no"
+        bound = "yes" if about["gives_bound"] else "no"
+        rows.append({"name": name, "bound": bound, "exact": exact, "title": about["title"]})
     options = [f"{name}: " + ", ".join(f"{k}={v}" for k, v in known[name]["options"].items()) for name in known]
     return table(rows) + "\n\nOptions for --set, with their defaults\n" + "\n".join(options)
 
@@ -157,7 +157,7 @@ def tuning_json(tuning: Tuned) -> str:
 
 
 def tuning_report(tuning: Tuned, top: int = 10) -> str:
-    """List the best rows, then the best options as they are given to `solve`, and the result."""
+    """List the best rows, then the best options in the form of `solve`, and the result."""
     best = " ".join(f"--set {key}={value}" for key, value in tuning.best.items())
     rows = sorted(tuning.table, key=lambda row: (-row["value"], row["runtime"]))[:top]
     return f"{table(rows)}\n\nbest           {best}\n{report(tuning.result)}"

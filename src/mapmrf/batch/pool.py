@@ -1,0 +1,297 @@
+"""Run tasks side by side with joblib: in threads, in processes, or on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, Protocol, TypeVar
+
+from mapmrf.errors import OptionError
+
+log = logging.getLogger("mapmrf")
+
+STOP_SECONDS = 5.0
+"""How long a process may take to return its best labelling after Ctrl-C before it ends itself."""
+POLL_SECONDS = 0.1
+"""How often a process looks whether it is to stop."""
+IN_PROCESS = ("threading", "sequential")
+"""Backends of joblib whose workers share our memory."""
+OUR_NAMES = {None: "threading", "threads": "threading", "processes": "loky"}
+
+Outcome = TypeVar("Outcome")
+Outcome_co = TypeVar("Outcome_co", covariant=True)
+Stopped = Callable[[], bool]
+
+
+class PoolTask(Protocol[Outcome_co]):
+    """Work for a pool. What it raises in this process, the caller of the pool gets."""
+
+    def run(self, stopped: Stopped) -> Outcome_co:
+        """Do the work, and return early with what is there once `stopped()` is true."""
+
+    def unsolved(self) -> Outcome_co:
+        """The outcome of a task that was interrupted before its turn."""
+
+    def lost(self, error: Exception) -> Outcome_co:
+        """The outcome of a task that could not be sent to a worker, or whose worker died."""
+
+
+def run_in_order(
+    tasks: Iterator[PoolTask[Outcome]],
+    *,
+    jobs: int,
+    backend: str | None = None,
+    done: Callable[[Outcome], None] = lambda outcome: None,
+    pack: Callable[[Any], PoolTask[Outcome]] = lambda task: task,
+) -> Iterator[Outcome]:
+    """Run tasks and give their outcomes in order.
+
+    The first Ctrl-C stops the runs under way, whose outcomes are still given, and takes no more tasks; the second does
+    not wait for them. A task is taken from its source shortly before there is a worker for it.
+
+    Parameters
+    ----------
+    tasks
+        The tasks.
+    jobs
+        Tasks at a time. A cluster ignores it.
+    backend
+        ``"threads"`` (None), ``"processes"``, or a backend of joblib.
+    done
+        Called with every outcome as soon as it is there, whatever its place in the order.
+    pack
+        Prepares a task for being sent to another process.
+
+    Raises
+    ------
+    OptionError
+        If there is no such backend.
+    """
+    name = str(OUR_NAMES.get(backend, backend))
+    _parallel(jobs, name)  # an unknown backend is an error now, not when the first outcome is asked for
+    return _Batch(tasks, partial(_parallel, jobs, name), None if name in IN_PROCESS else pack).run(done)
+
+
+def _parallel(jobs: int, backend: str) -> Any:
+    """The pool of joblib, which returns outcomes one by one where the backend can."""
+    joblib = importlib.import_module("joblib")
+    # joblib runs a single job in our own process, which a crash would end: two workers that share one task at a time.
+    single = backend == "loky" and jobs == 1
+    options = {"n_jobs": 2 if single else jobs, "batch_size": 1, "pre_dispatch": _pre_dispatch(backend, single)}
+    try:
+        with joblib.parallel_config(backend=backend):  # unlike Parallel, this finds backends such as Dask by itself
+            with contextlib.suppress(ValueError):
+                return joblib.Parallel(return_as="generator_unordered", **options)
+            return joblib.Parallel(**options)
+    except ValueError as error:
+        said = " ".join(str(error).split())
+        raise OptionError(f"backend={backend!r}, expected threads, processes or a backend of joblib ({said})") from None
+
+
+def _pre_dispatch(backend: str, single: bool) -> str:
+    if single:
+        return "1"
+    return "n_jobs" if backend in (*IN_PROCESS, "loky") else "2 * n_jobs"  # the way to a cluster takes its time
+
+
+class _Batch(Generic[Outcome]):
+    """Tasks under way.
+
+    When a worker dies, joblib ends them all and does not say which task was to blame: those without an outcome are
+    repeated, one at a time.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterator[PoolTask[Outcome]],
+        make_parallel: Callable[[], Any],
+        pack: Callable[[PoolTask[Outcome]], PoolTask[Outcome]] | None,
+    ) -> None:
+        self.numbered = enumerate(tasks)
+        self.make_parallel, self.pack = make_parallel, pack
+        self.stopped = StopFlag()
+        self.sent: dict[int, PoolTask[Outcome]] = {}
+        self.lost: deque[tuple[int, PoolTask[Outcome]]] = deque()
+        self.failure: Exception | None = None
+
+    def run(self, done: Callable[[Outcome], None]) -> Iterator[Outcome]:
+        """Give the outcomes in order."""
+        early: dict[int, Outcome] = {}
+        index = 0
+        if self.pack is not None:
+            self.stopped.share()
+        try:
+            for number, outcome in self._outcomes():
+                done(outcome)
+                early[number] = outcome
+                while index in early:
+                    yield early.pop(index)
+                    index += 1
+        finally:
+            self.stopped.close()
+        if self.failure is not None:
+            raise self.failure
+
+    def _outcomes(self) -> Iterator[tuple[int, Outcome]]:
+        """Numbers and outcomes of all tasks as they come."""
+        yield from self._round(self.numbered)
+        while self.lost and not self.stopped():
+            yield from self._round(iter([self.lost.popleft()]), alone=True)
+            if not self.lost:
+                yield from self._round(self.numbered)
+        yield from ((number, task.unsolved()) for number, task in self.lost)
+
+    def _round(
+        self, source: Iterator[tuple[int, PoolTask[Outcome]]], alone: bool = False
+    ) -> Iterator[tuple[int, Outcome]]:
+        """Run tasks until the source ends, a worker dies, or Ctrl-C is pressed for the second time."""
+        results: Iterator[tuple[int, Outcome]] = iter(())
+        try:
+            with self._interruptible():
+                results = iter(self.make_parallel()(self._calls(source)))  # a used one keeps what it had read ahead
+            while True:
+                with self._interruptible():
+                    pair = next(results, None)
+                if pair is None:
+                    break
+                del self.sent[pair[0]]
+                yield pair
+        except KeyboardInterrupt:
+            self.stopped.set()
+        except Exception as error:
+            if self.pack is None:  # nothing dies in our own process: an error of the task itself
+                raise
+            log.debug("a worker died", exc_info=True)
+            if alone and self.sent and not self.stopped():
+                yield from [(number, task.lost(error)) for number, task in self.sent.items()]
+                self.sent.clear()
+        except GeneratorExit:  # nobody wants the rest: joblib would warn of results that are not used
+            self.stopped.set()
+            with contextlib.suppress(Exception):
+                deque(results, maxlen=0)
+            raise
+        self.lost.extend(self.sent.items())
+        self.sent.clear()
+
+    def _calls(self, source: Iterator[tuple[int, PoolTask[Outcome]]]) -> Iterator[Any]:
+        """What joblib calls, drawn when it has a worker; an error of the source ends the batch."""
+        delayed = importlib.import_module("joblib").delayed
+        while not self.stopped():
+            try:
+                number, task = next(source)
+            except StopIteration:
+                return
+            except Exception as error:
+                self.failure = error
+                self.stopped.set()
+                return
+            self.sent[number] = task
+            yield delayed(_run)(number, task if self.pack is None else self.pack(task), self.stopped)
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let the first Ctrl-C stop the tasks, which are waited for, and the second be a KeyboardInterrupt.
+
+        joblib would throw away what was running.
+        """
+        before = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is not threading.main_thread() or not callable(before):
+            yield
+            return
+        signal.signal(signal.SIGINT, self._interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if self.stopped():
+            raise KeyboardInterrupt
+        self.stopped.set()
+
+
+# -- in the worker -----------------------------------------------------------------------------------------------------
+
+
+class StopFlag:
+    """A flag for tasks to stop: an event, and a file for the other processes of this machine."""
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        self.owner = os.getpid()
+        self._event = threading.Event()
+
+    def share(self) -> None:
+        """Let copies in other processes see the flag, through a file that appears when it is set."""
+        self.folder = Path(tempfile.mkdtemp(prefix="mapmrf-"))
+
+    def __call__(self) -> bool:
+        """Whether the flag is set, as far as this process knows."""
+        return self._event.is_set()
+
+    def set(self) -> None:
+        """Set the flag, for good."""
+        self._event.set()
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                self._file.touch()
+
+    def close(self) -> None:
+        """Set the flag and remove the file."""
+        self.set()
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def followed(self) -> Iterator[None]:
+        """Watch the file while a task runs; end the process if it does not come back after the flag is set."""
+        if self.folder is None or os.getpid() == self.owner:
+            yield
+            return
+        ours = threading.current_thread() is threading.main_thread()  # a cluster's worker is not ours to end
+        if ours:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the tasks
+        if self._file.exists():
+            self._event.set()
+        finished = threading.Event()
+        threading.Thread(target=self._watch, args=(finished, ours), daemon=True).start()
+        try:
+            yield
+        finally:
+            finished.set()
+
+    def _watch(self, finished: threading.Event, ours: bool) -> None:
+        while not finished.wait(POLL_SECONDS):
+            if self._file.exists():
+                self._event.set()
+                if not finished.wait(STOP_SECONDS) and ours:
+                    os._exit(1)
+                return
+
+    @property
+    def _file(self) -> Path:
+        assert self.folder is not None
+        return self.folder / "stop"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"folder": self.folder, "owner": self.owner}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._event = threading.Event()
+
+
+def _run(number: int, task: PoolTask[Outcome], stopped: StopFlag) -> tuple[int, Outcome]:
+    """Run a task in a worker."""
+    with stopped.followed():
+        return number, task.run(stopped)

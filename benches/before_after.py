@@ -147,11 +147,11 @@ def pedigree() -> Any:
     return mapmrf.FactorGraph.from_tables(card, scopes, tables)
 
 
-def mixed() -> Any:
+def mixed(n_vars: int, n_factors: int) -> Any:
     """Factors of two to four variables of two to four states, a tenth of all entries forbidden."""
     from mapmrf.datasets import random_graph
 
-    return random_graph(80, 140, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
+    return random_graph(n_vars, n_factors, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -168,7 +168,8 @@ MODELS: dict[str, Callable[[], Any]] = {
     "tree": tree,
     "dense": dense,
     "pedigree": pedigree,
-    "mixed": mixed,
+    "mixed": lambda: mixed(80, 140),
+    "small": lambda: mixed(30, 45),
 }
 
 
@@ -281,10 +282,10 @@ WHOLE: tuple[Case, ...] = (
     Case("fusion", "triples", 5, options={"descent": "blocks"}),
     Case("fusion", "labels21", 3),
     Case("fusion", "hard", 5),
-    Case("restarts", "grid80", 20),
+    Case("restarts", "grid80", 8),
     Case("restarts", "grid20", 50, options={"move": "blocks"}),
     Case("restarts", "triples", 50, options={"move": "flips"}),
-    Case("restarts", "labels21", 10),
+    Case("restarts", "labels21", 3),
     Case("restarts", "protein", 20, options={"temperature": 0.5}),
     Case("restarts", "mixed", 20),
     Case("annealing", "grid80", 100),
@@ -293,7 +294,7 @@ WHOLE: tuple[Case, ...] = (
     Case("annealing", "dense", 1000),
     Case("annealing", "triples", 300),
     Case("annealing", "pedigree", 300),
-    Case("branch", "grid20", 300),
+    Case("branch", "grid20", 100),
     Case("branch", "tree", 300),
     Case("branch", "triples", 100, options={"memory": 64.0}),
     Case("branch", "protein", 60, options={"memory": 64.0}),
@@ -304,11 +305,11 @@ WHOLE: tuple[Case, ...] = (
     Case("cuts", "grid20", 10**6, options={"solver": "highs"}),
     Case("cuts", "grid20", 10**6),
     Case("cuts", "potts3", 10**6, options={"rounds": 3, "solver": "highs"}),
-    Case("cuts", "pedigree", 10**6, options={"rounds": 3}),
+    Case("cuts", "small", 10**6),
     Case("lp", "grid20", 10**6),
     Case("lp", "hard", 10**6),
     Case("lp", "pedigree", 10**6),
-    Case("lp", "potts3", 10**6, options={"solver": "ipm"}),
+    Case("lp", "small", 10**6, options={"solver": "ipm"}),
     Case("lp", "tree", 10**6),
     Case("exhaustive", "grid4", 10**9),
     Case("mplp_c", "grid20", 300),
@@ -318,16 +319,16 @@ WHOLE: tuple[Case, ...] = (
     Case("mplp_c", "protein", 30),
     Case("mplp_c", "pedigree", 200),
     Case("auto", "grid20", 3000),
-    Case("auto", "grid80", 25),
-    Case("auto", "labels21", 25),
-    Case("auto", "triples", 40),
-    Case("auto", "protein", 40),
+    Case("auto", "grid80", 60),
+    Case("auto", "labels21", 80),
+    Case("auto", "triples", 100),
+    Case("auto", "protein", 100),
     Case("auto", "hard", 3000),
     Case("auto", "colouring", 40),
     Case("auto", "tree", 3000),
     Case("auto", "dense", 60),
-    Case("auto", "pedigree", 3000),
-    Case("auto", "mixed", 3000),
+    Case("auto", "pedigree", 60),
+    Case("auto", "mixed", 60),
     Case("auto", "grid300", 12),
     Case("toulbar2", "grid4", 10**9),
 )

@@ -35,7 +35,7 @@ FIELDS = ("model", "error", "labels", "value", "bound", "relaxed", "iterations",
 LEAST_SECONDS = 0.1
 """Processor time that a measurement should take at least: short solves are repeated within it."""
 CLOSE, MOST_ROUNDS = 0.03, 3
-"""A case whose times differ by more than this share is repeated on, up to so many times as often as asked for."""
+"""A case whose times differ by more than this share is repeated so many times as often as asked for."""
 RETRIES = 3
 """Further runs of a case whose answers differ, to see whether they vary within the tree before."""
 REAL_FILES = {
@@ -440,7 +440,7 @@ def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
     try:
         result = mapmrf.solve(graph, case.method, max_iterations=iterations, seed=1, **case.options)
     except Exception as error:  # the two trees may well fail alike
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
     return {
         "labels": hashlib.sha256(np.ascontiguousarray(result.labels, dtype=np.int64).tobytes()).hexdigest()[:16],
         "value": result.value,
@@ -620,8 +620,8 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> 
                 least[w, k] = min(least[w, k], reply["seconds"])
         times = least[:, -1] - (least[:, 0] if len(lengths) > 1 else 0.0)
         found.times = (float(times[0]), float(times[1]))
-        if repeat + 1 >= repeats and found.ratio is not None and abs(found.ratio - 1) <= CLOSE:
-            break
+        if repeat + 1 == repeats and found.ratio is not None and abs(found.ratio - 1) <= CLOSE:
+            break  # else all further rounds are made: stopping at the first ratio that pleases would bias it
 
 
 def table_row(found: Comparison) -> str:

@@ -6,6 +6,7 @@ import multiprocessing
 import queue
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -110,12 +111,16 @@ class _Bench:
         return interrupted
 
     def _mind(self) -> None:
-        """Give one worker task after task; a thread of its own for each worker."""
-        worker = self.hire()
+        """Run task after task, one at a time; a thread of its own for each job.
+
+        Every peer has a worker of its own: OR-Tools and highspy bring different libraries of the same name, and
+        whichever is loaded second cannot be used.
+        """
+        workers: defaultdict[str, _Worker] = defaultdict(self.hire)
         try:
             while not self.stopped.is_set():
                 task = self.waiting.get_nowait()
-                record = worker.record(task, self.stopped)
+                record = workers[task.run.peer if task.run.is_peer else ""].record(task, self.stopped)
                 if record is not None:
                     self._keep(record)
         except queue.Empty:
@@ -124,7 +129,8 @@ class _Bench:
             self.failure = error
             self.stopped.set()
         finally:
-            worker.kill()
+            for worker in workers.values():
+                worker.kill()
 
     def _keep(self, record: Record) -> None:
         with self.lock:

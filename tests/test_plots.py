@@ -48,7 +48,7 @@ def descent(n=4, **fields):
 
 
 def test_convergence_draws_what_the_trace_has():
-    trace = [TracePoint(i / 10, i, -5.0 + i, bound=9.0 - i, primal=0.5**i, rho=1.1**i) for i in range(4)]
+    trace = [TracePoint(i / 10, i, -5.0 + i, bound=9.0 - i, extra={"primal": 0.5**i, "rho": 1.1**i}) for i in range(4)]
     figure = plots.convergence(result_with(*trace, value=-2.0, bound=6.0, iterations=3, runtime=0.4))
     drawn(figure)
     upper, residuals, rho = figure.axes
@@ -62,7 +62,7 @@ def test_convergence_draws_what_the_trace_has():
 def test_a_method_without_residuals_has_no_empty_panel():
     (axes,) = plots.convergence(result_with(*descent())).axes
     assert set(curves(axes)) == {"value", "bound"}
-    _, rho = plots.convergence(result_with(*descent(rho=0.5))).axes
+    _, rho = plots.convergence(result_with(*descent(extra={"rho": 0.5}))).axes
     assert (rho.get_ylabel(), rho.get_yscale()) == ("rho", "linear")
 
 
@@ -123,8 +123,8 @@ def test_the_view_holds_where_every_curve_ends(columns):
     [
         (),
         (TracePoint(0.1, 1, -np.inf, bound=np.inf),),
-        (TracePoint(0.1, 1, 1.0, primal=0.0),),
-        (TracePoint(0.0, 0, 1.0, primal=2.0, phase="a"), TracePoint(0.0, 0, 1.0, phase="b")),
+        (TracePoint(0.1, 1, 1.0, extra={"primal": 0.0}),),
+        (TracePoint(0.0, 0, 1.0, phase="a", extra={"primal": 2.0}), TracePoint(0.0, 0, 1.0, phase="b")),
     ],
 )
 def test_convergence_of_short_runs(trace):

@@ -68,6 +68,14 @@ def test_every_run_is_recorded_and_a_second_call_has_nothing_to_do(tmp_path: Pat
     assert (more.before, more.done) == (6, 3)
 
 
+def test_methods_and_peers_do_not_share_a_process(tmp_path: Path, models: list[ModelRef]) -> None:
+    pytest.importorskip("ortools")  # its library of HiGHS and that of highspy cannot be loaded side by side
+    todo = tasks(models[:2], Run("lp"), Run("peer:cpsat"))
+    run_all(todo, tmp_path / "r.jsonl")
+    records = read_records(tmp_path / "r.jsonl")
+    assert [(r["run"], r["outcome"], r["message"]) for r in records] == [(t.run.name, "done", "") for t in todo]
+
+
 def test_what_goes_wrong_is_a_record_too(tmp_path: Path, models: list[ModelRef]) -> None:
     bad = tmp_path / "bad.uai"
     bad.write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n1 2 3\n")

@@ -10,6 +10,7 @@ import multiprocessing
 import queue
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -126,12 +127,16 @@ class _Bench:
         return interrupted
 
     def _supervise(self) -> None:
-        """Give one worker task after task; every worker has its own thread."""
-        worker = self.hire()
+        """Run task after task, one at a time; every job has its own thread.
+
+        Every peer has its own worker: OR-Tools and highspy ship different libraries of the same name, and whichever is
+        loaded second cannot be used.
+        """
+        workers: defaultdict[str, _Worker] = defaultdict(self.hire)
         try:
             while not self.stopped.is_set():
                 task = self.waiting.get_nowait()
-                record = worker.record(task, self.stopped)
+                record = workers[task.run.peer if task.run.is_peer else ""].record(task, self.stopped)
                 if record is not None:
                     self._keep(record)
         except queue.Empty:
@@ -140,7 +145,8 @@ class _Bench:
             self.failure = error
             self.stopped.set()
         finally:
-            worker.kill()
+            for worker in workers.values():
+                worker.kill()
 
     def _keep(self, record: Record) -> None:
         with self.lock:

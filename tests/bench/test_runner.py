@@ -70,7 +70,7 @@ def test_every_run_is_recorded_and_a_second_call_has_nothing_to_do(tmp_path: Pat
 
 def test_methods_and_peers_do_not_share_a_process(tmp_path: Path, models: list[ModelRef]) -> None:
     pytest.importorskip("ortools")  # its library of HiGHS and that of highspy cannot be loaded side by side
-    todo = tasks(models[:2], Run("lp"), Run("peer:cpsat"))
+    todo = tasks(models[:2], MethodConfig("lp"), MethodConfig("peer:cpsat"))
     run_all(todo, tmp_path / "r.jsonl")
     records = read_records(tmp_path / "r.jsonl")
     assert [(r["run"], r["outcome"], r["message"]) for r in records] == [(t.run.name, "done", "") for t in todo]

@@ -132,7 +132,7 @@ class _Bench:
         Every peer has its own worker: OR-Tools and highspy ship different libraries of the same name, and whichever is
         loaded second cannot be used.
         """
-        workers: defaultdict[str, _Worker] = defaultdict(self.hire)
+        workers: defaultdict[str, _BenchWorker] = defaultdict(self.hire)
         try:
             while not self.stopped.is_set():
                 task = self.waiting.get_nowait()

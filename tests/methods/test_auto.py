@@ -40,10 +40,10 @@ class Unsimplified:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
 
-    def whole(self, labels: np.ndarray) -> np.ndarray:
+    def lift(self, labels: np.ndarray) -> np.ndarray:
         return labels
 
-    def part(self, labels: np.ndarray) -> np.ndarray:
+    def project(self, labels: np.ndarray) -> np.ndarray:
         return labels
 
 

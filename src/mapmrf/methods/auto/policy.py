@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions, Order, PrimalGraph, fill_orders
+from mapmrf.engines.elimination.bucket_tree import BucketTree
+from mapmrf.engines.elimination.elimination import Elimination
+from mapmrf.engines.elimination.functions import Functions
+from mapmrf.engines.elimination.orders import Order, fill_orders
+from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.program.compact import is_compact
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
@@ -80,7 +84,7 @@ class Part:
 class Informed(Protocol):
     """A run that can use better labellings that others find."""
 
-    def know(self, labels: Ints) -> None:
+    def inform(self, labels: Ints) -> None:
         """Take a labelling over if it is better."""
 
 
@@ -117,13 +121,13 @@ class Portfolio:
             yield standing.proven("simplify", -math.inf)
         self.problem = self.small.problem
         standing.details["variables"] = float(self.problem.n_vars)
-        standing.offer(self.small.whole(self.small.part(standing.labels)))
+        standing.offer(self.small.lift(self.small.project(standing.labels)))
         if self.problem.n_vars == 0:
             yield standing.proven("simplify", standing.value)
         yield standing.worked("simplify")
         yield from self.eliminate()
         self.search = Search(self.problem, self.seed, self.method.width, self.method.pool)
-        for _ in self.search.add(self.small.part(standing.labels)):
+        for _ in self.search.add(self.small.project(standing.labels)):
             yield standing.worked("blocks")
         yield self.searched("blocks")
         searchers = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
@@ -188,7 +192,7 @@ class Portfolio:
             if not elimination.finished:
                 yield self.standing.worked("eliminate")
         if elimination.value > -math.inf:
-            self.standing.offer(self.small.whole(elimination.labels()))
+            self.standing.offer(self.small.lift(elimination.labels()))
         yield self.standing.proven("eliminate", elimination.value + model.constant)
 
     # -- search -------------------------------------------------------------------------------------------------------
@@ -219,7 +223,7 @@ class Portfolio:
     def offer_pool(self) -> None:
         """Keep the best labelling of the pool."""
         if self.search.value > self.standing.value:
-            self.standing.offer(self.small.whole(self.search.best))
+            self.standing.offer(self.small.lift(self.search.best))
 
     # -- proofs -------------------------------------------------------------------------------------------------------
 
@@ -243,7 +247,7 @@ class Portfolio:
         step = Progress(0)
         try:
             while step.finished is None and (step.phase != "branch" or self.standing.gap <= BRANCH_GAP):
-                state.know(self.search.best)
+                state.inform(self.search.best)
                 step = method.step(self.problem, state)
                 self.standing.iterations += state.count_rounds()
                 yield self.take("branch and cut" if step.phase == "branch" else "cuts", step)
@@ -267,12 +271,12 @@ class Portfolio:
         try:
             while step.finished is None and step.iterations < method.max_iterations:
                 if isinstance(state, Informed):
-                    state.know(self.search.best)
+                    state.inform(self.search.best)
                 step = method.step(self.problem, state)
                 self.standing.iterations += 1
                 yield self.take(phase, step)
         finally:
-            method.answer(self.problem, state)  # frees its tables
+            method.close(self.problem, state)
 
     def take(self, phase: str, step: Progress) -> Progress:
         """Take over what a prover found; the search gets its labelling, too."""

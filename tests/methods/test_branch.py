@@ -1,9 +1,9 @@
-"""Branch: the optimum by elimination and by search, bounds that hold at any time, and its parts one by one."""
+"""Branch: the optimum by elimination and by search, limits, and the life of a run."""
 
 from __future__ import annotations
 
 import csv
-import itertools
+import gc
 import math
 import os
 from pathlib import Path
@@ -11,22 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
+from elimination_models import frustrated
 from mapmrf import FactorGraph, OptionError, Result, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.elimination.and_or import AndOr
-from mapmrf.engines.elimination.elimination import BucketTree, Functions, PrimalGraph, find_order
-from mapmrf.engines.elimination.join_graph import JoinGraph
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets, Plan, Shifting
-from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.moves.neighbourhoods import BlockMoves
-from mapmrf.methods import branch
+from mapmrf.engines.elimination.and_or import AndOrSearch
+from mapmrf.engines.elimination.mini_buckets import MiniBuckets
+from mapmrf.method import Progress, Start
 from mapmrf.methods.branch import Branch
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, random_recipe, recipes, soft_recipes
+from strategies import Recipe, any_recipes, brute_force, plant, random_recipe, recipes
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
 """Nothing but the search: weak bounds and a poor first labelling."""
@@ -60,19 +57,6 @@ def test_search_alone_is_exact(recipe: Recipe, i_bound: int, caching: bool) -> N
     result = mapmrf.solve(graph, "branch", **(ONLY_SEARCH | {"i_bound": i_bound}), caching=caching)
     assert_exact(graph, result)
     assert "elimination" not in phases(result)
-
-
-def frustrated(rows: int, columns: int, states: int = 2, seed: int = 0, wrap: bool = False) -> FactorGraph:
-    """A grid of pairs that prefer no state of either variable by itself: simplifying finds little in it."""
-    random = np.random.default_rng(seed)
-    place = np.arange(rows * columns).reshape(rows, columns)
-    across = np.stack([place, np.roll(place, -1, axis=1)], axis=-1)[:, : columns if wrap else columns - 1]
-    down = np.stack([place, np.roll(place, -1, axis=0)], axis=-1)[: rows if wrap else rows - 1]
-    edges = np.concatenate([across.reshape(-1, 2), down.reshape(-1, 2)])
-    tables = random.normal(size=(len(edges), states, states))
-    tables -= tables.mean(axis=1, keepdims=True)
-    tables -= tables.mean(axis=2, keepdims=True)
-    return FactorGraph.from_pairwise(0.1 * random.normal(size=(rows * columns, states)), edges, tables)
 
 
 @pytest.mark.parametrize("graph", [frustrated(6, 6), frustrated(5, 4, states=3), frustrated(5, 5, wrap=True)])
@@ -124,33 +108,6 @@ def test_a_small_memory_means_search_and_a_large_one_elimination() -> None:
     assert small.status is large.status is Status.OPTIMAL
 
 
-def test_the_bound_never_rises_and_always_holds_while_the_search_goes_on() -> None:
-    graph = frustrated(7, 7, seed=3)
-    optimum = mapmrf.solve(graph, "branch").value
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(branch, "STEP_LOOK_UPS", 200)
-        patch.setattr(branch, "MOVES_BESIDE", 0)
-        patch.setattr(branch, "TRIALS_BESIDE", 0)
-        result = mapmrf.solve(graph, "branch", **(ONLY_SEARCH | {"i_bound": 2}))
-    searched = [point for point in result.trace if point.phase == "search"]
-    bounds = [point.bound for point in searched]
-    assert len(searched) > 20
-    assert bounds == sorted(bounds, reverse=True)
-    assert all(point.bound_now >= optimum - 1e-9 for point in searched)
-    assert bounds[-2] < bounds[0], "completed subtrees should have lowered the bound"
-    assert result.value == pytest.approx(optimum, abs=1e-9)
-
-
-def test_cutting_the_search_into_short_steps_changes_only_when_labellings_are_offered() -> None:
-    graph = frustrated(5, 5, seed=4)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(branch, "STEP_LOOK_UPS", 1)
-        patch.setattr(branch, "STEP_ADDITIONS", 1)
-        result = mapmrf.solve(graph, "branch", **ONLY_SEARCH)
-    assert result.value == pytest.approx(mapmrf.solve(graph, "branch").value, abs=1e-9)
-    assert result.status is Status.OPTIMAL
-
-
 def test_an_iteration_limit_leaves_a_labelling_and_a_bound_that_holds() -> None:
     graph = frustrated(7, 7, seed=6)
     optimum = mapmrf.solve(graph, "branch").value
@@ -186,12 +143,57 @@ def test_a_tight_relaxation_is_certified_by_cost_shifting() -> None:
     assert result.iterations == 0 and phases(result) <= {"local search", "cost shifting"}
 
 
-def test_a_search_tree_too_deep_for_the_memory_is_not_begun() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AndOr, "bytes_needed", staticmethod(lambda tree: 2**60))
-        result = mapmrf.solve(frustrated(6, 6), "branch", **ONLY_SEARCH)
+def test_a_search_tree_too_deep_for_the_memory_is_not_searched() -> None:
+    """The labels that open nodes keep need more than the kilobyte given."""
+    result = mapmrf.solve(frustrated(10, 10), "branch", memory=0.001, **ONLY_SEARCH)
+    assert "search" not in phases(result)
     assert result.status is Status.CONVERGED
     assert result.bound == pytest.approx(result.details["root_bound"])
+
+
+def test_a_labelling_from_elsewhere_is_taken_over_if_it_is_better() -> None:
+    graph = frustrated(6, 6, seed=3)
+    problem, method = Problem.compile(graph), Branch(**ONLY_SEARCH)
+    optimal, poor = mapmrf.solve(graph, "branch").labels, np.zeros(36, dtype=np.int64)
+    run = method.start(problem, 0, Start(poor))
+    run.inform(optimal)
+    assert method.answer(problem, run).labels is not None
+    assert graph.value(method.answer(problem, run).labels) == pytest.approx(graph.value(optimal))
+    run.inform(poor)
+    assert graph.value(method.answer(problem, run).labels) == pytest.approx(graph.value(optimal))
+    method.close(problem, run)
+
+
+def test_answers_between_steps_change_nothing() -> None:
+    graph = frustrated(7, 7, seed=2)
+    problem, method = Problem.compile(graph), Branch(i_bound=2)
+    asked, unasked = (method.start(problem, 0, Start()) for _ in range(2))
+    progress = Progress(0)
+    while progress.finished is None:
+        first, second = method.answer(problem, asked), method.answer(problem, asked)
+        assert np.array_equal(first.labels, second.labels) and first.details == second.details
+        progress, other = method.step(problem, asked), method.step(problem, unasked)
+        assert np.array_equal(progress.labels, other.labels)
+        assert (progress.iterations, progress.bound, progress.phase) == (other.iterations, other.bound, other.phase)
+    assert progress.finished is Status.OPTIMAL
+    for run in (asked, unasked):
+        method.close(problem, run)
+
+
+def test_closing_a_run_in_the_midst_of_its_search_frees_the_tables_at_once() -> None:
+    problem, method = Problem.compile(frustrated(9, 9, seed=2)), Branch(**(ONLY_SEARCH | {"memory": 1.0}))
+    gc.collect()
+    gc.disable()  # what only a collection frees stays where it is
+    try:
+        run = method.start(problem, 0, Start())
+        while method.step(problem, run).phase != "search":
+            pass
+        assert any(isinstance(held, AndOrSearch) for held in gc.get_objects())
+        method.close(problem, run)
+        assert not any(isinstance(held, (AndOrSearch, MiniBuckets)) for held in gc.get_objects())
+        assert method.answer(problem, run).labels is not None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
@@ -211,112 +213,6 @@ def test_impossible_options_are_refused(option: str, value: float) -> None:
         Branch(**{option: value})
 
 
-# -- the parts --------------------------------------------------------------------------------------------------------
-
-
-def buckets_of(graph: FactorGraph, max_vars: int, sweeps: int = 0) -> MiniBuckets:
-    problem = Problem.compile(graph)
-    beside = PrimalGraph.of(problem)
-    tree = BucketTree.build(beside, graph.card, find_order(beside, graph.card))
-    shifting = Shifting(problem, np.arange(problem.n_vars))
-    for _ in range(sweeps):
-        shifting.sweep()
-    given = Functions.of(problem, tree, shifting.theta_v, shifting.theta_f, shifting.table_ptr[:-1])
-    plan = Plan.find(tree, given, max_vars, math.inf)
-    assert plan is not None
-    buckets = MiniBuckets(tree, given, plan)
-    while not buckets.finished:
-        buckets.advance(1000, tree.n)
-    return buckets
-
-
-@given(recipe=recipes(), max_vars=st.integers(0, 7), sweeps=st.integers(0, 2))
-def test_mini_buckets_bound_from_above_and_large_ones_are_exact(recipe: Recipe, max_vars: int, sweeps: int) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    buckets = buckets_of(graph, max_vars, sweeps)
-    assert buckets.bound() + graph.constant >= optimum - 1e-9
-    assert np.diff(buckets.fn_ptr[buckets.n_given :]).max(initial=0) <= max(max_vars, graph.arity.max(initial=1) - 1)
-    if not buckets.split.any():
-        assert buckets.bound() + graph.constant == pytest.approx(optimum, abs=1e-9)
-        labels = np.zeros(graph.n_vars, dtype=np.int64)
-        buckets.complete(labels, np.zeros(graph.n_vars, dtype=bool))
-        by_variable = np.empty_like(labels)
-        by_variable[buckets.tree.var_of] = labels
-        assert graph.value(by_variable) == pytest.approx(optimum, abs=1e-9)
-    if max_vars == 7:
-        assert not buckets.split.any()
-
-
-def test_the_plan_takes_the_largest_tables_that_fit() -> None:
-    problem = Problem.compile(frustrated(7, 7))
-    beside = PrimalGraph.of(problem)
-    tree = BucketTree.build(beside, problem.graph.card, find_order(beside, problem.graph.card))
-    given = Functions.of(problem, tree, problem.graph.theta_v, problem.graph.theta_t, problem.table_at)
-    largest = []
-    for room in (60.0, 200.0, 2000.0, 1e9):
-        buckets = MiniBuckets(tree, given, Plan.within(tree, given, room))
-        assert len(buckets.arena) <= max(room, 4 * tree.n)
-        largest.append(buckets.largest_scope)
-    assert largest == sorted(largest) and largest[0] < largest[-1]
-    assert not MiniBuckets(tree, given, Plan.within(tree, given, 1e9)).split.any()
-
-
-@given(recipe=recipes())
-def test_cost_shifting_keeps_every_value_and_never_raises_the_bound(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    shifting = Shifting(problem, np.arange(problem.n_vars))
-    bounds = [shifting.bound()]
-    for _ in range(4):
-        shifting.sweep()
-        bounds.append(shifting.bound())
-    assert bounds[-1] >= brute_force(graph)[0] - 1e-9
-    assert all(after <= before + 1e-9 for before, after in itertools.pairwise(bounds))
-    random = np.random.default_rng(0)
-    for _ in range(5):
-        labels = random.integers(0, graph.card)
-        total = graph.constant + shifting.theta_v[graph.var_ptr[:-1] + labels].sum()
-        for a in range(problem.n_factors):
-            scope = problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]]
-            table = shifting.theta_f[shifting.table_ptr[a] : shifting.table_ptr[a + 1]].reshape(graph.card[scope])
-            total += table[tuple(labels[scope])]
-        assert total == pytest.approx(graph.value(labels), abs=1e-9)
-
-
-def join_graph_of(graph: FactorGraph, max_vars: int) -> JoinGraph:
-    problem = Problem.compile(graph)
-    beside = PrimalGraph.of(problem)
-    tree = BucketTree.build(beside, graph.card, find_order(beside, graph.card))
-    given = Functions.of(problem, tree, graph.theta_v, graph.theta_t, problem.table_at)
-    plan = Plan.find(tree, given, max_vars, math.inf)
-    assert plan is not None
-    return JoinGraph(tree, given, plan)
-
-
-@given(recipe=recipes(), max_vars=st.integers(0, 7))
-def test_join_graph_shifting_keeps_every_value_and_never_raises_the_bound(recipe: Recipe, max_vars: int) -> None:
-    graph = recipe.graph()
-    optimum, _ = brute_force(graph)
-    join = join_graph_of(graph, max_vars)
-    bounds = [join.bound() + graph.constant]
-    for k in range(3):
-        while join.sweeps == k:
-            join.advance(1)
-        bounds.append(join.bound() + graph.constant)
-    assert all(after <= before + 1e-9 for before, after in itertools.pairwise(bounds))
-    assert bounds[-1] >= optimum - 1e-9
-    if max_vars == 7:
-        assert bounds[-1] == pytest.approx(optimum, abs=1e-9), "a sweep over unsplit buckets is exact elimination"
-    fns, random = join.functions(), np.random.default_rng(0)
-    for _ in range(5):
-        labels = random.integers(0, graph.card)
-        at = labels[join.tree.var_of]
-        places = fns.at + np.add.reduceat(fns.stride * at[fns.var], fns.ptr[:-1])
-        total = graph.constant + float(fns.theta[places].sum())
-        assert total == pytest.approx(graph.value(labels), abs=1e-9)
-
-
 def test_join_graph_shifting_tightens_mini_buckets() -> None:
     graph = frustrated(5, 5, states=3, seed=1)
     plain, shifted = (
@@ -325,75 +221,6 @@ def test_join_graph_shifting_tightens_mini_buckets() -> None:
     assert shifted.value == pytest.approx(plain.value, abs=1e-9)
     assert shifted.details["root_bound"] < plain.details["root_bound"]
     assert shifted.details["nodes"] < plain.details["nodes"]
-
-
-@given(recipe=recipes(), seed=st.integers(0, 5))
-def test_local_search_never_loses_its_best_and_is_a_local_optimum_at_first(recipe: Recipe, seed: int) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    start = np.random.default_rng(seed).integers(0, graph.card)
-    local = LocalSearch(problem, start, seed)
-    local.run(10**6, 0)
-    assert not local.descending
-    rest = local.labels.copy()
-    for i in range(graph.n_vars):
-        for k in range(graph.card[i]):
-            flipped = rest.copy()
-            flipped[i] = k
-            if local.value > -math.inf:
-                assert graph.value(flipped) <= local.value + 1e-9
-    values = [local.value]
-    for _ in range(5):
-        local.run(10**6, 20)
-        values.append(local.value)
-    assert values == sorted(values)
-    assert local.value == graph.value(local.labels)
-    assert local.trials == 100
-
-
-@given(recipe=soft_recipes() | hard_recipes(), seed=st.integers(0, 5))
-@settings(max_examples=15)
-def test_block_moves_never_make_a_labelling_worse(recipe: Recipe, seed: int) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    moves = BlockMoves(problem, PrimalGraph.of(problem), seed)
-    labels = np.random.default_rng(seed).integers(0, graph.card)
-    for _ in range(6):
-        before = graph.value(labels)
-        moves.move(labels)
-        assert graph.value(labels) >= before - 1e-9
-    assert moves.effort == 6 * 16
-
-
-def test_a_block_move_is_exact_in_its_block() -> None:
-    """A block that covers a whole component finds its optimum in one move."""
-    graph = frustrated(3, 3, seed=2)
-    problem = Problem.compile(graph)
-    moves = BlockMoves(problem, PrimalGraph.of(problem), 0)
-    moves._size = 40.0
-    labels = np.zeros(9, dtype=np.int64)
-    moves.move(labels)
-    assert graph.value(labels) == pytest.approx(brute_force(graph)[0])
-
-
-def test_the_search_continues_from_a_better_value_that_it_is_told() -> None:
-    """What is known from elsewhere cuts the search short, also in the midst of it."""
-    graph = grid(7, 7, coupling=5.0)
-    optimum = mapmrf.solve(graph, "branch").value
-    counts = []
-    for known in (-math.inf, optimum - 1e-6):
-        search = AndOr(buckets_of(graph, 1), 2.0**20)
-        search.advance(50, 10**9)
-        search.know(known - graph.constant)
-        while not search.finished:
-            search.advance(10**6, 10**9)
-        labels = search.best_labels()
-        assert labels is not None
-        by_variable = np.empty_like(labels)
-        by_variable[search.tree.var_of] = labels
-        assert graph.value(by_variable) == pytest.approx(optimum, abs=1e-9)
-        counts.append(search.n_expanded)
-    assert counts[1] < counts[0]
 
 
 def test_hard_models_without_a_solution_are_proven_so_by_search() -> None:

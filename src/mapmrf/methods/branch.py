@@ -10,23 +10,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.engines.elimination.and_or import AndOr
-from mapmrf.engines.elimination.elimination import (
-    BucketTree,
-    Elimination,
-    Functions,
-    Order,
-    PrimalGraph,
-    fill_orders,
-    front_orders,
-)
+from mapmrf.arrays import Ints
+from mapmrf.engines.elimination.and_or import AndOrSearch
+from mapmrf.engines.elimination.bucket_tree import BucketTree
+from mapmrf.engines.elimination.cost_shifting import CostShifting
+from mapmrf.engines.elimination.elimination import Elimination
+from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.elimination.join_graph import JoinGraph
-from mapmrf.engines.elimination.mini_buckets import MiniBuckets, Plan, Shifting
+from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
+from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
+from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
+from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.moves.neighbourhoods import BlockMoves
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.method import Answer, Method, Progress, Start
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_above, check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -41,23 +40,26 @@ STEP_ENTRIES = 2_000_000
 """Table entries that a step of local search looks at: some 20 ms."""
 
 CACHE_SHARE = 0.25
-"""Share of the memory that is left to the cache."""
+"""Share of the memory that is reserved for the cache."""
 
 FIRST_SHARE = 1 / 64
-"""Share of the memory that the first search may use: many models need no more, and are spared the large tables."""
+"""Share of the memory that the first search may use: for many models it is enough, and saves building large tables."""
 
 FIRST_STEPS = 10
 """Steps of the first search."""
 
 MOVES_BESIDE = 2
-"""Block moves beside each step of the search."""
+"""Block moves after each step of the search."""
 
 TRIALS_BESIDE = 200
-"""Perturbations that local search tries beside each step of the search."""
+"""Perturbations that local search tries after each step of the search."""
+
+SMALL_GAIN = 1e-3
+"""Share of the gap that a pass of cost shifting must close, or it is the last."""
 
 
 @dataclass(frozen=True)
-class Branch(Method):
+class Branch(Phases):
     """Solve exactly: bucket elimination where the tables fit into memory, AND/OR branch and bound otherwise (DAOOPT).
 
     Attributes
@@ -65,21 +67,21 @@ class Branch(Method):
     max_iterations
         Buckets eliminated and nodes expanded, together.
     memory
-        Megabytes for tables and cache. What fits is eliminated; the rest decides the size of the mini-buckets.
+        Megabytes for tables and cache. A model whose tables fit is eliminated; otherwise this limits the mini-buckets.
     i_bound
-        Variables of a mini-bucket's message, at most; 0 leaves it to the memory. Above 0 the model is searched even
-        if it could be eliminated.
+        Largest number of variables in the message of a mini-bucket; 0: as many as the memory allows. Above 0 the model
+        is searched even if it could be eliminated.
     restarts
         Elimination orders to try: min-fill with random ties, plain and weighted. Fewer on large models.
     sweeps
-        Passes of cost shifting, to and fro, before the mini-buckets; they end early when the bound comes to rest.
+        Passes of cost shifting, forth and back, before the mini-buckets; they end early when the bound stalls.
     join_sweeps
         Passes of cost shifting on the join graph of small mini-buckets, before larger ones are built from it (JGLP).
     caching
-        Whether the search remembers solved subproblems by their context.
+        Whether the search caches solved subproblems by their context.
     local_search
-        Effort of local search before the search, per variable: so many perturbations, and so many times in a block
-        that is set to its optimum given its surroundings.
+        Effort of local search before the search: perturbations per variable, and how often, on average, a variable is
+        in a block that is set to its optimum given its surroundings.
 
     Examples
     --------
@@ -110,230 +112,248 @@ class Branch(Method):
         check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
         check_above(self, 0, "memory")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
-        """Simplify the model and begin with local search."""
-        small = simplify(problem)
-        return _State(self, small, seed, initial.labels)
-
-    def step(self, problem: Problem, state: _State) -> Progress:
-        """Go on with the phase under way."""
-        return next(state.phases)
-
-    def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best labelling, and figures of the order and of the search; ends the run."""
-        state.phases.close()  # or else its tables would be in memory until Python looks for cycles
-        return Answer(labels=state.best() if state.small.feasible else None, details=state.details)
+    def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
+        """Simplify the model; the run starts with local search."""
+        return BranchRun(self, simplify(problem), seed, initial)
 
 
-class _State:
-    """A run: the phases as one generator, and the best labelling of the simplified model."""
+class BranchRun(PhasedRun):
+    """A run of `branch`.
 
-    def __init__(self, method: Branch, small: Simplified, seed: int, initial: Ints | None) -> None:
+    Attributes
+    ----------
+    small, problem
+        The simplification, and the model that it leaves.
+    incumbent
+        The best labelling and bound of that model.
+    local
+        Local search on it.
+    iterations
+        Buckets eliminated and nodes expanded.
+    details
+        Figures for the result.
+    """
+
+    def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
+        super().__init__()
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
+        warm = initial if initial.labels is None else Start(small.project(initial.labels))
+        labels = warm.first_labels(self.problem.graph)
+        self.incumbent = Incumbent(self.problem.graph, labels)
+        self.local = LocalSearch(self.problem, labels, seed)
         self.iterations = 0
-        self.bound = math.inf
         self.details: dict[str, float] = {}
-        own = segment_argmax(self.problem.graph.theta_v, self.problem.graph.var_ptr)
-        labels = own if initial is None else small.part(initial)
-        if small.feasible:
-            self.local = LocalSearch(self.problem, labels, seed)
-        self.phases = self.run() if small.feasible else self.give_up()
 
-    def best(self) -> Ints:
-        """The best labelling so far, of the whole model."""
-        return self.small.whole(self.local.labels)
+    def answer(self) -> Answer:
+        """The best labelling, and figures of the order and of the search."""
+        labels = self.small.lift(self.incumbent.labels) if self.small.feasible else None
+        return Answer(labels=labels, details=dict(self.details))
 
-    def know(self, labels: Ints) -> None:
-        """Take over a labelling of the whole model that somebody else has found, if it is better."""
-        self.local.offer(self.small.part(labels))
+    def inform(self, labels: Ints) -> None:
+        """Take over a labelling of the whole model that was found elsewhere, if it is better."""
+        self.incumbent.offer(self.small.project(labels))
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """What the loop is told: the best labelling and the best bound."""
-        bound = self.bound if self.bound < math.inf else None
-        return Progress(self.iterations, labels=self.best(), bound=bound, finished=finished, phase=phase)
-
-    def give_up(self) -> Generator[Progress, None, None]:
-        """A model in which some variable has no state left."""
-        while True:
-            yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
+        """The best labelling and the best bound, for the loop."""
+        bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
+        labels = self.small.lift(self.incumbent.labels)
+        return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase)
 
     def run(self) -> Generator[Progress, None, None]:
         """All phases, one after another."""
+        if not self.small.feasible:
+            yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
+            return
         yield from self.descend()
-        shifting = self.shifting()
+        shifting = self.cost_shifting()
         if shifting is not None:
             yield from self.shift(shifting)
-        graph = PrimalGraph.of(self.problem)
-        card = self.problem.graph.card
-        chosen: list[Order] = []
+        graph, card = PrimalGraph.of(self.problem), self.problem.graph.card
+        by_fill = Order(np.arange(graph.n), 0, 0, math.inf)
         for found in fill_orders(graph, card, self.seed, self.method.restarts):
-            chosen = [found] if not chosen or found.better_than(chosen[0]) else chosen
+            by_fill = found if found.better_than(by_fill) else by_fill
             yield self.progress("order")
-        by_fill = chosen[0]
         order = min((by_fill, *front_orders(graph, card)), key=lambda found: (-found.n_known, found.entries))
         tree = BucketTree.build(graph, card, order)
         self.details |= {"width": float(order.width), "variables": float(tree.n)}
-        if self.method.i_bound == 0 and Elimination.bytes_needed(tree) <= self.method.memory * 2**20:
+        if self.method.i_bound == 0 and Elimination.bytes_needed(tree) <= self.memory:
             yield from self.eliminate(tree)
         else:
             yield from self.branch(graph, by_fill, shifting)
 
-    # -- before ---------------------------------------------------------------------------------------------------
+    @property
+    def memory(self) -> float:
+        """Bytes for tables and cache."""
+        return self.method.memory * 2**20
+
+    # -- local search -------------------------------------------------------------------------------------------------
+
+    def search_locally(self, entries: int, max_trials: int) -> None:
+        """Continue local search and take over its best labelling."""
+        self.local.run(entries, max_trials)
+        self.incumbent.offer(self.local.labels, self.local.value)
+
+    def ascend_from(self, labels: Ints) -> None:
+        """Single-variable ascent from a labelling."""
+        self.local.restart(labels)
+        while self.local.descending:
+            self.search_locally(STEP_ENTRIES, 0)
 
     def descend(self) -> Iterator[Progress]:
-        """Single-variable ascent from where local search stands."""
+        """Single-variable ascent from the first labelling."""
         while self.local.descending:
-            self.local.run(STEP_ENTRIES, 0)
+            self.search_locally(STEP_ENTRIES, 0)
             yield self.progress("local search")
 
     def perturb(self) -> Iterator[Progress]:
         """Perturbations of small neighbourhoods, each followed by an ascent."""
         trials = self.method.local_search * self.problem.n_vars
         while self.local.trials < trials:
-            self.local.run(STEP_ENTRIES, trials - self.local.trials)
+            self.search_locally(STEP_ENTRIES, trials - self.local.trials)
             yield self.progress("local search")
 
     def improve(self, moves: BlockMoves) -> Iterator[Progress]:
-        """Block moves, until every variable was in a block so many times, on average."""
+        """Block moves, until every variable was in a block as often as the options ask for, on average."""
         while moves.effort < self.method.local_search * self.problem.n_vars:
             self.move_blocks(moves, 5)
             yield self.progress("block moves")
 
     def move_blocks(self, moves: BlockMoves, n_moves: int) -> None:
         """Some block moves on the best labelling."""
-        labels = self.local.labels.copy()
+        labels = self.incumbent.labels.copy()
         for _ in range(n_moves):
             moves.move(labels)
-        self.local.offer(labels)
+        self.incumbent.offer(labels)
 
-    def shifting(self) -> Shifting | None:
+    # -- cost shifting ------------------------------------------------------------------------------------------------
+
+    def cost_shifting(self) -> CostShifting | None:
         """Cost shifting needs a table for every factor; None where those would take much of the memory."""
-        if self.problem.n_configs * 8 > self.method.memory * 2**20 / 4:
+        if self.problem.n_configs * 8 > self.memory / 4:
             return None
-        return Shifting(self.problem, np.arange(self.problem.n_vars))
+        return CostShifting(self.problem, np.arange(self.problem.n_vars))
 
-    def shift(self, shifting: Shifting) -> Iterator[Progress]:
-        """Lower the simple bound; the best states by max-marginals are a labelling worth a descent."""
+    def shift(self, shifting: CostShifting) -> Iterator[Progress]:
+        """Lower the simple bound; the best states by max-marginals are a starting point for an ascent."""
         for _ in range(self.method.sweeps):
-            before = self.bound
+            before = self.incumbent.bound
             shifting.sweep()
-            self.bound = min(self.bound, shifting.bound())
-            self.local.restart(shifting.labels)
-            while self.local.descending:
-                self.local.run(STEP_ENTRIES, 0)
+            self.incumbent.tighten(shifting.bound())
+            self.ascend_from(shifting.labels)
             yield self.progress("cost shifting")
-            if before - self.bound <= 1e-3 * (self.bound - self.local.value) and before < math.inf:
+            if self.stalls(before, self.incumbent.bound):
                 break
-
-    # -- exact ----------------------------------------------------------------------------------------------------
-
-    def eliminate(self, tree: BucketTree) -> Iterator[Progress]:
-        """Bucket elimination: all tables fit."""
-        graph = self.problem.graph
-        given = Functions.of(self.problem, tree, graph.theta_v, graph.theta_t, self.problem.table_at)
-        elimination = Elimination(tree, given)
-        while not elimination.finished:
-            elimination.advance(STEP_ADDITIONS, self.method.max_iterations)
-            self.iterations = elimination.n_done
-            if not elimination.finished:
-                yield self.progress("elimination")
-        value = elimination.value + graph.constant
-        if value == -math.inf:
-            self.bound = -math.inf
-            yield self.progress("elimination", Status.INFEASIBLE)
-        labels = elimination.labels()
-        self.local.offer(labels)
-        self.bound = max(value, self.local.value)
-        yield self.progress("elimination", Status.OPTIMAL)
-
-    def branch(self, graph: PrimalGraph, order: Order, shifting: Shifting | None) -> Iterator[Progress]:
-        """AND/OR branch and bound: first a short search with small mini-buckets, then one with all the memory."""
-        problem = self.problem
-        tree = BucketTree.build(graph, problem.graph.card, order)
-        moves = BlockMoves(problem, graph, self.seed)
-        yield from self.perturb()
-        if shifting is None:
-            given = Functions.of(problem, tree, problem.graph.theta_v, problem.graph.theta_t, problem.table_at)
-        else:
-            given = Functions.of(problem, tree, shifting.theta_v, shifting.theta_f, shifting.table_ptr[:-1])
-        if self.method.join_sweeps > 0:
-            join = JoinGraph(tree, given, self.plan(tree, given, FIRST_SHARE))
-            yield from self.shift_jointly(join)
-            given = join.functions()
-        short, full = (FIRST_SHARE, FIRST_STEPS), (1.0, math.inf)
-        for share, steps in (full,) if self.method.i_bound > 0 else (short, full):
-            yield from self.search(MiniBuckets(tree, given, self.plan(tree, given, share)), moves, steps)
-            yield from self.improve(moves)
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
         """Cost shifting between small mini-buckets, as long as it lowers their bound."""
-        constant = self.problem.graph.constant
         after = math.inf
         while join.sweeps < self.method.join_sweeps:
             sweeps = join.sweeps
             join.advance(STEP_ADDITIONS)
             if join.sweeps > sweeps:
-                before, after = after, join.bound() + constant
-                self.bound = min(self.bound, after)
-                if before - after <= 1e-3 * (after - self.local.value) and before < math.inf:
+                before, after = after, join.bound() + self.problem.graph.constant
+                self.incumbent.tighten(after)
+                if self.stalls(before, after):
                     break
             yield self.progress("join graph")
 
-    def plan(self, tree: BucketTree, given: Functions, share: float) -> Plan:
+    def stalls(self, before: float, after: float) -> bool:
+        """Whether a pass closed too little of the gap for another one."""
+        return before - after <= SMALL_GAIN * (after - self.incumbent.value) and before < math.inf
+
+    # -- elimination --------------------------------------------------------------------------------------------------
+
+    def eliminate(self, tree: BucketTree) -> Iterator[Progress]:
+        """Bucket elimination: all tables fit."""
+        elimination = Elimination(tree, self.given_functions(tree, None))
+        while not elimination.finished:
+            elimination.advance(STEP_ADDITIONS, self.method.max_iterations)
+            self.iterations = elimination.n_done
+            if not elimination.finished:
+                yield self.progress("elimination")
+        value = elimination.value + self.problem.graph.constant
+        if value > -math.inf:
+            self.incumbent.offer(elimination.labels())
+            value = max(value, self.incumbent.value)
+        self.incumbent.bound = value
+        yield self.progress("elimination", Status.OPTIMAL if value > -math.inf else Status.INFEASIBLE)
+
+    def given_functions(self, tree: BucketTree, shifting: CostShifting | None) -> Functions:
+        """The potentials of the model, reparametrised where costs have been shifted."""
+        graph = self.problem.graph
+        if shifting is None:
+            return Functions.of(self.problem, tree, graph.theta_v, graph.theta_t, self.problem.table_at)
+        return Functions.of(self.problem, tree, shifting.theta_v, shifting.theta_f, shifting.table_ptr[:-1])
+
+    # -- search -------------------------------------------------------------------------------------------------------
+
+    def branch(self, graph: PrimalGraph, order: Order, shifting: CostShifting | None) -> Iterator[Progress]:
+        """AND/OR branch and bound: first a short search with small mini-buckets, then one with all the memory."""
+        tree = BucketTree.build(graph, self.problem.graph.card, order)
+        moves = BlockMoves(self.problem, graph, self.seed)
+        yield from self.perturb()
+        given = self.given_functions(tree, shifting)
+        if self.method.join_sweeps > 0:
+            join = JoinGraph(tree, given, self.partition(tree, given, FIRST_SHARE))
+            yield from self.shift_jointly(join)
+            given = join.functions()
+        short, full = (FIRST_SHARE, FIRST_STEPS), (1.0, math.inf)
+        for share, steps in (full,) if self.method.i_bound > 0 else (short, full):
+            buckets = MiniBuckets(tree, given, self.partition(tree, given, share))
+            yield from self.build_messages(buckets)
+            if AndOrSearch.bytes_needed(tree) > self.memory:
+                yield self.progress("mini-buckets", Status.CONVERGED if steps == math.inf else None)
+            else:
+                yield from self.search(buckets, moves, steps)
+            yield from self.improve(moves)
+
+    def partition(self, tree: BucketTree, given: Functions, share: float) -> BucketPartition:
         """Mini-buckets as large as `i_bound`, or else a share of the memory, allow."""
         if self.method.i_bound > 0:
-            found = Plan.find(tree, given, self.method.i_bound, math.inf)
+            found = find_partition(tree, given, self.method.i_bound, math.inf)
             assert found is not None
             return found
         kept = 1 - CACHE_SHARE if self.method.caching else 1.0
-        return Plan.within(tree, given, share * kept * self.method.memory * 2**20 / 8)
+        return largest_partition(tree, given, share * kept * self.memory / 8)
 
-    def search(self, buckets: MiniBuckets, moves: BlockMoves, max_steps: float) -> Iterator[Progress]:
-        """Compute the messages and search with them, to the end or for some steps."""
-        before, limit = self.iterations, self.method.max_iterations
+    def build_messages(self, buckets: MiniBuckets) -> Iterator[Progress]:
+        """Compute the messages of all mini-buckets, and the bound that they give."""
+        before = self.iterations
         while not buckets.finished:
-            buckets.advance(STEP_ADDITIONS, limit - before)
+            buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
             self.iterations = before + buckets.n_done
             yield self.progress("mini-buckets")
-        before += buckets.n_done
-        constant = self.problem.graph.constant
-        self.bound = min(self.bound, buckets.bound() + constant)
-        self.details |= {"root_bound": buckets.bound() + constant, "i_bound": float(buckets.largest_scope)}
-        if AndOr.bytes_needed(buckets.tree) > self.method.memory * 2**20:
-            yield self.progress("mini-buckets", Status.CONVERGED if max_steps == math.inf else None)
-            return
-        room = self.method.memory * 2**20 - 8 * len(buckets.arena)
-        search = AndOr(buckets, max(0.0, room) if self.method.caching else 0.0)
+        bound = buckets.bound() + self.problem.graph.constant
+        self.incumbent.tighten(bound)
+        self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
+
+    def search(self, buckets: MiniBuckets, moves: BlockMoves, max_steps: float) -> Iterator[Progress]:
+        """Search with the messages as bounds, to the end or for some steps."""
+        before, constant = self.iterations, self.problem.graph.constant
+        room = self.memory - 8 * len(buckets.tables.arena)
+        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0)
         self.try_labels(search)
         while not search.finished and max_steps > 0:
             max_steps -= 1
-            search.know(self.local.value - constant)
-            search.advance(STEP_LOOK_UPS, limit - before)
+            search.require(self.incumbent.value - constant)
+            search.advance(STEP_LOOK_UPS, self.method.max_iterations - before)
             self.iterations = before + search.n_expanded
             self.details |= {"nodes": float(search.n_expanded), "cache_hits": float(search.n_hits)}
             found = search.best_labels()
             if found is not None:
-                self.local.offer(_by_variable(search.tree, found))
-            self.bound = min(self.bound, search.upper_bound() + constant)
+                self.incumbent.offer(search.tree.by_variable(found))
+            self.incumbent.tighten(search.upper_bound() + constant)
             if not search.finished:
                 self.try_labels(search)
                 self.move_blocks(moves, MOVES_BESIDE)
                 yield self.progress("search")
         if search.finished:
-            self.bound = max(self.local.value, self.bound) if self.local.value > -math.inf else -math.inf
-            yield self.progress("search", Status.OPTIMAL if self.bound > -math.inf else Status.INFEASIBLE)
+            feasible = self.incumbent.value > -math.inf
+            self.incumbent.bound = max(self.incumbent.value, self.incumbent.bound) if feasible else -math.inf
+            yield self.progress("search", Status.OPTIMAL if feasible else Status.INFEASIBLE)
 
-    def try_labels(self, search: AndOr) -> None:
-        """Complete what the search has set by what looks best, descend, and perturb a little."""
-        self.local.restart(_by_variable(search.tree, search.present_labels()))
-        while self.local.descending:
-            self.local.run(STEP_ENTRIES, 0)
-        self.local.run(STEP_ENTRIES // 4, TRIALS_BESIDE)
-
-
-def _by_variable(tree: BucketTree, at: Ints) -> Ints:
-    """Labels by variable, from labels by position."""
-    labels = np.empty_like(at)
-    labels[tree.var_of] = at
-    return labels
+    def try_labels(self, search: AndOrSearch) -> None:
+        """Complete the labels that the search has set by the most promising states, ascend, and perturb a little."""
+        self.ascend_from(search.tree.by_variable(search.current_labels()))
+        self.search_locally(STEP_ENTRIES // 4, TRIALS_BESIDE)

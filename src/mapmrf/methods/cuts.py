@@ -156,7 +156,7 @@ class _State:
         self.phases = self.run() if small.feasible else self.give_up()
         if small.feasible:
             graph = self.problem.graph
-            labels = segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else small.part(initial)
+            labels = segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else small.project(initial)
             self.local = LocalSearch(self.problem, labels, seed)
             self.lower_bound_to(dual_bound(self.problem, np.zeros(self.problem.n_edge_states)))
 
@@ -164,7 +164,7 @@ class _State:
 
     def best(self) -> Ints:
         """The best labelling so far, of the whole model."""
-        return self.small.whole(self.local.labels)
+        return self.small.lift(self.local.labels)
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
         """The best bound, and the best labelling if it is better than what the loop has been told."""
@@ -177,9 +177,9 @@ class _State:
         """Keep a bound if it is the best; what a search leaves out is worth no more than the best labelling."""
         self.bound = min(self.bound, max(bound, self.local.value))
 
-    def know(self, labels: Ints) -> None:
+    def inform(self, labels: Ints) -> None:
         """Take over a labelling of the whole model that somebody else has found, if it is better."""
-        self.local.offer(self.small.part(labels))
+        self.local.offer(self.small.project(labels))
 
     @property
     def tolerance(self) -> float:

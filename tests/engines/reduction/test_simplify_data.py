@@ -84,4 +84,4 @@ def test_a_share_of_the_states_is_left_and_labellings_are_worth_the_same(name: s
     assert len(inner.theta_v) <= share * len(graph.theta_v)
     assert len(inner.theta_t) <= len(graph.theta_t) + 2000, "shared tables should be shared still"
     labels = np.random.default_rng(0).integers(0, inner.card)
-    assert graph.value(small.whole(labels)) == pytest.approx(inner.value(labels), rel=1e-9)
+    assert graph.value(small.lift(labels)) == pytest.approx(inner.value(labels), rel=1e-9)

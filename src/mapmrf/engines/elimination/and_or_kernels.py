@@ -1,34 +1,152 @@
 """Depth-first branch and bound over the AND/OR search space of a bucket tree.
 
 Nodes are positions of the tree; one more, the last, stands above all roots. An OR node is a position to be labelled
-under the labels of its ancestors; an AND node is one label of it, below which the children are independent. Of every
-position at most one OR node is under way, so all state is kept by position.
+under the labels of its ancestors; an AND node is one label of it, below which the children are independent. At most one
+OR node of every position is open at a time, so all state is kept by position.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.elimination.mini_bucket_kernels import decode
+from mapmrf.engines.elimination.elimination_kernels import Buckets, FunctionTables
+from mapmrf.engines.elimination.mini_bucket_kernels import best_state
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4
-"""What is to be done next at the present node."""
-
-NODE, ACTION, COUNT, HITS = 0, 1, 2, 3
-"""Places in the cursor: the node, its action, AND nodes expanded, subproblems found in the cache."""
+"""What is to be done next at the current node."""
 
 EMPTY, EXACT, CEILING = 0, 1, 2
-"""What a place of the cache holds: nothing, an optimum with its labels, or an upper bound of a failed search."""
+"""What a slot of the cache holds: nothing, an optimum with its labels, or an upper bound from a failed search."""
+
+
+class SearchTree(NamedTuple):
+    """The tree of positions, with the node above all roots last.
+
+    Attributes
+    ----------
+    card, parent, end : (n + 1,)
+        States, parent and end of the subtree's range of every node.
+    child_ptr, child
+        The children of every node, in the order in which they are searched.
+    exact : (n + 1,)
+        Whether the messages of the whole subtree are exact, so that it need not be searched.
+    """
+
+    card: Ints
+    parent: Ints
+    end: Ints
+    child_ptr: Ints
+    child: Ints
+    exact: Bools
+
+
+class MessagePaths(NamedTuple):
+    """The way of messages through the tree.
+
+    Attributes
+    ----------
+    through
+        The child of its target that a message comes through.
+    pass_ptr, passing
+        The messages that pass a node: from its subtree to above its parent.
+    """
+
+    through: Ints
+    pass_ptr: Ints
+    passing: Ints
+
+
+class SearchSpace(NamedTuple):
+    """What a search does not change: the tree, functions and messages, the buckets, and the paths of messages."""
+
+    tree: SearchTree
+    fns: FunctionTables
+    buckets: Buckets
+    paths: MessagePaths
+
+
+class SearchState(NamedTuple):
+    """The open nodes of a search.
+
+    Attributes
+    ----------
+    label, tried, at_child : (n + 1,)
+        The current label of a node, how many of its labels have been tried, and the child (in `child`) to search next.
+    need, found : (n + 1,)
+        What the subproblem of an OR node must exceed to be of use above, and its best value so far.
+    sum_now : (n + 1,)
+        The bound of the current label, with the children solved so far exact.
+    bound, beyond : (n + 1,)
+        Upper bound of a node's subproblem under the label of its parent, and the part of it that passes the parent.
+    value_ptr, value, own, ranked
+        For every label of a node its bound, the sum of its given functions, and the labels by falling bound.
+    message_value, place_of
+        Value of every message under the current labels; where the table of every function is looked up.
+    best_at, best
+        The labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on.
+    """
+
+    label: Ints
+    tried: Ints
+    at_child: Ints
+    need: Floats
+    found: Floats
+    sum_now: Floats
+    bound: Floats
+    beyond: Floats
+    value_ptr: Ints
+    value: Floats
+    own: Floats
+    ranked: Ints
+    message_value: Floats
+    place_of: Ints
+    best_at: Ints
+    best: Ints
+
+
+class SearchCache(NamedTuple):
+    """Solved and failed subproblems by the labels of their context.
+
+    Attributes
+    ----------
+    context_ptr, context, context_stride
+        The context of every node, and its strides in the number of a configuration, the key.
+    n_slots, slot_at : (n + 1,)
+        Slots of every node, and the first of them.
+    key, kind, value : (all slots,)
+        The key of a subproblem, what is known about it (EMPTY, EXACT or CEILING), and the value.
+    labels_at, labels
+        The labels of solved subproblems, those of a node's first slot from ``labels[labels_at[a]]`` on.
+    """
+
+    context_ptr: Ints
+    context: Ints
+    context_stride: Ints
+    n_slots: Ints
+    slot_at: Ints
+    key: Ints
+    kind: Ints
+    value: Floats
+    labels_at: Ints
+    labels: Ints
+
+
+class SearchCursor(NamedTuple):
+    """Where a search stands: the node, its next action, AND nodes expanded, subproblems found in the cache."""
+
+    node: int
+    action: int
+    n_expanded: int
+    n_hits: int
 
 
 @compiled
-def jumps(parent: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
-    """For every message the child of its target that it comes through, and for every node the messages that pass it.
-
-    A message passes `d` if it comes from d's subtree and goes further than d's parent.
-    """
+def message_paths(parent: Ints, source: Ints, target: Ints) -> MessagePaths:
+    """The ways of messages from their buckets up to those that receive them."""
     n = len(parent)
     through = np.empty(len(source), np.int64)
     ptr = np.zeros(n + 1, np.int64)
@@ -48,53 +166,55 @@ def jumps(parent: Ints, source: Ints, target: Ints) -> tuple[Ints, Ints, Ints]:
             passing[fill[u]] = m
             fill[u] += 1
             u = parent[u]
-    return through, ptr, passing
+    return MessagePaths(through, ptr, passing)
 
 
 @inlined
-def evaluate(
-    a, card, label, bucket_ptr, bucket, fn_ptr, fn_var, fn_stride, fn_at, n_given, theta, arena, child_ptr, child,
-    pass_ptr, passing, message_value, place_of, beyond, value_ptr, value, own,
-):  # fmt: skip
-    """Bound every label of position `a` from above: its functions, its messages and those that pass its children."""
-    at_v, n_k = value_ptr[a], card[a]
+def evaluate(a: int, space: SearchSpace, state: SearchState) -> int:
+    """Bound every label of position `a` from above: its functions, its messages and those that pass its children.
+
+    Returns the number of look-ups.
+    """
+    tree, fns, buckets, paths = space.tree, space.fns, space.buckets, space.paths
+    value, own = state.value, state.own
+    at_v, n_k = state.value_ptr[a], tree.card[a]
     constant = 0.0
     work = n_k
-    for c in range(child_ptr[a], child_ptr[a + 1]):
-        d = child[c]
+    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
+        d = tree.child[c]
         total = 0.0
-        work += 1 + pass_ptr[d + 1] - pass_ptr[d]
-        for j in range(pass_ptr[d], pass_ptr[d + 1]):
-            total += message_value[passing[j]]
-        beyond[d] = total
+        work += 1 + paths.pass_ptr[d + 1] - paths.pass_ptr[d]
+        for j in range(paths.pass_ptr[d], paths.pass_ptr[d + 1]):
+            total += state.message_value[paths.passing[j]]
+        state.beyond[d] = total
         constant += total
     for k in range(n_k):
         own[at_v + k] = 0.0
         value[at_v + k] = constant
-    for b in range(bucket_ptr[a], bucket_ptr[a + 1]):
-        f = bucket[b]
-        last = fn_ptr[f + 1] - 1
-        at = fn_at[f]
-        for d in range(fn_ptr[f], last):
-            at += fn_stride[d] * label[fn_var[d]]
-        place_of[f] = at
-        stride = fn_stride[last] if last >= fn_ptr[f] else 0
-        if f < n_given:
+    for b in range(buckets.ptr[a], buckets.ptr[a + 1]):
+        f = buckets.member[b]
+        last = fns.ptr[f + 1] - 1
+        at = fns.at[f]
+        for d in range(fns.ptr[f], last):
+            at += fns.stride[d] * state.label[fns.var[d]]
+        state.place_of[f] = at
+        stride = fns.stride[last] if last >= fns.ptr[f] else 0
+        if f < fns.n_given:
             for k in range(n_k):
-                own[at_v + k] += theta[at + k * stride]
+                own[at_v + k] += fns.theta[at + k * stride]
         else:
             for k in range(n_k):
-                value[at_v + k] += arena[at + k * stride]
-        work += last - fn_ptr[f] + n_k
+                value[at_v + k] += fns.arena[at + k * stride]
+        work += last - fns.ptr[f] + n_k
     for k in range(n_k):
         value[at_v + k] += own[at_v + k]
-    return work
+    return int(work)
 
 
 @inlined
-def sort_labels(a, card, value_ptr, value, ranked):
+def rank_labels(a: int, card: Ints, state: SearchState) -> None:
     """Rank the labels of position `a`, the highest bound first, the smaller label on ties."""
-    at_v = value_ptr[a]
+    at_v, value, ranked = state.value_ptr[a], state.value, state.ranked
     for k in range(card[a]):
         j = k
         while j > 0 and value[at_v + k] > value[at_v + ranked[at_v + j - 1]]:
@@ -104,197 +224,200 @@ def sort_labels(a, card, value_ptr, value, ranked):
 
 
 @inlined
-def descend(
-    a, k, bucket_ptr, bucket, fn_ptr, fn_stride, n_given, arena, child_ptr, child, through, message_value, place_of,
-    beyond, bound, value_ptr, own,
-):  # fmt: skip
+def assign(a: int, k: int, space: SearchSpace, state: SearchState) -> None:
     """Give position `a` the label `k`: bounds of its children's subproblems, and of all of it."""
-    for c in range(child_ptr[a], child_ptr[a + 1]):
-        bound[child[c]] = beyond[child[c]]
-    for b in range(bucket_ptr[a], bucket_ptr[a + 1]):
-        f = bucket[b]
-        if f >= n_given:
-            last = fn_ptr[f + 1] - 1
-            stride = fn_stride[last] if last >= fn_ptr[f] else 0
-            message_value[f - n_given] = arena[place_of[f] + k * stride]
-            bound[through[f - n_given]] += message_value[f - n_given]
-    total = own[value_ptr[a] + k]
-    for c in range(child_ptr[a], child_ptr[a + 1]):
-        total += bound[child[c]]
-    return total
+    tree, fns, buckets, through = space.tree, space.fns, space.buckets, space.paths.through
+    bound, message_value = state.bound, state.message_value
+    state.label[a] = k
+    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
+        bound[tree.child[c]] = state.beyond[tree.child[c]]
+    for b in range(buckets.ptr[a], buckets.ptr[a + 1]):
+        f = buckets.member[b]
+        m = f - fns.n_given
+        if m >= 0:
+            last = fns.ptr[f + 1] - 1
+            stride = fns.stride[last] if last >= fns.ptr[f] else 0
+            message_value[m] = fns.arena[state.place_of[f] + k * stride]
+            bound[through[m]] += message_value[m]
+    total = state.own[state.value_ptr[a] + k]
+    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
+        total += bound[tree.child[c]]
+    state.sum_now[a] = total
+    state.at_child[a] = tree.child_ptr[a]
 
 
 @inlined
-def cache_key(a, label, context_ptr, context, context_stride):
-    """Number of the labels of a position's context."""
+def find_slot(a: int, label: Ints, cache: SearchCache) -> tuple[int, int]:
+    """The number of the labels of a position's context, and the slot of the cache where it belongs."""
     key = 0
-    for c in range(context_ptr[a], context_ptr[a + 1]):
-        key += context_stride[c] * label[context[c]]
-    return key
+    for c in range(cache.context_ptr[a], cache.context_ptr[a + 1]):
+        key += cache.context_stride[c] * label[cache.context[c]]
+    return key, cache.slot_at[a] + key % cache.n_slots[a]
+
+
+@inlined
+def recall(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCache) -> bool:
+    """Whether the cache settles the subproblem of `a`: its solution is copied, or its bound is too low."""
+    key, slot = find_slot(a, state.label, cache)
+    if cache.kind[slot] == EMPTY or cache.key[slot] != key:
+        return False
+    if cache.kind[slot] == CEILING:
+        return bool(cache.value[slot] <= state.need[a] + tol)
+    state.found[a] = cache.value[slot]
+    size = end[a] - a
+    at, to = cache.labels_at[a] + (slot - cache.slot_at[a]) * size, state.best_at[a]
+    for j in range(size):
+        state.best[to + j] = cache.labels[at + j]
+    return True
+
+
+@inlined
+def remember(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCache) -> None:
+    """Put the subproblem of `a`, whose search is done, into the cache."""
+    key, slot = find_slot(a, state.label, cache)
+    cache.key[slot] = key
+    if state.found[a] <= state.need[a]:
+        cache.kind[slot], cache.value[slot] = CEILING, state.need[a] + tol
+        return
+    cache.kind[slot], cache.value[slot] = EXACT, state.found[a]
+    size = end[a] - a
+    at, to = state.best_at[a], cache.labels_at[a] + (slot - cache.slot_at[a]) * size
+    for j in range(size):
+        cache.labels[to + j] = state.best[at + j]
 
 
 @bare
-def keep_labels(
-    a, n, end, child_ptr, child, exact, label, best_at, best, card, bucket_ptr, bucket, fn_ptr, fn_var, fn_stride,
-    fn_at, n_given, theta, arena, fixed,
-):  # fmt: skip
-    """Remember the labels of the subtree of `a`: its own, its children's best, and what exact messages say."""
-    if a < n:
-        best[best_at[a]] = label[a]
-    first = a if a < n else 0
-    for c in range(child_ptr[a], child_ptr[a + 1]):
-        d = child[c]
-        to = best_at[a] + d - first
-        if exact[d]:
-            decode(
-                d, end[d], card, bucket_ptr, bucket, fn_ptr, fn_var, fn_stride, fn_at, n_given, theta, arena, fixed,
-                label,
-            )  # fmt: skip
-            for p in range(d, end[d]):
+def keep_labels(a: int, space: SearchSpace, state: SearchState) -> None:
+    """Keep the labels of the subtree of `a`: its own, the best of its children, and what exact messages say."""
+    tree, label, best = space.tree, state.label, state.best
+    first, at = 0, state.best_at[a]
+    if a < len(tree.card) - 1:
+        best[at] = label[a]
+        first = a
+    for c in range(tree.child_ptr[a], tree.child_ptr[a + 1]):
+        d = tree.child[c]
+        to = at + d - first
+        if tree.exact[d]:
+            for p in range(d, tree.end[d]):
+                label[p] = best_state(p, space.fns, space.buckets, label)
                 best[to + p - d] = label[p]
         else:
-            for j in range(end[d] - d):
-                best[to + j] = best[best_at[d] + j]
+            for j in range(tree.end[d] - d):
+                best[to + j] = best[state.best_at[d] + j]
+
+
+@inlined
+def next_label_fails(a: int, card: Ints, tol: float, state: SearchState) -> bool:
+    """Whether no label of `a` is left whose bound exceeds both what is needed and what is found."""
+    if state.tried[a] == card[a]:
+        return True
+    at_v = state.value_ptr[a]
+    bound = state.value[at_v + state.ranked[at_v + state.tried[a]]]
+    return bool(bound <= max(state.need[a], state.found[a]) + tol)
 
 
 @compiled
 def search(
-    cursor: Ints, budget: int, max_count: int, tol: float, card: Ints, parent: Ints, end: Ints, child_ptr: Ints,
-    child: Ints, exact: Bools, bucket_ptr: Ints, bucket: Ints, fn_ptr: Ints, fn_var: Ints, fn_stride: Ints,
-    fn_at: Ints, n_given: int, theta: Floats, arena: Floats, through: Ints, pass_ptr: Ints, passing: Ints,
-    message_value: Floats, place_of: Ints, beyond: Floats, bound: Floats, value_ptr: Ints, value: Floats, own: Floats,
-    ranked: Ints, label: Ints, tried: Ints, at_child: Ints, sum_now: Floats, found: Floats, need: Floats, best_at: Ints,
-    best: Ints, context_ptr: Ints, context: Ints, context_stride: Ints, n_slots: Ints, slot_at: Ints, kept_at: Ints,
-    cache_key_of: Ints, cache_state: Ints, cache_value: Floats, cache_labels: Ints, fixed: Bools,
-) -> None:  # fmt: skip
-    """Search until the end, until `max_count` AND nodes are expanded, or until some `budget` of look-ups is spent.
+    cursor: SearchCursor, budget: int, max_expanded: int, tol: float, space: SearchSpace, state: SearchState,
+    cache: SearchCache,
+) -> SearchCursor:  # fmt: skip
+    """Search until the end, until `max_expanded` AND nodes are expanded, or until a `budget` of look-ups is spent.
 
-    ``need[a]`` is what the subproblem of an OR node must exceed to be of use above, ``found[a]`` its best so far,
-    ``sum_now[a]`` the bound of its present label with the children solved so far exact. A label is passed over when
-    its bound exceeds the larger of need and found by no more than `tol`.
+    A label is skipped when its bound exceeds the larger of need and found by no more than `tol`.
     """
+    tree, buckets = space.tree, space.buckets
+    card, end, child_ptr, child = tree.card, tree.end, tree.child_ptr, tree.child
+    tried, at_child, need, found, sum_now = state.tried, state.at_child, state.need, state.found, state.sum_now
     n = len(card) - 1
-    a, action = cursor[NODE], cursor[ACTION]
+    a, action, n_expanded, n_hits = cursor.node, cursor.action, cursor.n_expanded, cursor.n_hits
     while action != FINISHED and budget > 0:
         if action == ENTER:
             found[a] = -np.inf
-            action = NEXT_VALUE
             tried[a] = 0
-            if n_slots[a] > 0:
-                key = cache_key(a, label, context_ptr, context, context_stride)
-                slot = slot_at[a] + key % n_slots[a]
-                if cache_state[slot] != EMPTY and cache_key_of[slot] == key:
-                    if cache_state[slot] == EXACT:
-                        found[a] = cache_value[slot]
-                        size = end[a] - a
-                        at = kept_at[a] + (slot - slot_at[a]) * size
-                        for j in range(size):
-                            best[best_at[a] + j] = cache_labels[at + j]
-                        action = LEAVE
-                        cursor[HITS] += 1
-                    elif cache_value[slot] <= need[a] + tol:
-                        action = LEAVE
-                        cursor[HITS] += 1
+            action = NEXT_VALUE
+            if cache.n_slots[a] > 0:
                 budget -= 4
+                if recall(a, end, tol, state, cache):
+                    action = LEAVE
+                    n_hits += 1
             if action == NEXT_VALUE:
-                budget -= evaluate(
-                    a, card, label, bucket_ptr, bucket, fn_ptr, fn_var, fn_stride, fn_at, n_given, theta, arena,
-                    child_ptr, child, pass_ptr, passing, message_value, place_of, beyond, value_ptr, value, own,
-                )  # fmt: skip
-                sort_labels(a, card, value_ptr, value, ranked)
+                budget -= evaluate(a, space, state)
+                rank_labels(a, card, state)
         elif action == NEXT_VALUE:
-            at_v = value_ptr[a]
-            if tried[a] == card[a] or value[at_v + ranked[at_v + tried[a]]] <= max(need[a], found[a]) + tol:
+            if next_label_fails(a, card, tol, state):
                 action = LEAVE
-                if n_slots[a] > 0:
-                    key = cache_key(a, label, context_ptr, context, context_stride)
-                    slot = slot_at[a] + key % n_slots[a]
-                    cache_key_of[slot] = key
-                    if found[a] > need[a]:
-                        cache_state[slot], cache_value[slot] = EXACT, found[a]
-                        size = end[a] - a
-                        at = kept_at[a] + (slot - slot_at[a]) * size
-                        for j in range(size):
-                            cache_labels[at + j] = best[best_at[a] + j]
-                    else:
-                        cache_state[slot], cache_value[slot] = CEILING, need[a] + tol
+                if cache.n_slots[a] > 0:
+                    remember(a, end, tol, state, cache)
                 continue
-            if cursor[COUNT] >= max_count:
+            if n_expanded >= max_expanded:
                 break
-            cursor[COUNT] += 1
-            k = ranked[at_v + tried[a]]
+            n_expanded += 1
+            assign(a, state.ranked[state.value_ptr[a] + tried[a]], space, state)
             tried[a] += 1
-            label[a] = k
-            sum_now[a] = descend(
-                a, k, bucket_ptr, bucket, fn_ptr, fn_stride, n_given, arena, child_ptr, child, through, message_value,
-                place_of, beyond, bound, value_ptr, own,
-            )  # fmt: skip
-            budget -= bucket_ptr[a + 1] - bucket_ptr[a] + child_ptr[a + 1] - child_ptr[a]
-            at_child[a] = child_ptr[a]
+            budget -= buckets.ptr[a + 1] - buckets.ptr[a] + child_ptr[a + 1] - child_ptr[a]
             action = NEXT_CHILD
         elif action == NEXT_CHILD:
-            while at_child[a] < child_ptr[a + 1] and exact[child[at_child[a]]]:
+            while at_child[a] < child_ptr[a + 1] and tree.exact[child[at_child[a]]]:
                 at_child[a] += 1
             if sum_now[a] <= max(need[a], found[a]) + tol:
                 action = NEXT_VALUE
             elif at_child[a] == child_ptr[a + 1]:
                 found[a] = sum_now[a]
-                keep_labels(
-                    a, n, end, child_ptr, child, exact, label, best_at, best, card, bucket_ptr, bucket, fn_ptr, fn_var,
-                    fn_stride, fn_at, n_given, theta, arena, fixed,
-                )  # fmt: skip
+                keep_labels(a, space, state)
                 budget -= end[a] - a + 1 if a < n else n
                 action = NEXT_VALUE
             else:
                 d = child[at_child[a]]
-                need[d] = max(need[a], found[a]) - (sum_now[a] - bound[d])
+                need[d] = max(need[a], found[a]) - (sum_now[a] - state.bound[d])
                 a = d
                 action = ENTER
+        elif a == n:
+            action = FINISHED
         else:
-            if a == n:
-                action = FINISHED
-                continue
             d = a
-            a = parent[d]
+            a = tree.parent[d]
+            action = NEXT_VALUE
             if found[d] > need[d]:
-                sum_now[a] += found[d] - bound[d]
+                sum_now[a] += found[d] - state.bound[d]
                 at_child[a] += 1
                 action = NEXT_CHILD
-            else:
-                action = NEXT_VALUE
-    cursor[NODE], cursor[ACTION] = a, action
+    return SearchCursor(a, action, n_expanded, n_hits)
+
+
+@bare
+def next_label_bound(a: int, card: Ints, state: SearchState) -> float:
+    """The bound of the best label of `a` that has not been tried; -inf if all have."""
+    if state.tried[a] == card[a]:
+        return -np.inf
+    at_v = state.value_ptr[a]
+    return float(state.value[at_v + state.ranked[at_v + state.tried[a]]])
 
 
 @compiled
-def open_bound(
-    cursor: Ints, parent: Ints, card: Ints, value_ptr: Ints, value: Floats, ranked: Ints, tried: Ints, bound: Floats,
-    sum_now: Floats, found: Floats, need: Floats,
-) -> float:  # fmt: skip
-    """Upper bound on the whole problem as the search stands: what is found, what was passed over, what is open."""
-    a, action = cursor[NODE], cursor[ACTION]
-    n = len(card) - 1
+def open_bound(cursor: SearchCursor, tree: SearchTree, state: SearchState) -> float:
+    """Upper bound on the whole problem at this point of the search: what is found, what was skipped, what is open."""
+    found, need, sum_now = state.found, state.need, state.sum_now
+    a, action = cursor.node, cursor.action
+    n = len(tree.card) - 1
     if action == ENTER:
-        top = bound[a] if a < n else np.inf
+        top = state.bound[a] if a < n else np.inf
     else:
         top = max(found[a], need[a])
         if action == NEXT_CHILD:
             top = max(top, sum_now[a])
-        if action != LEAVE and action != FINISHED and tried[a] < card[a]:
-            top = max(top, value[value_ptr[a] + ranked[value_ptr[a] + tried[a]]])
+        if action != LEAVE and action != FINISHED:
+            top = max(top, next_label_bound(a, tree.card, state))
     while a < n:
-        d, a = a, parent[a]
-        top = max(found[a], need[a], sum_now[a] - bound[d] + top)
-        if tried[a] < card[a]:
-            top = max(top, value[value_ptr[a] + ranked[value_ptr[a] + tried[a]]])
+        d, a = a, tree.parent[a]
+        top = max(found[a], need[a], sum_now[a] - state.bound[d] + top)
+        top = max(top, next_label_bound(a, tree.card, state))
     return float(top)
 
 
 @compiled
-def raise_needs(
-    cursor: Ints, parent: Ints, bound: Floats, sum_now: Floats, found: Floats, need: Floats, path: Ints
-) -> None:
-    """Hand a need that has risen at the top on to all nodes under way."""
-    a, n_path = cursor[NODE], 0
+def raise_needs(node: int, parent: Ints, state: SearchState, path: Ints) -> None:
+    """Pass a need that has risen at the top down to all open nodes; `path` is scratch."""
+    a, n_path = node, 0
     n = len(parent) - 1
     while a < n:
         path[n_path] = a
@@ -303,28 +426,25 @@ def raise_needs(
     for at in range(n_path - 1, -1, -1):
         d = path[at]
         a = parent[d]
-        need[d] = max(need[a], found[a]) - (sum_now[a] - bound[d])
+        state.need[d] = max(state.need[a], state.found[a]) - (state.sum_now[a] - state.bound[d])
 
 
 @compiled
-def present_labels(
-    cursor: Ints, parent: Ints, end: Ints, child_ptr: Ints, child: Ints, at_child: Ints, exact: Bools, best_at: Ints,
-    best: Ints, label: Ints, labels: Ints, fixed: Bools,
-) -> None:  # fmt: skip
+def current_labels(cursor: SearchCursor, tree: SearchTree, state: SearchState, labels: Ints, fixed: Bools) -> None:
     """Labels that the search has set: those of the path and of the subproblems solved beside it."""
-    n = len(parent) - 1
-    a = cursor[NODE]
-    inside = cursor[ACTION] == NEXT_CHILD
+    n = len(tree.card) - 1
+    a = cursor.node
+    inside = cursor.action == NEXT_CHILD
     while True:
         if inside:
             if a < n:
-                labels[a], fixed[a] = label[a], True
-            for c in range(child_ptr[a], at_child[a]):
-                d = child[c]
-                if not exact[d]:
-                    for p in range(d, end[d]):
-                        labels[p], fixed[p] = best[best_at[d] + p - d], True
+                labels[a], fixed[a] = state.label[a], True
+            for c in range(tree.child_ptr[a], state.at_child[a]):
+                d = tree.child[c]
+                if not tree.exact[d]:
+                    for p in range(d, tree.end[d]):
+                        labels[p], fixed[p] = state.best[state.best_at[d] + p - d], True
         if a == n:
             break
-        a = parent[a]
+        a = tree.parent[a]
         inside = True

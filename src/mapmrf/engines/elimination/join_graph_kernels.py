@@ -1,38 +1,101 @@
 """Cost shifting on a join graph: clusters of variables with tables, and separators on which their max-marginals agree.
 
-The clusters are the mini-buckets of a plan: cluster `m` has the variables ``cl_var[cl_ptr[m]:cl_ptr[m + 1]]``, the one
-that is eliminated last, and its table at ``cl_at[m]`` of `tables`. It is joined with the cluster that takes its
-message, on all its variables but the last, and with the other mini-buckets of its bucket, on what all of them have in
-common.
+The clusters are mini-buckets. A cluster is joined with the cluster that receives its message, on all its variables but
+the last, and with the other mini-buckets of its bucket, on what all of them have in common.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.elimination.elimination_kernels import FunctionTables
+from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
 from mapmrf.kernels.jit import bare, compiled
 
 WIDTH = 1024
 """Entries of a table whose places in a separator's table are computed once."""
 
 
+class JoinClusters(NamedTuple):
+    """The clusters of a join graph.
+
+    Attributes
+    ----------
+    card : (n,)
+        Number of states at every position.
+    ptr, var
+        Cluster `m` has the variables ``var[ptr[m]:ptr[m + 1]]``, the one that is eliminated last.
+    at, tables
+        Its table is ``tables[at[m]:at[m + 1]]``.
+    """
+
+    card: Ints
+    ptr: Ints
+    var: Ints
+    at: Ints
+    tables: Floats
+
+
+class JoinLinks(NamedTuple):
+    """Which clusters are joined.
+
+    Attributes
+    ----------
+    bucket_ptr
+        The clusters of every bucket, the first eliminated first.
+    parent
+        The cluster that receives the message of a cluster, or -1.
+    child_ptr, child
+        The clusters whose messages a cluster receives.
+    """
+
+    bucket_ptr: Ints
+    parent: Ints
+    child_ptr: Ints
+    child: Ints
+
+
+class SeparatorScratch(NamedTuple):
+    """Room for one separator: strides, a configuration, its variables, the clusters that share it, places in it."""
+
+    stride: Ints
+    digit: Ints
+    scope: Ints
+    sides: Ints
+    inner: Ints
+
+
+class SweepCursor(NamedTuple):
+    """Where a sweep stands: the bucket, whether it is on its way back to the leaves, and the sweeps done."""
+
+    bucket: int
+    to_leaves: bool
+    n_sweeps: int
+
+
 @bare
-def inner_places(m, cl_ptr, cl_var, card, sep, n_sep, stride, inner):
-    """Strides of a separator's table along a cluster's variables, and its places for the cluster's last variables."""
-    first, n_dims = cl_ptr[m], cl_ptr[m + 1] - cl_ptr[m]
-    step, s = 1, n_sep - 1
+def inner_places(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> tuple[int, int]:
+    """Strides of a separator's table along a cluster's variables, and its places for the cluster's last variables.
+
+    Returns the first of these variables, and the number of their configurations.
+    """
+    card, var, scope, stride, inner = clusters.card, clusters.var, scratch.scope, scratch.stride, scratch.inner
+    first, n_dims = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m]
+    step, s = 1, n_scope - 1
     for d in range(n_dims - 1, -1, -1):
         stride[d] = 0
-        if s >= 0 and sep[s] == cl_var[first + d]:
+        if s >= 0 and scope[s] == var[first + d]:
             stride[d] = step
-            step *= card[sep[s]]
+            step *= card[scope[s]]
             s -= 1
     cut, width = n_dims, 1
     inner[0] = 0
-    while cut > 0 and width * card[cl_var[first + cut - 1]] <= WIDTH:
+    while cut > 0 and width * card[var[first + cut - 1]] <= WIDTH:
         cut -= 1
-        n_k = card[cl_var[first + cut]]
+        n_k = card[var[first + cut]]
         for k in range(n_k - 1, -1, -1):
             for j in range(width):
                 inner[k * width + j] = inner[j] + k * stride[cut]
@@ -41,13 +104,13 @@ def inner_places(m, cl_ptr, cl_var, card, sep, n_sep, stride, inner):
 
 
 @bare
-def next_base(m, cl_ptr, cl_var, card, cut, stride, digit, base):
+def next_base(m: int, clusters: JoinClusters, cut: int, stride: Ints, digit: Ints, base: int) -> int:
     """The place in the separator's table where the next run of a cluster's entries starts."""
     d = cut - 1
     while d >= 0:
         digit[d] += 1
         base += stride[d]
-        if digit[d] < card[cl_var[cl_ptr[m] + d]]:
+        if digit[d] < clusters.card[clusters.var[clusters.ptr[m] + d]]:
             break
         base -= digit[d] * stride[d]
         digit[d] = 0
@@ -56,39 +119,45 @@ def next_base(m, cl_ptr, cl_var, card, cut, stride, digit, base):
 
 
 @bare
-def max_onto(m, cl_ptr, cl_var, cl_at, card, tables, sep, n_sep, out, out_at, stride, digit, inner):
-    """Max-marginals of a cluster on a separator."""
-    cut, width = inner_places(m, cl_ptr, cl_var, card, sep, n_sep, stride, inner)
+def max_onto(
+    m: int, clusters: JoinClusters, n_scope: int, out: Floats, out_at: int, scratch: SeparatorScratch
+) -> int:  # fmt: skip
+    """Max-marginals of a cluster on a separator; returns their number."""
+    tables, inner = clusters.tables, scratch.inner
+    cut, width = inner_places(m, clusters, n_scope, scratch)
     size = 1
-    for s in range(n_sep):
-        size *= card[sep[s]]
+    for s in range(n_scope):
+        size *= clusters.card[scratch.scope[s]]
     for s in range(size):
         out[out_at + s] = -np.inf
     for d in range(cut):
-        digit[d] = 0
+        scratch.digit[d] = 0
     base = out_at
-    for at in range(cl_at[m], cl_at[m + 1], width):
+    for at in range(clusters.at[m], clusters.at[m + 1], width):
         for j in range(width):
             out[base + inner[j]] = max(out[base + inner[j]], tables[at + j])
-        base = next_base(m, cl_ptr, cl_var, card, cut, stride, digit, base)
+        base = next_base(m, clusters, cut, scratch.stride, scratch.digit, base)
     return size
 
 
 @bare
-def add_onto(m, cl_ptr, cl_var, cl_at, card, tables, sep, n_sep, given, given_at, stride, digit, inner):
+def add_onto(
+    m: int, clusters: JoinClusters, n_scope: int, given: Floats, given_at: int, scratch: SeparatorScratch
+) -> None:  # fmt: skip
     """Add a separator's table to a cluster's."""
-    cut, width = inner_places(m, cl_ptr, cl_var, card, sep, n_sep, stride, inner)
+    tables, inner = clusters.tables, scratch.inner
+    cut, width = inner_places(m, clusters, n_scope, scratch)
     for d in range(cut):
-        digit[d] = 0
+        scratch.digit[d] = 0
     base = given_at
-    for at in range(cl_at[m], cl_at[m + 1], width):
+    for at in range(clusters.at[m], clusters.at[m + 1], width):
         for j in range(width):
             tables[at + j] += given[base + inner[j]]
-        base = next_base(m, cl_ptr, cl_var, card, cut, stride, digit, base)
+        base = next_base(m, clusters, cut, scratch.stride, scratch.digit, base)
 
 
 @bare
-def share_out(buffer, size, n_sides, share_of_first):
+def share_out(buffer: Floats, size: int, n_sides: int, share_of_first: float) -> None:
     """Turn the max-marginals of several clusters into what each gains, so that it has its share of their sum.
 
     The first has the share given and the others equal ones. A state impossible for one cluster becomes so for all.
@@ -105,98 +174,107 @@ def share_out(buffer, size, n_sides, share_of_first):
 
 @bare
 def agree(
-    sides, n_sides, share_of_first, sep, n_sep, cl_ptr, cl_var, cl_at, card, tables, buffer, stride, digit, inner
-):
-    """Make the max-marginals of some clusters on a separator shares of their sum."""
+    n_sides: int, share_of_first: float, n_scope: int, clusters: JoinClusters, buffer: Floats,
+    scratch: SeparatorScratch,
+) -> None:  # fmt: skip
+    """Make the max-marginals of the clusters in `sides` on a separator shares of their sum."""
     size = 1
     for r in range(n_sides):
-        size = max_onto(
-            sides[r], cl_ptr, cl_var, cl_at, card, tables, sep, n_sep, buffer, r * size, stride, digit, inner
-        )
+        size = max_onto(scratch.sides[r], clusters, n_scope, buffer, r * size, scratch)
     share_out(buffer, size, n_sides, share_of_first)
     for r in range(n_sides):
-        add_onto(sides[r], cl_ptr, cl_var, cl_at, card, tables, sep, n_sep, buffer, r * size, stride, digit, inner)
+        add_onto(scratch.sides[r], clusters, n_scope, buffer, r * size, scratch)
 
 
 @compiled
 def fill_clusters(
-    cl_ptr: Ints, cl_var: Ints, cl_at: Ints, card: Ints, member_ptr: Ints, member: Ints, n_given: int, fn_ptr: Ints,
-    fn_var: Ints, fn_stride: Ints, fn_at: Ints, theta: Floats, tables: Floats, digit: Ints, stride: Ints,
-) -> None:  # fmt: skip
+    clusters: JoinClusters, partition: BucketPartition, fns: FunctionTables, scratch: SeparatorScratch
+) -> None:
     """Sum up the given functions of every cluster."""
-    for m in range(len(cl_ptr) - 1):
-        for at in range(cl_at[m], cl_at[m + 1]):
+    tables, digit, stride = clusters.tables, scratch.digit, scratch.stride
+    for m in range(len(clusters.ptr) - 1):
+        for at in range(clusters.at[m], clusters.at[m + 1]):
             tables[at] = 0.0
-        n_dims = cl_ptr[m + 1] - cl_ptr[m]
-        for b in range(member_ptr[m], member_ptr[m + 1]):
-            f = member[b]
-            if f >= n_given:
+        n_dims = clusters.ptr[m + 1] - clusters.ptr[m]
+        for b in range(partition.member_ptr[m], partition.member_ptr[m + 1]):
+            f = partition.member[b]
+            if f >= fns.n_given:
                 continue
-            v = fn_ptr[f]
+            v = fns.ptr[f]
             for d in range(n_dims):
                 digit[d], stride[d] = 0, 0
-                if v < fn_ptr[f + 1] and fn_var[v] == cl_var[cl_ptr[m] + d]:
-                    stride[d] = fn_stride[v]
+                if v < fns.ptr[f + 1] and fns.var[v] == clusters.var[clusters.ptr[m] + d]:
+                    stride[d] = fns.stride[v]
                     v += 1
-            base = fn_at[f]
-            for at in range(cl_at[m], cl_at[m + 1]):
-                tables[at] += theta[base]
-                base = next_base(m, cl_ptr, cl_var, card, n_dims, stride, digit, base)
+            base = fns.at[f]
+            for at in range(clusters.at[m], clusters.at[m + 1]):
+                tables[at] += fns.theta[base]
+                base = next_base(m, clusters, n_dims, stride, digit, base)
+
+
+@bare
+def agree_in_bucket(
+    first: int, last: int, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
+) -> None:  # fmt: skip
+    """Make the mini-buckets of a bucket agree on the variables that all of them have."""
+    ptr, var = clusters.ptr, clusters.var
+    n_scope = 0
+    for d in range(ptr[first], ptr[first + 1]):
+        everywhere = True
+        for m in range(first + 1, last):
+            at = ptr[m]
+            while at < ptr[m + 1] and var[at] < var[d]:
+                at += 1
+            everywhere = everywhere and at < ptr[m + 1] and var[at] == var[d]
+        if everywhere:
+            scratch.scope[n_scope] = var[d]
+            n_scope += 1
+    for r in range(last - first):
+        scratch.sides[r] = first + r
+    agree(last - first, 1.0 / (last - first), n_scope, clusters, buffer, scratch)
+
+
+@bare
+def agree_with_parent(
+    m: int, parent: int, share: float, clusters: JoinClusters, buffer: Floats, scratch: SeparatorScratch
+) -> int:
+    """Make a cluster and the one above agree; the lower one keeps a share. Returns the table entries that took."""
+    scratch.sides[0], scratch.sides[1] = m, parent
+    n_scope = clusters.ptr[m + 1] - clusters.ptr[m] - 1
+    for d in range(n_scope):
+        scratch.scope[d] = clusters.var[clusters.ptr[m] + d]
+    agree(2, share, n_scope, clusters, buffer, scratch)
+    return int(2 * (clusters.at[m + 1] - clusters.at[m] + clusters.at[parent + 1] - clusters.at[parent]))
 
 
 @compiled
 def sweep_clusters(
-    cursor: Ints, budget: int, mini_ptr: Ints, parent_of: Ints, child_ptr: Ints, child: Ints, cl_ptr: Ints,
-    cl_var: Ints, cl_at: Ints, card: Ints, tables: Floats, buffer: Floats, scratch: Ints, inner: Ints,
-) -> None:  # fmt: skip
-    """Sweeps over the buckets to the roots and back, until some `budget` of table entries is spent.
+    cursor: SweepCursor, budget: int, links: JoinLinks, clusters: JoinClusters, buffer: Floats,
+    scratch: SeparatorScratch,
+) -> SweepCursor:  # fmt: skip
+    """Sweep over the buckets to the roots and back, until some `budget` of table entries is spent or the sweep ends.
 
-    On the way to the roots every cluster hands its max-marginals on to the cluster above; on the way back it shares
-    with each cluster below. The mini-buckets of a bucket agree on what they have in common, both times. The sum of the
-    tables' maxima does not rise. `cursor` holds the bucket, the direction, and the sweeps done.
+    On the way to the roots every cluster hands its max-marginals to the cluster above; on the way back it shares with
+    each cluster below. The mini-buckets of a bucket agree on what they have in common, both times. The sum of the
+    tables' maxima does not rise.
     """
-    n = len(mini_ptr) - 1
-    stride, digit, common, sides = scratch[0], scratch[1], scratch[2], scratch[3]
+    t, to_leaves, n_sweeps = cursor.bucket, cursor.to_leaves, cursor.n_sweeps
+    n = len(links.bucket_ptr) - 1
     while budget > 0:
-        t = cursor[0]
-        first, last = mini_ptr[t], mini_ptr[t + 1]
+        first, last = links.bucket_ptr[t], links.bucket_ptr[t + 1]
         if last - first > 1:
-            n_common = 0
-            for d in range(cl_ptr[first], cl_ptr[first + 1]):
-                everywhere = True
-                for m in range(first + 1, last):
-                    at = cl_ptr[m]
-                    while at < cl_ptr[m + 1] and cl_var[at] < cl_var[d]:
-                        at += 1
-                    everywhere = everywhere and at < cl_ptr[m + 1] and cl_var[at] == cl_var[d]
-                if everywhere:
-                    common[n_common] = cl_var[d]
-                    n_common += 1
-            for r in range(last - first):
-                sides[r] = first + r
-            agree(
-                sides, last - first, 1.0 / (last - first), common, n_common, cl_ptr, cl_var, cl_at, card, tables,
-                buffer, stride, digit, inner,
-            )  # fmt: skip
+            agree_in_bucket(first, last, clusters, buffer, scratch)
         for m in range(first, last):
-            budget -= 2 * (cl_at[m + 1] - cl_at[m]) + 100
-            c_first, c_last = (m, m + 1) if cursor[1] == 0 else (child_ptr[m], child_ptr[m + 1])
-            for c_at in range(c_first, c_last):
-                c = m if cursor[1] == 0 else child[c_at]
-                if parent_of[c] < 0:
-                    continue
-                sides[0], sides[1] = c, parent_of[c]
-                n_sep = cl_ptr[c + 1] - cl_ptr[c] - 1
-                for d in range(n_sep):
-                    common[d] = cl_var[cl_ptr[c] + d]
-                agree(
-                    sides, 2, 0.0 if cursor[1] == 0 else 0.5, common, n_sep, cl_ptr, cl_var, cl_at, card, tables,
-                    buffer, stride, digit, inner,
-                )  # fmt: skip
-                budget -= 2 * (cl_at[c + 1] - cl_at[c] + cl_at[sides[1] + 1] - cl_at[sides[1]])
-        cursor[0] += 1 if cursor[1] == 0 else -1
-        if cursor[0] == n:
-            cursor[0], cursor[1] = n - 1, 1
-        elif cursor[0] < 0:
-            cursor[0], cursor[1], cursor[2] = 0, 0, cursor[2] + 1
+            budget -= 2 * (clusters.at[m + 1] - clusters.at[m]) + 100
+            if to_leaves:
+                for c_at in range(links.child_ptr[m], links.child_ptr[m + 1]):
+                    budget -= agree_with_parent(links.child[c_at], m, 0.5, clusters, buffer, scratch)
+            elif links.parent[m] >= 0:
+                budget -= agree_with_parent(m, links.parent[m], 0.0, clusters, buffer, scratch)
+        t += -1 if to_leaves else 1
+        if t == n:
+            t, to_leaves = n - 1, True
+        elif t < 0:
+            t, to_leaves, n_sweeps = 0, False, n_sweeps + 1
             break
+    return SweepCursor(t, to_leaves, n_sweeps)

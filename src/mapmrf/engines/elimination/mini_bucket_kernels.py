@@ -1,16 +1,81 @@
-"""Mini-buckets: which functions are eliminated together, their messages with matched max-marginals, cost shifting."""
+"""Mini-buckets: which functions are eliminated together, and their messages with matched max-marginals."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.elimination.elimination_kernels import BLOCK, MARGINAL, PLAIN, fold
+from mapmrf.engines.elimination.elimination_kernels import (
+    BLOCK,
+    MARGINAL,
+    NOWHERE,
+    PLAIN,
+    Buckets,
+    FoldedSum,
+    FoldTarget,
+    FunctionTables,
+    MatchedTable,
+    fold,
+)
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 
+class BucketPartition(NamedTuple):
+    """The mini-buckets of all buckets, the last position first; the message of `m` is the function ``n_given + m``.
+
+    Attributes
+    ----------
+    fn_ptr, fn_var
+        Scopes of given functions and messages.
+    mini_ptr
+        The mini-buckets of position `p` are those from ``mini_ptr[n - 1 - p]`` on.
+    member_ptr, member
+        The functions of every mini-bucket.
+    bucket_of
+        The bucket that a function belongs to; -1 for a constant.
+    """
+
+    fn_ptr: Ints
+    fn_var: Ints
+    mini_ptr: Ints
+    member_ptr: Ints
+    member: Ints
+    bucket_of: Ints
+
+
+class MessageLimits(NamedTuple):
+    """Limits of a message: its variables, and log2 of its entries; log_card is log2 of all cardinalities."""
+
+    log_card: Floats
+    max_vars: int
+    max_log: float
+
+
+class BuildCursor(NamedTuple):
+    """Where the computation of messages stands.
+
+    Attributes
+    ----------
+    bucket
+        Buckets done, which is the bucket (n - 1 - position) to continue with.
+    matched
+        Whether the max-marginals of its mini-buckets have been matched.
+    mini, block
+        The mini-bucket to continue with, and the block of its table.
+    """
+
+    bucket: int
+    matched: bool
+    mini: int
+    block: int
+
+
 @inlined
-def united_size(scopes, r, n_a, scope_b, begin_b, end_b, log_card):
+def united_size(
+    scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: int, log_card: Floats
+) -> tuple[int, float]:
     """Number of variables of two ascending scopes together, and log2 of their configurations."""
     i, j = 0, begin_b
     n, size = 0, 0.0
@@ -29,7 +94,7 @@ def united_size(scopes, r, n_a, scope_b, begin_b, end_b, log_card):
 
 
 @inlined
-def unite(scopes, r, n_a, scope_b, begin_b, end_b, out):
+def unite(scopes: Ints, r: int, n_a: int, scope_b: Ints, begin_b: int, end_b: int, out: Ints) -> int:
     """Write the union of two ascending scopes, one of them row `r` of `scopes`, to `out`; return its length."""
     i, j, n = 0, begin_b, 0
     while i < n_a or j < end_b:
@@ -46,22 +111,24 @@ def unite(scopes, r, n_a, scope_b, begin_b, end_b, out):
 
 
 @inlined
-def choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, log_card, max_vars, max_log):
-    """The mini-bucket that a function joins: one that grows by nothing, else the first with room, else a fresh one."""
+def choose_mini_bucket(
+    scopes: Ints, lengths: Ints, n_mini: int, fn_var: Ints, begin: int, end: int, limits: MessageLimits
+) -> int:
+    """The mini-bucket that a function joins: one that need not grow, else the first with room, else a new one."""
     first = -1
     x = fn_var[end - 1]
     for r in range(n_mini):
-        n, size = united_size(scopes, r, lengths[r], fn_var, begin, end, log_card)
+        n, size = united_size(scopes, r, lengths[r], fn_var, begin, end, limits.log_card)
         if n == lengths[r]:
             return r
-        if first < 0 and n - 1 <= max_vars and size - log_card[x] <= max_log:
+        if first < 0 and n - 1 <= limits.max_vars and size - limits.log_card[x] <= limits.max_log:
             first = r
     return first if first >= 0 else n_mini
 
 
 @compiled
 def enlarged(array: Ints, room: int) -> Ints:
-    """The array, or a copy with twice that room if it has not room enough."""
+    """The array if it has enough room, else a copy with twice the room that is needed."""
     if len(array) >= room:
         return array
     bigger = np.empty(2 * room, np.int64)
@@ -94,18 +161,18 @@ def by_scope(first: int, after: Ints, fn_ptr: Ints) -> tuple[Ints, int]:
 
 
 @compiled
-def partition(
-    mine: Ints, longest: int, fn_ptr: Ints, fn_var: Ints, log_card: Floats, max_vars: int, max_log: float
+def partition_bucket(
+    mine: Ints, longest: int, fn_ptr: Ints, fn_var: Ints, limits: MessageLimits
 ) -> tuple[int, Ints, Ints, Ints]:
     """Put functions, one after another, into mini-buckets: their number, which is whose, their scopes and lengths."""
     n_mine = len(mine)
-    room = 2 + max(longest, min(max_vars, int(min(max_log, 1e6))))
+    room = 2 + max(longest, min(limits.max_vars, int(min(limits.max_log, 1e6))))
     scopes, lengths = np.empty((n_mine, room), np.int64), np.zeros(n_mine, np.int64)
     spare, of = np.empty(room, np.int64), np.empty(n_mine, np.int64)
     n_mini = 0
     for k in range(n_mine):
         begin, end = fn_ptr[mine[k]], fn_ptr[mine[k] + 1]
-        r = choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, log_card, max_vars, max_log)
+        r = choose_mini_bucket(scopes, lengths, n_mini, fn_var, begin, end, limits)
         n_mini = max(n_mini, r + 1)
         lengths[r] = unite(scopes, r, lengths[r], fn_var, begin, end, spare)
         for d in range(lengths[r]):
@@ -115,18 +182,17 @@ def partition(
 
 
 @compiled
-def plan(
+def partition_buckets(
     card: Ints, given_ptr: Ints, given_var: Ints, max_vars: int, max_log: float, max_entries: float
-) -> tuple[bool, Ints, Ints, Ints, Ints, Ints, Ints]:
+) -> tuple[bool, BucketPartition]:
     """Partition every bucket, the last position first, into mini-buckets whose messages keep to the limits.
 
     A message has at most `max_vars` variables and 2^max_log entries (unless a single function has more). Returns
-    whether all messages have at most `max_entries` together; scopes of given functions and messages (fn_ptr, fn_var);
-    where the mini-buckets of every bucket start (mini_ptr, by n - 1 - position); the members of every mini-bucket.
-    The message of mini-bucket `m` is the function ``n_given + m``; `bucket_of` is where it goes (-1: a constant).
+    whether all messages have at most `max_entries` together; if not, the partition is not complete.
     """
     n, n_given = len(card), len(given_ptr) - 1
     log_card = np.log2(card.astype(np.float64))
+    limits = MessageLimits(log_card, max_vars, max_log)
     fn_ptr, fn_var = enlarged(given_ptr, n_given + 1), enlarged(given_var, len(given_var))
     bucket_of: Ints = np.empty(n_given, np.int64)
     after: Ints = np.empty(n_given, np.int64)
@@ -141,7 +207,7 @@ def plan(
     member: Ints = np.zeros(n_given, np.int64)
     for t in range(n):
         mine, longest = by_scope(head[n - 1 - t], after, fn_ptr)
-        n_mini, of, scopes, lengths = partition(mine, longest, fn_ptr, fn_var, log_card, max_vars, max_log)
+        n_mini, of, scopes, lengths = partition_bucket(mine, longest, fn_ptr, fn_var, limits)
         fn_ptr, member_ptr = enlarged(fn_ptr, n_fn + n_mini + 1), enlarged(member_ptr, n_fn + n_mini + 1)
         bucket_of, after = enlarged(bucket_of, n_fn + n_mini), enlarged(after, n_fn + n_mini)
         member = enlarged(member, n_member + len(mine))
@@ -168,35 +234,35 @@ def plan(
             n_fn += 1
         mini_ptr[t + 1] = n_fn - n_given
         if entries > max_entries:
-            return False, fn_ptr, fn_var, mini_ptr, member_ptr, member, bucket_of
+            return False, BucketPartition(fn_ptr, fn_var, mini_ptr, member_ptr, member, bucket_of)
     n_mini = n_fn - n_given
-    return (
-        True, fn_ptr[: n_fn + 1], fn_var[:n_var], mini_ptr, member_ptr[: n_mini + 1], member[:n_member],
-        bucket_of[:n_fn],
-    )  # fmt: skip
+    return True, BucketPartition(
+        fn_ptr[: n_fn + 1], fn_var[:n_var], mini_ptr, member_ptr[: n_mini + 1], member[:n_member], bucket_of[:n_fn]
+    )
 
 
 @bare
-def common_scope(first, last, fn_ptr, fn_var, n_given, x, matched):
-    """Write what the mini-buckets from `first` to `last` have in common, ascending, `x` at the end; return how many."""
-    begin, n = fn_ptr[n_given + first], fn_ptr[n_given + first + 1] - fn_ptr[n_given + first]
+def common_scope(first: int, last: int, fns: FunctionTables, x: int, scope: Ints) -> int:
+    """Write the variables that mini-buckets `first` to `last` share, ascending, `x` at the end; return how many."""
+    ptr, var, n_given = fns.ptr, fns.var, fns.n_given
+    begin, n = ptr[n_given + first], ptr[n_given + first + 1] - ptr[n_given + first]
     for d in range(n):
-        matched[d] = fn_var[begin + d]
+        scope[d] = var[begin + d]
     for m in range(first + 1, last):
-        at, end, left = fn_ptr[n_given + m], fn_ptr[n_given + m + 1], 0
+        at, end, left = ptr[n_given + m], ptr[n_given + m + 1], 0
         for d in range(n):
-            while at < end and fn_var[at] < matched[d]:
+            while at < end and var[at] < scope[d]:
                 at += 1
-            if at < end and fn_var[at] == matched[d]:
-                matched[left] = matched[d]
+            if at < end and var[at] == scope[d]:
+                scope[left] = scope[d]
                 left += 1
         n = left
-    matched[n] = x
-    return n + 1
+    scope[n] = x
+    return int(n + 1)
 
 
 @bare
-def match(shift, n_minis, size):
+def match(shift: Floats, n_minis: int, size: int) -> None:
     """Turn max-marginals into what each mini-bucket gains so that all have their mean; -inf in one is -inf in all."""
     for s in range(size):
         mean, possible = 0.0, True
@@ -209,136 +275,77 @@ def match(shift, n_minis, size):
 
 @compiled
 def build(
-    cursor: Ints, budget: int, until: int, card: Ints, mini_ptr: Ints, member_ptr: Ints, member: Ints, fn_ptr: Ints,
-    fn_var: Ints, fn_stride: Ints, fn_at: Ints, n_given: int, theta: Floats, arena: Floats, shift: Floats, inner: Ints,
-) -> None:  # fmt: skip
+    cursor: BuildCursor, budget: int, until: int, fns: FunctionTables, partition: BucketPartition, shift: Floats,
+    inner: Ints,
+) -> BuildCursor:  # fmt: skip
     """Compute messages, bucket after bucket, up to bucket `until` or until some `budget` of additions is spent.
 
     A bucket with several mini-buckets first gets their max-marginals on the variables that all of them have, then the
-    messages of the matched mini-buckets. `cursor` holds the bucket (n - 1 - position), the phase (0: max-marginals, 1:
-    messages), the mini-bucket in it and the block to go on with.
+    messages of the matched mini-buckets.
     """
+    card, mini_ptr, member_ptr = fns.card, partition.mini_ptr, partition.member_ptr
     n = len(card)
-    nothing, room = np.zeros(1, np.uint8), np.empty(n + 1, np.int64)
-    while cursor[0] < until and budget > 0:
-        t = cursor[0]
+    no_choice, scope = np.zeros(1, np.uint8), np.empty(n + 1, np.int64)
+    t, matched, mini, block = cursor.bucket, cursor.matched, cursor.mini, cursor.block
+    while t < until and budget > 0:
         x = n - 1 - t
         n_minis = mini_ptr[t + 1] - mini_ptr[t]
-        n_matched, size = 0, 1
+        n_scope, size = 0, 1
+        matched = matched or n_minis == 1
         if n_minis > 1:
-            n_matched = common_scope(mini_ptr[t], mini_ptr[t + 1], fn_ptr, fn_var, n_given, x, room)
-            for d in range(n_matched):
-                size *= card[room[d]]
-            if cursor[1] == 0 and cursor[2] == 0 and cursor[3] == 0:
+            n_scope = common_scope(mini_ptr[t], mini_ptr[t + 1], fns, x, scope)
+            for d in range(n_scope):
+                size *= card[scope[d]]
+            if not matched and mini == 0 and block == 0:
                 for s in range(size * n_minis):
                     shift[s] = -np.inf
-        else:
-            cursor[1] = 1
-        m = mini_ptr[t] + cursor[2]
-        mine = member[member_ptr[m] : member_ptr[m + 1]]
-        message = n_given + m
-        dims = fn_var[fn_ptr[message] : fn_ptr[message + 1]]
+        m = mini_ptr[t] + mini
+        mine = partition.member[member_ptr[m] : member_ptr[m + 1]]
+        message = fns.n_given + m
+        dims = fns.var[fns.ptr[message] : fns.ptr[message + 1]]
         entries = card[x]
         for v in dims:
             entries *= card[v]
         cost = BLOCK * card[x] * (len(mine) + 1)
         n_blocks = 1 + budget // cost
-        cursor[3] = fold(
-            MARGINAL if cursor[1] == 0 else PLAIN, mine, dims, x, room[:n_matched], cursor[3], n_blocks, card, fn_ptr,
-            fn_var, fn_stride, fn_at, n_given, theta, arena, shift, cursor[2] * size, fn_at[message], nothing, 0, inner,
-        )  # fmt: skip
+        mode = PLAIN if matched else MARGINAL
+        own_shift = MatchedTable(scope[:n_scope], shift, mini * size)
+        target = FoldTarget(fns.at[message], no_choice, NOWHERE)
+        block = fold(mode, fns, FoldedSum(mine, dims, x), own_shift, target, block, n_blocks, inner)
         budget -= min(n_blocks * cost, entries * (len(mine) + 1) + 100)
-        if cursor[3] >= 0:
+        if block >= 0:
             continue
-        cursor[2], cursor[3] = cursor[2] + 1, 0
-        if cursor[2] == n_minis and cursor[1] == 0:
+        mini, block = mini + 1, 0
+        if mini == n_minis and not matched:
             match(shift, n_minis, size)
-            cursor[1], cursor[2] = 1, 0
-        elif cursor[2] == n_minis:
-            cursor[0], cursor[1], cursor[2] = t + 1, 0, 0
-
-
-@compiled
-def shift_costs(
-    order: Ints, rank: Ints, card: Ints, var_ptr: Ints, theta_v: Floats, nbr_ptr: Ints, factor_of: Ints,
-    stride_of: Ints, scope_ptr: Ints, scope: Ints, table_ptr: Ints, theta_f: Floats, gathered: Floats,
-    labels: Ints,
-) -> None:  # fmt: skip
-    """One sequential pass of cost shifting between variables and factors, in place; the model stays the same.
-
-    Each variable takes the max-marginals of all its factors and hands an equal share on to those that have a variable
-    later in the order. The bound sum_i max theta_i + sum_a max theta_a does not rise in a pass to and fro. `labels`
-    receives the best state of every variable at the moment when it holds all the max-marginals.
-    """
-    for i in order:
-        at_v, k_i = var_ptr[i], card[i]
-        n_in, n_out = 0, 0
-        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            a = factor_of[e]
-            least, most = rank[i], rank[i]
-            for j_at in range(scope_ptr[a], scope_ptr[a + 1]):
-                least, most = min(least, rank[scope[j_at]]), max(most, rank[scope[j_at]])
-            n_in += least < rank[i]
-            n_out += most > rank[i]
-            take_marginals(e, a, k_i, at_v, stride_of, table_ptr, theta_f, theta_v, gathered)
-        labels[i] = 0
-        for k in range(1, k_i):
-            if theta_v[at_v + k] > theta_v[at_v + labels[i]]:
-                labels[i] = k
-        if n_out == 0:
-            continue
-        share = 1.0 / max(n_in, n_out)
-        for k in range(k_i):
-            gathered[k] = share * theta_v[at_v + k]
-            if gathered[k] > -np.inf:
-                theta_v[at_v + k] -= n_out * gathered[k]
-        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            a = factor_of[e]
-            most = rank[i]
-            for j_at in range(scope_ptr[a], scope_ptr[a + 1]):
-                most = max(most, rank[scope[j_at]])
-            if most > rank[i]:
-                stride = stride_of[e]
-                for t in range(table_ptr[a], table_ptr[a + 1]):
-                    theta_f[t] += gathered[(t - table_ptr[a]) // stride % k_i]
+            matched, mini = True, 0
+        elif mini == n_minis:
+            t, matched, mini = t + 1, False, 0
+    return BuildCursor(t, matched, mini, block)
 
 
 @inlined
-def take_marginals(e, a, k_i, at_v, stride_of, table_ptr, theta_f, theta_v, gathered):
-    """Move the max-marginals of factor `a` at its edge `e` into the unary potentials."""
-    stride = stride_of[e]
-    for k in range(k_i):
-        gathered[k] = -np.inf
-    for t in range(table_ptr[a], table_ptr[a + 1]):
-        k = (t - table_ptr[a]) // stride % k_i
-        gathered[k] = max(gathered[k], theta_f[t])
-    for k in range(k_i):
-        theta_v[at_v + k] += gathered[k]
-        if gathered[k] == -np.inf:
-            gathered[k] = 0.0
-    for t in range(table_ptr[a], table_ptr[a + 1]):
-        theta_f[t] -= gathered[(t - table_ptr[a]) // stride % k_i]
+def best_state(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints) -> int:
+    """The state of position `p` with the largest sum of its bucket, given the labels before it; `labels[p]` changes."""
+    ptr, var, stride, at_f = fns.ptr, fns.var, fns.stride, fns.at
+    best, best_value = 0, -np.inf
+    for k in range(fns.card[p]):
+        labels[p] = k
+        value = 0.0
+        for b in range(buckets.ptr[p], buckets.ptr[p + 1]):
+            f = buckets.member[b]
+            at = at_f[f]
+            for d in range(ptr[f], ptr[f + 1]):
+                at += stride[d] * labels[var[d]]
+            value += fns.theta[at] if f < fns.n_given else fns.arena[at]
+        if value > best_value:
+            best, best_value = k, value
+    return best
 
 
-@bare
-def decode(
-    first: int, end: int, card: Ints, bucket_ptr: Ints, bucket: Ints, fn_ptr: Ints, fn_var: Ints, fn_stride: Ints,
-    fn_at: Ints, n_given: int, theta: Floats, arena: Floats, fixed: Bools, labels: Ints,
-) -> None:  # fmt: skip
-    """Set the positions from `first` to `end` that are not fixed to their best state, given those before them."""
-    for p in range(first, end):
-        if fixed[p]:
-            continue
-        best, best_value = 0, -np.inf
-        for k in range(card[p]):
-            labels[p] = k
-            value = 0.0
-            for b in range(bucket_ptr[p], bucket_ptr[p + 1]):
-                f = bucket[b]
-                at = fn_at[f]
-                for d in range(fn_ptr[f], fn_ptr[f + 1]):
-                    at += fn_stride[d] * labels[fn_var[d]]
-                value += theta[at] if f < n_given else arena[at]
-            if value > best_value:
-                best, best_value = k, value
-        labels[p] = best
+@compiled
+def complete(fns: FunctionTables, buckets: Buckets, fixed: Bools, labels: Ints) -> None:
+    """Set the positions that are not fixed to their best states, given those before them."""
+    for p in range(len(fixed)):
+        if not fixed[p]:
+            labels[p] = best_state(p, fns, buckets, labels)

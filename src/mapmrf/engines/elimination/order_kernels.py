@@ -5,6 +5,8 @@ Graphs are in compressed rows: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
@@ -14,14 +16,32 @@ MANY_CHILDREN = 64
 """Children of a vertex up to which they are sorted."""
 
 
+class FillScores(NamedTuple):
+    """Scores of the vertices that are left in a weighted min-fill elimination.
+
+    Attributes
+    ----------
+    weight : (n,)
+        The weights, at least 1; an edge weighs the product of its ends.
+    score : (n,)
+        Weight of the edges that are missing among the neighbours of every vertex.
+    strength : (n,)
+        Weight of the neighbours of every vertex.
+    """
+
+    weight: Floats
+    score: Floats
+    strength: Floats
+
+
 @inlined
-def before(u, v, score, noise):
+def before(u: int, v: int, score: Floats, noise: Floats) -> bool:
     """Whether `u` goes before `v`: the smaller score, ties by noise."""
-    return score[u] < score[v] or (score[u] == score[v] and noise[u] < noise[v])
+    return bool(score[u] < score[v] or (score[u] == score[v] and noise[u] < noise[v]))
 
 
 @bare
-def sift(v, heap, place, size, score, noise):
+def sift(v: int, heap: Ints, place: Ints, size: int, score: Floats, noise: Floats) -> None:
     """Move `v` up or down in the heap to where its score belongs."""
     at = place[v]
     while at > 0:
@@ -47,8 +67,10 @@ def sift(v, heap, place, size, score, noise):
 
 
 @bare
-def missing_weight(v, pool, start, count, weight, mark, stamp):
-    """Weight of the edges that are missing among the neighbours of `v`; `stamp` is used up."""
+def missing_weight(
+    v: int, pool: Ints, start: Ints, count: Ints, weight: Floats, mark: Ints, stamp: int
+) -> tuple[float, int]:
+    """Weight of the edges that are missing among the neighbours of `v`, and the last stamp used."""
     total = 0.0
     for a_at in range(start[v], start[v] + count[v]):
         a = pool[a_at]
@@ -63,8 +85,9 @@ def missing_weight(v, pool, start, count, weight, mark, stamp):
 
 
 @bare
-def join(a, b, pool, start, count, weight, mark, stamp, score, strength):
+def join(a: int, b: int, pool: Ints, start: Ints, count: Ints, mark: Ints, stamp: int, scores: FillScores) -> None:
     """Add the edge a-b to the scores: those of `a`, of `b` and of their common neighbours (`mark` holds N(a))."""
+    weight, score, strength = scores.weight, scores.score, scores.strength
     common = 0.0
     for at in range(start[b], start[b] + count[b]):
         c = pool[at]
@@ -95,7 +118,7 @@ def neighbour_lists(ptr: Ints, nbr: Ints) -> tuple[Ints, Ints, Ints, Ints]:
 
 @compiled
 def append(p: int, q: int, pool: Ints, start: Ints, count: Ints, room: Ints, free: int) -> tuple[Ints, int]:
-    """Put `q` on the list of `p`, which may move to the free end of the pool, and the pool to more memory."""
+    """Append `q` to the list of `p`, which may move to the free end of the pool, and the pool to more memory."""
     if count[p] == room[p]:
         if free + 2 * room[p] > len(pool):
             bigger = np.empty(2 * len(pool) + 2 * room[p], np.int32)
@@ -113,8 +136,9 @@ def append(p: int, q: int, pool: Ints, start: Ints, count: Ints, room: Ints, fre
 
 
 @bare
-def take_out(v, pool, start, count, weight, score, strength):
+def take_out(v: int, pool: Ints, start: Ints, count: Ints, scores: FillScores) -> None:
     """Remove `v`, whose neighbours are all joined by now, from the lists and scores of its neighbours."""
+    weight, score, strength = scores.weight, scores.score, scores.strength
     for a_at in range(start[v], start[v] + count[v]):
         a = pool[a_at]
         score[a] -= weight[v] * (strength[a] - weight[v] - (strength[v] - weight[a]))
@@ -127,8 +151,8 @@ def take_out(v, pool, start, count, weight, score, strength):
 
 
 @bare
-def note(c, touched, time, changed, n_changed):
-    """Put `c` on the list of those whose score has changed, once in each elimination."""
+def list_changed(c: int, touched: Ints, time: int, changed: Ints, n_changed: int) -> int:
+    """Put `c` on the list of vertices whose score has changed, once per elimination; return the list's length."""
     if touched[c] != time:
         touched[c] = time
         changed[n_changed] = c
@@ -150,7 +174,8 @@ def fill_order(
     n = len(ptr) - 1
     start, count, room, pool = neighbour_lists(ptr, nbr)
     free = len(pool) - 16
-    strength, score = np.zeros(n), np.zeros(n)
+    scores = FillScores(weight, np.zeros(n), np.zeros(n))
+    score, strength = scores.score, scores.strength
     mark, touched, changed = np.zeros(n, np.int64), np.zeros(n, np.int64), np.empty(n, np.int64)
     heap, place = np.empty(n, np.int64), np.empty(n, np.int64)
     stamp = 0
@@ -181,7 +206,7 @@ def fill_order(
         complete = score[v] < 0.5  # no edge is missing: the least that one can weigh is 1
         for a_at in range(count[v]):
             a = pool[start[v] + a_at]
-            n_changed = note(a, touched, done, changed, n_changed)
+            n_changed = list_changed(a, touched, done, changed, n_changed)
             if complete:
                 continue
             stamp += 1
@@ -193,12 +218,12 @@ def fill_order(
                     continue
                 for at in range(start[b], start[b] + count[b]):
                     if mark[pool[at]] == stamp:
-                        n_changed = note(pool[at], touched, done, changed, n_changed)
-                join(a, b, pool, start, count, weight, mark, stamp, score, strength)
+                        n_changed = list_changed(pool[at], touched, done, changed, n_changed)
+                join(a, b, pool, start, count, mark, stamp, scores)
                 pool, free = append(a, b, pool, start, count, room, free)
                 pool, free = append(b, a, pool, start, count, room, free)
                 mark[b] = stamp
-        take_out(v, pool, start, count, weight, score, strength)
+        take_out(v, pool, start, count, scores)
         for k in range(n_changed):
             if place[changed[k]] >= 0:
                 sift(changed[k], heap, place, n - done, score, noise)
@@ -209,7 +234,7 @@ def fill_order(
 
 @compiled
 def front_order(ptr: Ints, nbr: Ints, first: int) -> Ints:
-    """Sweep the graph from `first`: next comes the vertex of the front that brings in the fewest others, the oldest.
+    """Sweep the graph from `first`: next comes the oldest vertex of the front among those that add the fewest others.
 
     Good on long and narrow graphs and on grids, where it attains the width of the narrow side.
     """
@@ -256,7 +281,7 @@ def front_order(ptr: Ints, nbr: Ints, first: int) -> Ints:
 
 @compiled
 def ball(ptr: Ints, nbr: Ints, first: int, size: int) -> Ints:
-    """The vertices that a breadth-first search from `first` comes to, `size` of them at most."""
+    """The first vertices that a breadth-first search from `first` reaches, at most `size` of them."""
     n = len(ptr) - 1
     seen = np.zeros(n, np.bool_)
     queue = np.empty(min(n, size), np.int64)
@@ -283,7 +308,7 @@ def contexts(ptr: Ints, nbr: Ints, order: Ints, n_known: int, max_len: int) -> t
     """Neighbours of every vertex at the moment of its elimination, and the one of them that is eliminated first.
 
     Only for the first `n_known` of the order; the others have no context and form a chain. The first value returned
-    tells whether the contexts fitted into `max_len` places.
+    is whether the contexts fitted into `max_len` places.
     """
     n = len(order)
     rank = np.empty(n, np.int64)
@@ -363,7 +388,7 @@ def child_lists(order: Ints, parent: Ints) -> tuple[Ints, Ints]:
 
 
 @bare
-def sort_children(begin, end, child, surplus):
+def sort_children(begin: int, end: int, child: Ints, surplus: Floats) -> None:
     """Put children with the largest surplus first; of very many only the one with the largest."""
     if end - begin > MANY_CHILDREN:
         best = begin

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.elimination.elimination import PrimalGraph
 from mapmrf.engines.elimination.order_kernels import ball
+from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.moves.block_kernels import PER_BIT, plan_pass, solve_pass
 from mapmrf.engines.moves.fusion_kernels import fuse
 from mapmrf.problem import Problem

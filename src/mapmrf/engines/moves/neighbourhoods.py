@@ -7,8 +7,12 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges
-from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions, Order, PrimalGraph
+from mapmrf.engines.elimination.bucket_tree import BucketTree
+from mapmrf.engines.elimination.elimination import Elimination
+from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.elimination.order_kernels import ball, fill_order
+from mapmrf.engines.elimination.orders import Order
+from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.problem import Problem
 
 MAX_ENTRIES = 2.0**18

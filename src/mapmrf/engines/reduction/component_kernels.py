@@ -1,4 +1,8 @@
-"""Connected components of a factor graph."""
+"""Connected components of a factor graph.
+
+Not scipy.sparse.csgraph: on a million variables it takes eight times as long, and for the small models that `auto`
+solves within milliseconds its import alone takes a quarter of a second.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ from mapmrf.kernels.jit import compiled, inlined
 
 
 @inlined
-def root_of(parent, i):
-    """The root of `i`; the way there becomes shorter."""
+def root_of(parent: Ints, i: int) -> int:
+    """The root of `i`; the path to it is halved."""
     while parent[i] != i:
         parent[i] = parent[parent[i]]
         i = parent[i]

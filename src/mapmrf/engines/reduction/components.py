@@ -10,19 +10,22 @@ from itertools import pairwise
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
-from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions, Order, PrimalGraph
-from mapmrf.engines.elimination.order_kernels import fill_order
+from mapmrf.engines.elimination.bucket_tree import BucketTree
+from mapmrf.engines.elimination.elimination import Elimination
+from mapmrf.engines.elimination.functions import Functions
+from mapmrf.engines.elimination.orders import Order, min_fill_order
+from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.reduction.component_kernels import find_components
-from mapmrf.engines.reduction.reduction import Step
+from mapmrf.engines.reduction.reduction import LabelMap
 from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 
 MOST_ENTRIES = 2.0**20
-"""Table entries of all eliminations: some tens of milliseconds."""
+"""Table entries of all eliminations together: some tens of milliseconds."""
 
 ONE_BY_ONE = 256
-"""Components, the largest ones, that are tried one by one; all smaller ones are tried together."""
+"""Components that are tried one by one: a limit to the overhead on models of very many components."""
 
 
 def components(problem: Problem) -> Ints:
@@ -32,15 +35,16 @@ def components(problem: Problem) -> Ints:
     return component
 
 
-def solve_small(small: Simplified, entries: float = MOST_ENTRIES) -> Simplified:
-    """Solve the components that bucket elimination can, by tables of no more than so many entries together.
+def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: int = ONE_BY_ONE) -> Simplified:
+    """Solve the components that bucket elimination can, with tables of at most so many entries together.
 
-    They are taken out of the model: their optimum goes into the constant, and `whole` gives their labels.
+    They are taken out of the model: their optimum goes into the constant, and `lift` gives their labels. The largest
+    components, so many of them, are tried one by one; all smaller ones are tried together.
     """
     problem = small.problem
     if not small.feasible or problem.n_vars == 0:
         return small
-    part, variables, order = _affordable(problem, entries)
+    part, variables, order = _affordable(problem, entries, one_by_one)
     if len(variables) == 0:
         return small
     value, solved = _eliminated(part, order)
@@ -52,17 +56,18 @@ def solve_small(small: Simplified, entries: float = MOST_ENTRIES) -> Simplified:
     left[variables] = False
     kept = np.flatnonzero(left)
     rest = _restricted(problem, kept, problem.graph.constant + value)
-    return replace(small, problem=rest, steps=(*small.steps, _without(problem, kept, labels)))
+    return replace(small, problem=rest, maps=(*small.maps, _without(problem, kept, labels)))
 
 
-def _affordable(problem: Problem, entries: float) -> tuple[Problem, Ints, Order]:
+def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Problem, Ints, Order]:
     """The components that fit: a model of their own, the variables in it, and its elimination order."""
     variables, ends = _candidates(problem, entries)
     part = problem if len(ends) == 1 and len(variables) == problem.n_vars else _restricted(problem, variables)
     graph = PrimalGraph.of(part)
     orders, chosen = [], []
-    for begin, end in pairwise(_cuts(ends)):
-        order = _order(_piece(graph, begin, end), part.graph.card[begin:end], entries)
+    for begin, end in pairwise(_cuts(ends, one_by_one)):
+        piece = _piece(graph, begin, end)
+        order = min_fill_order(piece, part.graph.card[begin:end], np.zeros(piece.n), entries)
         if order.n_known == end - begin:
             entries -= order.entries
             orders.append(order)
@@ -84,23 +89,16 @@ def _candidates(problem: Problem, entries: float) -> tuple[Ints, Ints]:
     return variables, np.flatnonzero(np.diff(component[variables], append=-1)) + 1
 
 
-def _cuts(ends: Ints) -> Iterator[int]:
-    """Where the variables are cut into pieces: all the smallest components are one."""
+def _cuts(ends: Ints, one_by_one: int) -> Iterator[int]:
+    """Where the variables are cut into pieces: the largest components apart, all others together."""
     yield 0
-    yield from ends[max(0, len(ends) - ONE_BY_ONE - 1) :].tolist()
+    yield from ends[max(0, len(ends) - one_by_one - 1) :].tolist()
 
 
 def _piece(graph: PrimalGraph, begin: int, end: int) -> PrimalGraph:
     """A range of variables without neighbours outside."""
     edges = slice(int(graph.ptr[begin]), int(graph.ptr[end]))
     return PrimalGraph(graph.ptr[begin : end + 1] - graph.ptr[begin], graph.nbr[edges] - np.int32(begin))
-
-
-def _order(graph: PrimalGraph, card: Ints, entries: float) -> Order:
-    """A min-fill order, given up when its tables have too many entries."""
-    log_card = np.log2(card.astype(np.float64))
-    noise = np.zeros(graph.n)
-    return Order(*fill_order(graph.ptr, graph.nbr, np.maximum(log_card, 1.0), log_card, noise, 2**62, 2**62, entries))
 
 
 def _joined(orders: list[Order]) -> Order:
@@ -145,11 +143,11 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
     return Problem.compile(restricted, threads=problem.threads)
 
 
-def _without(problem: Problem, kept: Ints, labels: Ints) -> Step:
-    """The step that sets all variables but those kept."""
+def _without(problem: Problem, kept: Ints, labels: Ints) -> LabelMap:
+    """How the labellings correspond if all variables but those kept are set to these labels."""
     graph = problem.graph
     own = np.arange(problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
-    return Step(
+    return LabelMap(
         kept=kept,
         state=own[ranges(graph.var_ptr[kept], graph.card[kept])],
         state_ptr=offsets(graph.card[kept]),

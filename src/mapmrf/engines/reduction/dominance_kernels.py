@@ -2,39 +2,70 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.engines.reduction.draft_kernels import BUDGET, NOTHING, WORK, drop_state
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.reduction.reducible_kernels import NOTHING, ReducibleModel, drop_state
 from mapmrf.kernels.jit import bare, inlined
 
 CANDIDATES = 8
 """States, those with the best prospects, that every other state is compared with."""
 
 
+class ComparisonScratch(NamedTuple):
+    """Room to compare the states of one variable.
+
+    Attributes
+    ----------
+    rows, row_at, width
+        The tables around the variable, a row for each of its states: factor `f` has ``width[f]`` entries in each of
+        its rows, from ``rows[row_at[f]]`` on.
+    best
+        The maximum of every row: ``best[f * n_alive + k]``.
+    score, verdict : (most states,)
+        The best that a state can be part of, and the state that stands for it: itself, or -1 if it is impossible.
+    chosen : (CANDIDATES,)
+        The states that others are compared with.
+    digit : (largest arity,)
+        A configuration.
+    """
+
+    rows: Floats
+    row_at: Ints
+    width: Ints
+    best: Floats
+    score: Floats
+    verdict: Ints
+    chosen: Ints
+    digit: Ints
+
+
 @inlined
-def gather_pair(draft, a, i, i_stride, other, rows, at):
+def gather_pair(model: ReducibleModel, a: int, i: int, i_stride: int, other: int, rows: Floats, at: int) -> None:
     """`gather` for a factor of two variables."""
-    table, base = (draft.theta_t, draft.table_at[a]) if draft.table_at[a] >= 0 else (draft.pool, ~draft.table_at[a])
-    j, stride = draft.scope[other], draft.stride[other]
-    first, first_j, n_j = draft.var_ptr[i], draft.var_ptr[j], draft.n_alive[j]
-    for k in range(draft.n_alive[i]):
-        row = base + i_stride * draft.alive[first + k]
+    table, base = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
+    j, stride = model.scope[other], model.stride[other]
+    first, first_j, n_j = model.var_ptr[i], model.var_ptr[j], model.n_alive[j]
+    for k in range(model.n_alive[i]):
+        row = base + i_stride * model.alive[first + k]
         for c in range(first_j, first_j + n_j):
-            rows[at] = table[row + stride * draft.alive[c]]
+            rows[at] = table[row + stride * model.alive[c]]
             at += 1
 
 
 @bare
-def gather_table(draft, a, i, i_edge, rows, at, digit):
+def gather_table(model: ReducibleModel, a: int, i: int, i_edge: int, rows: Floats, at: int, digit: Ints) -> None:
     """`gather` for a factor of any arity."""
-    table, base = (draft.theta_t, draft.table_at[a]) if draft.table_at[a] >= 0 else (draft.pool, ~draft.table_at[a])
-    begin, n = draft.scope_ptr[a], draft.arity[a]
-    for k in range(draft.n_alive[i]):
-        place = base + draft.stride[i_edge] * draft.alive[draft.var_ptr[i] + k]
+    table, base = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
+    begin, n = model.scope_ptr[a], model.arity[a]
+    for k in range(model.n_alive[i]):
+        place = base + model.stride[i_edge] * model.alive[model.var_ptr[i] + k]
         for d in range(n):
             digit[d] = 0
             if begin + d != i_edge:
-                place += draft.stride[begin + d] * draft.alive[draft.var_ptr[draft.scope[begin + d]]]
+                place += model.stride[begin + d] * model.alive[model.var_ptr[model.scope[begin + d]]]
         d = n - 1
         while d >= 0:
             rows[at] = table[place]
@@ -42,64 +73,65 @@ def gather_table(draft, a, i, i_edge, rows, at, digit):
             d = n - 1
             while d >= 0:
                 if begin + d != i_edge:
-                    j, stride = draft.scope[begin + d], draft.stride[begin + d]
-                    state = draft.var_ptr[j] + digit[d]
-                    place -= stride * draft.alive[state]
+                    j, stride = model.scope[begin + d], model.stride[begin + d]
+                    state = model.var_ptr[j] + digit[d]
+                    place -= stride * model.alive[state]
                     digit[d] += 1
-                    if digit[d] < draft.n_alive[j]:
-                        place += stride * draft.alive[state + 1]
+                    if digit[d] < model.n_alive[j]:
+                        place += stride * model.alive[state + 1]
                         break
-                    place += stride * draft.alive[draft.var_ptr[j]]
+                    place += stride * model.alive[model.var_ptr[j]]
                     digit[d] = 0
                 d -= 1
 
 
 @inlined
-def gather(draft, i, rows, row_at, width, best, digit):
+def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
     """Copy the tables of variable `i`, a row for each state of it, and find the maxima of the rows.
 
-    Factor `f` of `i` has ``width[f]`` entries in each of its rows, from ``row_at[f]`` on; ``best[f * n_alive + k]`` is
-    the maximum over them. False if the tables do not fit into `rows`.
+    False if the tables do not fit into the scratch.
     """
-    n = draft.n_alive[i]
+    rows, row_at, width, best = scratch.rows, scratch.row_at, scratch.width, scratch.best
+    n = model.n_alive[i]
     used = 0
-    for f in range(draft.degree[i]):
-        e = draft.nbr[draft.nbr_ptr[i] + f]
-        a = draft.factor_of[e]
-        begin = draft.scope_ptr[a]
+    for f in range(model.degree[i]):
+        e = model.nbr[model.nbr_ptr[i] + f]
+        a = model.factor_of[e]
+        begin = model.scope_ptr[a]
         width[f] = 1
-        for other in range(begin, begin + draft.arity[a]):
+        for other in range(begin, begin + model.arity[a]):
             if other != e:
-                width[f] *= draft.n_alive[draft.scope[other]]
+                width[f] *= model.n_alive[model.scope[other]]
         row_at[f] = used
         used += n * width[f]
         if used > len(rows):
             return False
-        if draft.arity[a] == 2:
-            gather_pair(draft, a, i, draft.stride[e], begin + 1 if e == begin else begin, rows, row_at[f])
+        if model.arity[a] == 2:
+            gather_pair(model, a, i, model.stride[e], begin + 1 if e == begin else begin, rows, row_at[f])
         else:
-            gather_table(draft, a, i, e, rows, row_at[f], digit)
+            gather_table(model, a, i, e, rows, row_at[f], scratch.digit)
         for k in range(n):
             top = -np.inf
             for at in range(row_at[f] + k * width[f], row_at[f] + (k + 1) * width[f]):
                 top = max(top, rows[at])
             best[f * n + k] = top
-    draft.tally[WORK] += used
+    model.counters[0].work += used
     return True
 
 
 @inlined
-def is_dominated(draft, i, k, by, rows, row_at, width, best, score):
+def is_dominated(model: ReducibleModel, i: int, k: int, by: int, scratch: ComparisonScratch) -> bool:
     """Goldstein's criterion: whether the k-th state is nowhere better than another.
 
     sum_f max_x (theta_f(k, x) - theta_f(by, x)) + theta_k - theta_by <= 0. Each maximum is at least the difference of
     the rows' maxima, which are known: `ahead` is the sum if the rest were no larger.
     """
-    n, first = draft.n_alive[i], draft.var_ptr[i]
-    total = draft.theta_v[first + draft.alive[first + k]] - draft.theta_v[first + draft.alive[first + by]]
-    ahead = score[k] - score[by]
+    rows, row_at, width, best = scratch.rows, scratch.row_at, scratch.width, scratch.best
+    n, first = model.n_alive[i], model.var_ptr[i]
+    total = model.theta_v[first + model.alive[first + k]] - model.theta_v[first + model.alive[first + by]]
+    ahead = scratch.score[k] - scratch.score[by]
     work = 0
-    for f in range(draft.degree[i]):
+    for f in range(model.degree[i]):
         if ahead > 0.0:
             break
         one, two = row_at[f] + k * width[f], row_at[f] + by * width[f]
@@ -111,12 +143,12 @@ def is_dominated(draft, i, k, by, rows, row_at, width, best, score):
         work += width[f]
         total += most
         ahead += most - (best[f * n + k] - best[f * n + by])
-    draft.tally[WORK] += work
-    return ahead <= 0.0 and total <= 0.0
+    model.counters[0].work += work
+    return bool(ahead <= 0.0 and total <= 0.0)
 
 
 @inlined
-def choose(n, score, chosen):
+def choose(n: int, score: Floats, chosen: Ints) -> int:
     """The states of the largest scores, the best first; return how many."""
     n_chosen = 0
     for k in range(n):
@@ -133,16 +165,17 @@ def choose(n, score, chosen):
 
 
 @inlined
-def drop_dominated(draft, i, rows, row_at, width, best, digit, score, verdict, chosen):
-    """Take from variable `i` the states without support and the dominated ones; True if there were any."""
-    n, first = draft.n_alive[i], draft.var_ptr[i]
-    if draft.tally[WORK] > draft.tally[BUDGET] or not gather(draft, i, rows, row_at, width, best, digit):
+def drop_dominated(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
+    """Drop the impossible and the dominated states of variable `i`; True if there were any."""
+    score, verdict, chosen = scratch.score, scratch.verdict, scratch.chosen
+    n, first = model.n_alive[i], model.var_ptr[i]
+    if model.counters[0].work > model.counters[0].budget or not gather(model, i, scratch):
         return False
     found = False
     for k in range(n):
-        score[k] = draft.theta_v[first + draft.alive[first + k]]
-        for f in range(draft.degree[i]):
-            score[k] += best[f * n + k]
+        score[k] = model.theta_v[first + model.alive[first + k]]
+        for f in range(model.degree[i]):
+            score[k] += scratch.best[f * n + k]
         verdict[k] = k if score[k] > -np.inf else -1
         found = found or verdict[k] < 0
     n_chosen = choose(n, score, chosen)
@@ -151,23 +184,21 @@ def drop_dominated(draft, i, rows, row_at, width, best, digit, score, verdict, c
             by = chosen[c]
             if verdict[k] != k or score[by] < score[k]:
                 break
-            if by != k and verdict[by] == by and is_dominated(
-                draft, i, k, by, rows, row_at, width, best, score
-            ):  # fmt: skip
+            if by != k and verdict[by] == by and is_dominated(model, i, k, by, scratch):
                 verdict[k] = by
                 found = True
     if found:
-        remove(draft, i, n, verdict)
+        remove(model, i, n, verdict)
     return found
 
 
 @inlined
-def remove(draft, i, n, verdict):
-    """Drop the states whose verdict is not to stay as they are."""
-    first = draft.var_ptr[i]
+def remove(model: ReducibleModel, i: int, n: int, verdict: Ints) -> None:
+    """Drop the states for which another one stands, or none."""
+    first = model.var_ptr[i]
     for k in range(n):
         if verdict[k] >= 0 and verdict[k] != k:
-            verdict[k] = -2 - draft.alive[first + verdict[k]]
+            verdict[k] = -2 - model.alive[first + verdict[k]]
     for k in range(n - 1, -1, -1):
         if verdict[k] != k:
-            drop_state(draft, i, k, NOTHING if verdict[k] == -1 else -2 - verdict[k])
+            drop_state(model, i, k, NOTHING if verdict[k] == -1 else -2 - verdict[k])

@@ -1,4 +1,4 @@
-"""Set up a draft of a model, let the kernels reduce it, and write down what is left of it."""
+"""Let the kernels reduce a copy of a model, and write what is left as a model of its own."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
-from mapmrf.engines.reduction.dominance_kernels import CANDIDATES
-from mapmrf.engines.reduction.draft_kernels import (
-    BUDGET,
-    CHOICES,
-    FEASIBLE,
-    LOG_SCOPE,
-    LOGGED,
-    N_TALLY,
-    QUEUED,
-    Draft,
-    Log,
-    set_up,
-)
-from mapmrf.engines.reduction.reduction_kernels import Scratch, reduce_draft
+from mapmrf.engines.reduction.dominance_kernels import CANDIDATES, ComparisonScratch
+from mapmrf.engines.reduction.reducible_kernels import COUNTERS, EliminationLog, ReducibleModel, set_up
+from mapmrf.engines.reduction.reduction_kernels import MessageScratch, reduce_model
 from mapmrf.engines.reduction.rewriting_kernels import find_places, measure, replay, share_equal, write_tables
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
@@ -38,12 +27,12 @@ TIMES_MADE, LEAST_MADE, MOST_MADE = 4, 1 << 16, 1 << 25
 """Entries of tables that elimination may make: so many times those of the model, and the limits of that number."""
 
 LEAST_SHARE = 1e-3
-"""Share of the states that must have gone: for less a model is not written anew."""
+"""Share of the states that must have gone, or the smaller model is not worth writing."""
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
-    """How the labellings of a model and of a smaller one with the same optimum belong together.
+class LabelMap:
+    """How the labellings of a model and of a smaller one with the same optimum correspond.
 
     Attributes
     ----------
@@ -67,9 +56,9 @@ class Step:
     place: Ints
     var_ptr: Ints
     labels: Ints
-    eliminated: Log | None = None
+    eliminated: EliminationLog | None = None
 
-    def whole(self, labels: Ints) -> Ints:
+    def lift(self, labels: Ints) -> Ints:
         """A labelling of the smaller model as one of the larger."""
         result = self.labels.copy()
         result[self.kept] = self.state[self.state_ptr[:-1] + labels]
@@ -77,7 +66,7 @@ class Step:
             replay(self.eliminated, result)
         return result
 
-    def part(self, labels: Ints) -> Ints:
+    def project(self, labels: Ints) -> Ints:
         """A labelling of the larger model as one of the smaller."""
         return np.asarray(self.place[self.var_ptr[self.kept] + labels[self.kept]])
 
@@ -90,35 +79,36 @@ class Reduction:
     feasible
         False if some variable has no state left.
     worthwhile
-        Whether so much has gone that the smaller model should be written down.
+        Whether enough has gone that the smaller model is worth writing.
     """
 
     def __init__(self, problem: Problem) -> None:
-        self._problem, self._draft = problem, _draft(problem)
+        self._problem, self._model = problem, _reducible(problem)
         self._log = _log(problem)
-        set_up(self._draft)
-        reduce_draft(self._draft, self._log, _scratch(problem))
-        self._kept = np.flatnonzero(~self._draft.gone)
-        self.feasible = bool(self._draft.tally[FEASIBLE] == 1)
-        n_gone = problem.n_states - int(self._draft.n_alive[self._kept].sum())
+        set_up(self._model)
+        reduce_model(self._model, self._log, _comparison_scratch(problem), _message_scratch(problem))
+        self._kept = np.flatnonzero(~self._model.gone)
+        self.feasible = bool(self._model.counters[0].feasible)
+        n_gone = problem.n_states - int(self._model.n_alive[self._kept].sum())
         self.worthwhile = n_gone > LEAST_SHARE * problem.n_states
 
     def smaller(self) -> Problem:
         """What is left, as a model of its own."""
-        return Problem.compile(_written(self._problem, self._draft, self._kept), threads=self._problem.threads)
+        return Problem.compile(_written(self._problem, self._model, self._kept), threads=self._problem.threads)
 
-    def step(self) -> Step:
-        """The way between the two models."""
-        return _step(self._draft, self._log, self._kept)
+    def label_map(self) -> LabelMap:
+        """How the labellings of the two models correspond."""
+        return _label_map(self._model, self._log, self._kept)
 
 
-def _draft(problem: Problem) -> Draft:
-    """The whole model as a draft, every variable in the queue; arrays that are not copied are filled later."""
+def _reducible(problem: Problem) -> ReducibleModel:
+    """A copy of the model with every variable in the queue; arrays that are not copied are filled later."""
     graph = problem.graph
     n, n_factors, n_edges = problem.n_vars, problem.n_factors, problem.n_edges
-    tally = np.zeros(N_TALLY, dtype=np.int64)
-    tally[QUEUED], tally[FEASIBLE], tally[BUDGET] = n, 1, _budget(problem)
-    return Draft(
+    counters = np.zeros(1, dtype=COUNTERS).view(np.recarray)
+    counters.n_queued, counters.budget = n, _budget(problem)
+    counters.constant, counters.feasible = graph.constant, True
+    return ReducibleModel(
         var_ptr=graph.var_ptr.astype(np.int64),
         theta_v=graph.theta_v.copy(),
         n_alive=np.empty(n, dtype=np.int64),
@@ -139,15 +129,14 @@ def _draft(problem: Problem) -> Draft:
         queued=np.ones(n, dtype=np.bool_),
         theta_t=graph.theta_t,
         pool=np.empty(_room(problem)),
-        constant=np.array([graph.constant]),
-        tally=tally,
+        counters=counters,
     )
 
 
-def _log(problem: Problem) -> Log:
+def _log(problem: Problem) -> EliminationLog:
     """Room for the elimination of all variables; what is not used is never touched and takes no memory."""
     n, widest = problem.n_vars, int(np.diff(problem.scope_ptr).max(initial=1))
-    return Log(
+    return EliminationLog(
         var=np.empty(n, dtype=np.int64),
         ptr=np.zeros(n + 1, dtype=np.int64),
         scope=np.empty(n * widest, dtype=np.int64),
@@ -168,13 +157,11 @@ def _budget(problem: Problem) -> int:
     return min(max(PASSES * once, LEAST_WORK), MOST_WORK)
 
 
-def _scratch(problem: Problem) -> Scratch:
-    """Room for the largest surroundings of a variable."""
-    card = problem.graph.card
-    arity = int(np.diff(problem.scope_ptr).max(initial=1))
-    degree = int(problem.degree.max(initial=0)) + 1
+def _comparison_scratch(problem: Problem) -> ComparisonScratch:
+    """Room for the tables around any variable."""
+    card, degree = problem.graph.card, int(problem.degree.max(initial=0))
     n_states = int(card.max(initial=1))
-    return Scratch(
+    return ComparisonScratch(
         rows=np.empty(_most_rows(problem)),
         row_at=np.empty(degree, dtype=np.int64),
         width=np.empty(degree, dtype=np.int64),
@@ -182,14 +169,23 @@ def _scratch(problem: Problem) -> Scratch:
         score=np.empty(n_states),
         verdict=np.empty(n_states, dtype=np.int64),
         chosen=np.empty(CANDIDATES, dtype=np.int64),
+        digit=np.empty(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64),
+    )
+
+
+def _message_scratch(problem: Problem) -> MessageScratch:
+    """Room for the message of any variable."""
+    arity = int(np.diff(problem.scope_ptr).max(initial=1))
+    n_members = int(problem.degree.max(initial=0)) + 1
+    return MessageScratch(
         digit=np.empty(arity, dtype=np.int64),
         around=np.empty(arity, dtype=np.int64),
         marked=np.zeros(problem.n_vars, dtype=np.bool_),
         step=np.empty(arity, dtype=np.int64),
-        member=np.empty(degree, dtype=np.int64),
-        base=np.empty(degree, dtype=np.int64),
-        own=np.empty(degree, dtype=np.int64),
-        jump=np.empty((degree, arity), dtype=np.int64),
+        member=np.empty(n_members, dtype=np.int64),
+        base=np.empty(n_members, dtype=np.int64),
+        own=np.empty(n_members, dtype=np.int64),
+        jump=np.empty((n_members, arity), dtype=np.int64),
     )
 
 
@@ -201,54 +197,57 @@ def _most_rows(problem: Problem) -> int:
     return int(min(total.max(initial=0), MOST_ROWS))
 
 
-def _step(draft: Draft, log: Log, kept: Ints) -> Step:
-    """The way between a model and what is left of it in a draft."""
-    count = draft.n_alive[kept]
-    place = np.empty(len(draft.alive), dtype=np.int64)
-    find_places(draft, place)
-    n, n_scope = int(draft.tally[LOGGED]), int(draft.tally[LOG_SCOPE])
-    eliminated = Log(
+def _label_map(model: ReducibleModel, log: EliminationLog, kept: Ints) -> LabelMap:
+    """How the labellings of a model and of what is left of it correspond."""
+    count = model.n_alive[kept]
+    place = np.empty(len(model.alive), dtype=np.int64)
+    find_places(model, place)
+    counters = model.counters[0]
+    n, n_scope = int(counters.n_logged), int(counters.log_scope)
+    eliminated = EliminationLog(
         var=log.var[:n].copy(),
         ptr=log.ptr[: n + 1].copy(),
         scope=log.scope[:n_scope].copy(),
         stride=log.stride[:n_scope].copy(),
         at=log.at[:n].copy(),
-        choice=log.choice[: draft.tally[CHOICES]].copy(),
+        choice=log.choice[: counters.n_choices].copy(),
     )
-    return Step(
+    return LabelMap(
         kept=kept,
-        state=draft.alive[ranges(draft.var_ptr[kept], count)].astype(np.int64),
+        state=model.alive[ranges(model.var_ptr[kept], count)].astype(np.int64),
         state_ptr=offsets(count),
         place=place,
-        var_ptr=draft.var_ptr,
-        labels=draft.alive[draft.var_ptr[:-1]].astype(np.int64),
+        var_ptr=model.var_ptr,
+        labels=model.alive[model.var_ptr[:-1]].astype(np.int64),
         eliminated=eliminated if n else None,
     )
 
 
-def _written(problem: Problem, draft: Draft, kept: Ints) -> FactorGraph:
-    """What is left of a draft as a model; tables that are as they were stay shared, and equal new ones become so."""
+def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
+    """What is left, as a model of its own; tables that did not change stay shared, and equal new ones become shared."""
     size, changed = np.empty(problem.n_factors, dtype=np.int64), np.empty(problem.n_factors, dtype=np.bool_)
-    measure(draft, problem.table_at, size, changed)
+    measure(model, problem.table_at, size, changed)
     live = np.flatnonzero(size > 0)
     number = np.full(problem.n_vars, -1, dtype=np.int64)
     number[kept] = np.arange(len(kept))
-    count, arity = draft.n_alive[kept], draft.arity[live]
-    states = draft.alive[ranges(draft.var_ptr[kept], count)] + np.repeat(draft.var_ptr[kept], count)
-    table_of, table_ptr, theta_t = _tables(problem, draft, live, size[live], changed[live])
+    count, arity = model.n_alive[kept], model.arity[live]
+    states = model.alive[ranges(model.var_ptr[kept], count)] + np.repeat(model.var_ptr[kept], count)
+    table_of, table_ptr, theta_t = _tables(problem, model, live, size[live], changed[live])
     return FactorGraph(
         card=count,
-        theta_v=draft.theta_v[states],
+        theta_v=model.theta_v[states],
         scope_ptr=offsets(arity),
-        scope=short(number[draft.scope[ranges(draft.scope_ptr[live], arity)]]),
+        scope=short(number[model.scope[ranges(model.scope_ptr[live], arity)]]),
         table_of=short(table_of),
         table_ptr=table_ptr,
         theta_t=theta_t,
-        constant=float(draft.constant[0]),
+        constant=float(model.counters[0].constant),
     )
 
 
-def _tables(problem: Problem, draft: Draft, live: Ints, size: Ints, changed: Bools) -> tuple[Ints, Ints, Floats]:
+def _tables(
+    problem: Problem, model: ReducibleModel, live: Ints, size: Ints, changed: Bools
+) -> tuple[Ints, Ints, Floats]:
     """The tables of the live factors: which each has, their offsets, and all entries."""
     graph = problem.graph
     given = (graph.table_of if problem.sorted_by is None else graph.table_of[problem.sorted_by])[live[~changed]]
@@ -259,8 +258,8 @@ def _tables(problem: Problem, draft: Draft, live: Ints, size: Ints, changed: Boo
     sizes = np.diff(graph.table_ptr)[old]
     ptr = offsets(size[changed])
     entries = np.empty(int(ptr[-1]))
-    digit = np.empty(int(draft.arity.max(initial=1)), dtype=np.int64)
-    write_tables(draft, live[changed], ptr.astype(np.int64), digit, entries)
+    digit = np.empty(int(model.arity.max(initial=1)), dtype=np.int64)
+    write_tables(model, live[changed], ptr.astype(np.int64), digit, entries)
     of, first = _distinct(ptr.astype(np.int64), entries)
     table_of = np.empty(len(live), dtype=np.int64)
     table_of[~changed] = name[given]

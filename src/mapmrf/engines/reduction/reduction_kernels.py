@@ -1,4 +1,4 @@
-"""Reduce a draft until nothing gives: drop states, fix variables, and eliminate those whose message is small."""
+"""Reduce a model to a fixed point: drop states, fix variables, and eliminate those whose message is small."""
 
 from __future__ import annotations
 
@@ -6,20 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.reduction.dominance_kernels import drop_dominated
-from mapmrf.engines.reduction.draft_kernels import (
-    BUDGET,
-    CHOICES,
-    FEASIBLE,
-    LOG_SCOPE,
-    LOGGED,
+from mapmrf.arrays import Bools, Ints
+from mapmrf.engines.reduction.dominance_kernels import ComparisonScratch, drop_dominated
+from mapmrf.engines.reduction.reducible_kernels import (
     ONE,
-    POOL,
-    QUEUED,
-    WORK,
-    Draft,
-    Log,
+    EliminationLog,
+    ReducibleModel,
     attach,
     detach,
     drop_impossible,
@@ -31,29 +23,20 @@ from mapmrf.engines.reduction.draft_kernels import (
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 
-class Scratch(NamedTuple):
-    """Room for one variable at a time.
+class MessageScratch(NamedTuple):
+    """Room to eliminate one variable.
 
     Attributes
     ----------
-    rows, row_at, width, best, score, verdict, chosen
-        For dominated states.
     digit : (largest arity,)
         A configuration.
     around, marked, step : (largest arity,), (n_vars,), (largest arity,)
-        The variables of a message, which they are, and their strides in it.
+        The variables of the message, which they are, and their strides in it.
     member, base, own, jump : (largest degree + 1,), ..., (largest degree + 1, largest arity)
-        The factors that a message replaces: where their tables stand, and their strides along the eliminated variable
-        and along the message's variables.
+        The factors that the message replaces: where their tables are read, and their strides along the eliminated
+        variable and along the message's variables.
     """
 
-    rows: Floats
-    row_at: Ints
-    width: Ints
-    best: Floats
-    score: Floats
-    verdict: Ints
-    chosen: Ints
     digit: Ints
     around: Ints
     marked: Bools
@@ -65,40 +48,42 @@ class Scratch(NamedTuple):
 
 
 @compiled
-def reduce_draft(draft: Draft, log: Log, scratch: Scratch) -> None:
+def reduce_model(
+    model: ReducibleModel, log: EliminationLog, comparison: ComparisonScratch, scratch: MessageScratch
+) -> None:
     """Look at all variables in the queue, and at those that a change concerns, until the queue is empty.
 
     Once the budget is spent it only follows up what has been decided.
     """
-    s = scratch
-    while draft.tally[QUEUED] > 0 and draft.tally[FEASIBLE] == 1:
-        i = pop(draft)
-        if draft.gone[i]:
+    counters = model.counters[0]
+    while counters.n_queued > 0 and counters.feasible:
+        i = pop(model)
+        if model.gone[i]:
             continue
-        changed = drop_impossible(draft, i)
-        if draft.n_alive[i] > 1:
-            n = surroundings(draft, i, s.around, s.marked)
-            if n >= 0 and eliminate_variable(draft, log, scratch, i, n):
+        changed = drop_impossible(model, i)
+        if model.n_alive[i] > 1:
+            n = surroundings(model, i, scratch.around, scratch.marked)
+            if n >= 0 and eliminate_variable(model, log, scratch, i, n):
                 continue
-            if drop_dominated(draft, i, s.rows, s.row_at, s.width, s.best, s.digit, s.score, s.verdict, s.chosen):
+            if drop_dominated(model, i, comparison):
                 changed = True
         if changed:
-            push_neighbours(draft, i)
-        if draft.n_alive[i] == 1:
-            fix(draft, i)
+            push_neighbours(model, i)
+        if model.n_alive[i] == 1:
+            fix(model, i)
 
 
 @inlined
-def surroundings(draft, i, around, marked):
+def surroundings(model: ReducibleModel, i: int, around: Ints, marked: Bools) -> int:
     """The variables that share a factor with `i`; -1 if they are more than any of these factors has."""
     most = 1
-    for at in range(draft.nbr_ptr[i], draft.nbr_ptr[i] + draft.degree[i]):
-        most = max(most, draft.arity[draft.factor_of[draft.nbr[at]]])
+    for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
+        most = max(most, model.arity[model.factor_of[model.nbr[at]]])
     n = 0
-    for at in range(draft.nbr_ptr[i], draft.nbr_ptr[i] + draft.degree[i]):
-        a = draft.factor_of[draft.nbr[at]]
-        for e in range(draft.scope_ptr[a], draft.scope_ptr[a] + draft.arity[a]):
-            j = draft.scope[e]
+    for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
+        a = model.factor_of[model.nbr[at]]
+        for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
+            j = model.scope[e]
             if j == i or marked[j]:
                 continue
             if n == most:
@@ -114,131 +99,134 @@ def surroundings(draft, i, around, marked):
 
 
 @bare
-def same_scope(draft, around, n, marked):
+def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> int:
     """A factor on just these variables; -1 if there is none."""
     rare = around[0]
     for d in range(n):
         marked[around[d]] = True
-        if draft.degree[around[d]] < draft.degree[rare]:
+        if model.degree[around[d]] < model.degree[rare]:
             rare = around[d]
     found = -1
-    at = draft.nbr_ptr[rare] + draft.degree[rare]
-    while found < 0 and at > draft.nbr_ptr[rare]:  # a message that is to be merged with the next one stands last
+    at = model.nbr_ptr[rare] + model.degree[rare]
+    while found < 0 and at > model.nbr_ptr[rare]:  # a message that is to be merged with the next one stands last
         at -= 1
-        a = draft.factor_of[draft.nbr[at]]
-        inside = draft.arity[a] == n
-        for e in range(draft.scope_ptr[a], draft.scope_ptr[a] + draft.arity[a]):
-            inside = inside and marked[draft.scope[e]]
+        a = model.factor_of[model.nbr[at]]
+        inside = model.arity[a] == n
+        for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
+            inside = inside and marked[model.scope[e]]
         found = a if inside else -1
-        draft.tally[WORK] += 1
+        model.counters[0].work += 1
     for d in range(n):
         marked[around[d]] = False
     return found
 
 
 @inlined
-def n_entries(draft, a):
+def n_entries(model: ReducibleModel, a: int) -> int:
     """Entries of factor `a`'s table that are alive."""
     n = 1
-    for e in range(draft.scope_ptr[a], draft.scope_ptr[a] + draft.arity[a]):
-        n *= draft.n_alive[draft.scope[e]]
+    for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
+        n *= model.n_alive[model.scope[e]]
     return n
 
 
 @bare
-def eliminate_variable(draft, log, scratch, i, n):
+def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int) -> bool:
     """Maximise variable `i` out if that takes no more room: its factors become one on their `n` other variables.
 
     The message has no more variables than one of the factors and no more entries than all of them; a factor on the
     same variables is merged into it. False if the variable has to stay.
     """
-    around, member, tally = scratch.around, scratch.member, draft.tally
-    n_members, replaced = draft.degree[i], 0
+    around, member, counters = scratch.around, scratch.member, model.counters[0]
+    n_members, replaced = model.degree[i], 0
     for f in range(n_members):
-        member[f] = draft.factor_of[draft.nbr[draft.nbr_ptr[i] + f]]
-        replaced += n_entries(draft, member[f])
-    merged = same_scope(draft, around, n, scratch.marked) if n >= 2 else -1
+        member[f] = model.factor_of[model.nbr[model.nbr_ptr[i] + f]]
+        replaced += n_entries(model, member[f])
+    merged = same_scope(model, around, n, scratch.marked) if n >= 2 else -1
     if merged >= 0:
         member[n_members] = merged
         n_members += 1
     entries, size = ONE, ONE
     for d in range(n - 1, -1, -1):
         scratch.step[d] = size
-        entries *= draft.n_alive[around[d]]
-        size *= draft.var_ptr[around[d] + 1] - draft.var_ptr[around[d]]
+        entries *= model.n_alive[around[d]]
+        size *= model.var_ptr[around[d] + 1] - model.var_ptr[around[d]]
         if size > len(log.choice):
             return False
-    work = entries * draft.n_alive[i] * (n_members + 1)
+    work = entries * model.n_alive[i] * (n_members + 1)
     if n >= 2 and merged < 0 and entries > replaced:
         return False
-    if n >= 2 and (tally[POOL] + size > len(draft.pool) or tally[WORK] + work > tally[BUDGET]):
+    if n >= 2 and (counters.pool_used + size > len(model.pool) or counters.work + work > counters.budget):
         return False
-    if tally[CHOICES] + size > len(log.choice):
+    if counters.n_choices + size > len(log.choice):
         return False
-    tally[WORK] += work
-    lay_out(draft, scratch, i, n, n_members)
-    maximise(draft, log.choice, scratch, i, n, n_members, entries)
-    note(draft.tally, log, scratch, i, n, size)
-    replace(draft, scratch, i, n, n_members, size)
+    counters.work += work
+    lay_out(model, scratch, i, n, n_members)
+    maximise(model, log.choice, scratch, i, n, n_members, entries)
+    record_choices(model, log, scratch, i, n, size)
+    replace(model, scratch, i, n, n_members, size)
     return True
 
 
 @bare
-def lay_out(draft, scratch, i, n, n_members):
+def lay_out(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int) -> None:
     """Find where the members' tables start for the first configuration, and their strides."""
     for f in range(n_members):
         a = scratch.member[f]
-        scratch.base[f] = draft.table_at[a] if draft.table_at[a] >= 0 else ~draft.table_at[a]
+        scratch.base[f] = model.table_at[a] if model.table_at[a] >= 0 else ~model.table_at[a]
         scratch.own[f] = 0
         for d in range(n):
             scratch.jump[f, d] = 0
-        for e in range(draft.scope_ptr[a], draft.scope_ptr[a] + draft.arity[a]):
-            if draft.scope[e] == i:
-                scratch.own[f] = draft.stride[e]
+        for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
+            if model.scope[e] == i:
+                scratch.own[f] = model.stride[e]
                 continue
             for d in range(n):
-                if scratch.around[d] == draft.scope[e]:
-                    scratch.jump[f, d] = draft.stride[e]
+                if scratch.around[d] == model.scope[e]:
+                    scratch.jump[f, d] = model.stride[e]
         for d in range(n):
-            scratch.base[f] += scratch.jump[f, d] * draft.alive[draft.var_ptr[scratch.around[d]]]
+            scratch.base[f] += scratch.jump[f, d] * model.alive[model.var_ptr[scratch.around[d]]]
 
 
 @bare
-def maximise(draft, choice, scratch, i, n, n_members, entries):
+def maximise(
+    model: ReducibleModel, choice: Ints, scratch: MessageScratch, i: int, n: int, n_members: int, entries: int
+) -> None:
     """Write the message: of two or more variables to the pool, of one to its potentials, else to the constant."""
     around, digit, step, base = scratch.around, scratch.digit, scratch.step, scratch.base
+    counters = model.counters[0]
     place = 0
     for d in range(n):
         digit[d] = 0
-        place += step[d] * draft.alive[draft.var_ptr[around[d]]]
-    first, count = draft.var_ptr[i], draft.n_alive[i]
+        place += step[d] * model.alive[model.var_ptr[around[d]]]
+    first, count = model.var_ptr[i], model.n_alive[i]
     for _ in range(entries):
-        best, best_state = -np.inf, draft.alive[first]
+        best, best_state = -np.inf, model.alive[first]
         for k in range(first, first + count):
-            state = draft.alive[k]
-            total = draft.theta_v[first + state]
+            state = model.alive[k]
+            total = model.theta_v[first + state]
             for f in range(n_members):
-                if draft.table_at[scratch.member[f]] >= 0:
-                    total += draft.theta_t[base[f] + scratch.own[f] * state]
+                if model.table_at[scratch.member[f]] >= 0:
+                    total += model.theta_t[base[f] + scratch.own[f] * state]
                 else:
-                    total += draft.pool[base[f] + scratch.own[f] * state]
+                    total += model.pool[base[f] + scratch.own[f] * state]
             if total > best:
                 best, best_state = total, state
-        choice[draft.tally[CHOICES] + place] = best_state
+        choice[counters.n_choices + place] = best_state
         if n >= 2:
-            draft.pool[draft.tally[POOL] + place] = best
+            model.pool[counters.pool_used + place] = best
         elif n == 1:
-            draft.theta_v[draft.var_ptr[around[0]] + place] += best
+            model.theta_v[model.var_ptr[around[0]] + place] += best
         else:
-            draft.constant[0] += best
+            counters.constant += best
         d = n - 1
         while d >= 0:
-            at = draft.var_ptr[around[d]] + digit[d]
+            at = model.var_ptr[around[d]] + digit[d]
             digit[d] += 1
-            over = digit[d] == draft.n_alive[around[d]]
+            over = digit[d] == model.n_alive[around[d]]
             if over:
                 digit[d] = 0
-            move = draft.alive[draft.var_ptr[around[d]] + digit[d]] - draft.alive[at]
+            move = model.alive[model.var_ptr[around[d]] + digit[d]] - model.alive[at]
             place += step[d] * move
             for f in range(n_members):
                 base[f] += scratch.jump[f, d] * move
@@ -248,34 +236,37 @@ def maximise(draft, choice, scratch, i, n, n_members, entries):
 
 
 @bare
-def note(tally, log, scratch, i, n, size):
+def record_choices(
+    model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int, size: int
+) -> None:
     """Log which variables the choice of `i` depends on."""
-    t, at = tally[LOGGED], tally[LOG_SCOPE]
-    log.var[t], log.at[t] = i, tally[CHOICES]
+    counters = model.counters[0]
+    t, at = counters.n_logged, counters.log_scope
+    log.var[t], log.at[t] = i, counters.n_choices
     for d in range(n):
         log.scope[at + d], log.stride[at + d] = scratch.around[d], scratch.step[d]
     log.ptr[t + 1] = at + n
-    tally[LOGGED], tally[LOG_SCOPE] = t + 1, at + n
-    tally[CHOICES] += size
+    counters.n_logged, counters.log_scope = t + 1, at + n
+    counters.n_choices += size
 
 
 @bare
-def replace(draft, scratch, i, n, n_members, size):
+def replace(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int, size: int) -> None:
     """Take out variable `i` and its factors; a message of two or more variables takes the slot of one of them."""
     widest = scratch.member[0]
     for f in range(1, n_members):
         a = scratch.member[f]
-        if draft.arity[a] > draft.arity[widest]:
+        if model.arity[a] > model.arity[widest]:
             widest = a
     for f in range(n_members):
         a = scratch.member[f]
-        while draft.arity[a] > 0:
-            detach(draft, draft.scope_ptr[a] + draft.arity[a] - 1)
-    draft.gone[i] = True
+        while model.arity[a] > 0:
+            detach(model, model.scope_ptr[a] + model.arity[a] - 1)
+    model.gone[i] = True
     if n >= 2:
-        draft.table_at[widest] = ~draft.tally[POOL]
-        draft.tally[POOL] += size
+        model.table_at[widest] = ~model.counters[0].pool_used
+        model.counters[0].pool_used += size
         for d in range(n):
-            attach(draft, widest, scratch.around[d], scratch.step[d])
+            attach(model, widest, scratch.around[d], scratch.step[d])
     for d in range(n):
-        push(draft, scratch.around[d])
+        push(model, scratch.around[d])

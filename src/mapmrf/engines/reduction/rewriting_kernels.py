@@ -1,49 +1,49 @@
-"""Write down what is left of a draft, and carry labellings across."""
+"""Write what is left of a model under reduction, and lift labellings."""
 
 from __future__ import annotations
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.reduction.draft_kernels import Draft, Log
+from mapmrf.engines.reduction.reducible_kernels import EliminationLog, ReducibleModel
 from mapmrf.kernels.jit import compiled
 
 
 @compiled
-def measure(draft: Draft, table_at: Ints, size: Ints, changed: Bools) -> None:
+def measure(model: ReducibleModel, table_at: Ints, size: Ints, changed: Bools) -> None:
     """For every factor its number of entries, 0 if it is gone, and whether its table is not the one it had."""
-    for a in range(len(draft.arity)):
-        begin, n = draft.scope_ptr[a], draft.arity[a]
-        changed[a] = n != draft.scope_ptr[a + 1] - begin or draft.table_at[a] != table_at[a]
+    for a in range(len(model.arity)):
+        begin, n = model.scope_ptr[a], model.arity[a]
+        changed[a] = n != model.scope_ptr[a + 1] - begin or model.table_at[a] != table_at[a]
         size[a] = 1 if n > 0 else 0
         for e in range(begin, begin + n):
-            i = draft.scope[e]
-            size[a] *= draft.n_alive[i]
-            changed[a] = changed[a] or draft.n_alive[i] < draft.var_ptr[i + 1] - draft.var_ptr[i]
+            i = model.scope[e]
+            size[a] *= model.n_alive[i]
+            changed[a] = changed[a] or model.n_alive[i] < model.var_ptr[i + 1] - model.var_ptr[i]
 
 
 @compiled
-def write_tables(draft: Draft, factors: Ints, ptr: Ints, digit: Ints, out: Floats) -> None:
+def write_tables(model: ReducibleModel, factors: Ints, ptr: Ints, digit: Ints, out: Floats) -> None:
     """Copy the tables of some factors without the states that are gone."""
     for q in range(len(factors)):
         a = factors[q]
         table, place = (
-            (draft.theta_t, draft.table_at[a]) if draft.table_at[a] >= 0 else (draft.pool, ~draft.table_at[a])
+            (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
         )
-        begin, n = draft.scope_ptr[a], draft.arity[a]
+        begin, n = model.scope_ptr[a], model.arity[a]
         for d in range(n):
             digit[d] = 0
-            place += draft.stride[begin + d] * draft.alive[draft.var_ptr[draft.scope[begin + d]]]
+            place += model.stride[begin + d] * model.alive[model.var_ptr[model.scope[begin + d]]]
         for at in range(ptr[q], ptr[q + 1]):
             out[at] = table[place]
             d = n - 1
             while d >= 0:
-                i, stride = draft.scope[begin + d], draft.stride[begin + d]
-                first = draft.var_ptr[i]
-                place -= stride * draft.alive[first + digit[d]]
+                i, stride = model.scope[begin + d], model.stride[begin + d]
+                first = model.var_ptr[i]
+                place -= stride * model.alive[first + digit[d]]
                 digit[d] += 1
-                over = digit[d] == draft.n_alive[i]
+                over = digit[d] == model.n_alive[i]
                 if over:
                     digit[d] = 0
-                place += stride * draft.alive[first + digit[d]]
+                place += stride * model.alive[first + digit[d]]
                 if not over:
                     break
                 d -= 1
@@ -84,23 +84,23 @@ def share_equal(ptr: Ints, bits: Ints, slot: Ints, of: Ints, first: Ints) -> int
 
 
 @compiled
-def find_places(draft: Draft, place: Ints) -> None:
+def find_places(model: ReducibleModel, place: Ints) -> None:
     """For every state of a variable that is not gone, the place among the states left of the one that stands for it."""
-    for i in range(len(draft.n_alive)):
-        first = draft.var_ptr[i]
-        for s in range(first, draft.var_ptr[i + 1]):
+    for i in range(len(model.n_alive)):
+        first = model.var_ptr[i]
+        for s in range(first, model.var_ptr[i + 1]):
             place[s] = -1
-        for k in range(draft.n_alive[i]):
-            place[first + draft.alive[first + k]] = k
-        for s in range(first, draft.var_ptr[i + 1]):
+        for k in range(model.n_alive[i]):
+            place[first + model.alive[first + k]] = k
+        for s in range(first, model.var_ptr[i + 1]):
             at = s
-            while place[at] < 0 and draft.stand_in[at] >= 0:
-                at = first + draft.stand_in[at]
+            while place[at] < 0 and model.stand_in[at] >= 0:
+                at = first + model.stand_in[at]
             place[s] = max(0, place[at])
 
 
 @compiled
-def replay(log: Log, labels: Ints) -> None:
+def replay(log: EliminationLog, labels: Ints) -> None:
     """Give the eliminated variables, the last first, their best states."""
     for t in range(len(log.var) - 1, -1, -1):
         place = log.at[t]

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.engines.reduction.reduction import Reduction, Step
+from mapmrf.engines.reduction.reduction import LabelMap, Reduction
 from mapmrf.problem import Problem
 
 FEW = 0.05
@@ -23,36 +23,36 @@ class Simplified:
     ----------
     problem
         The smaller model.
-    steps
-        How it came about, the first step first.
+    maps
+        How labellings correspond, for each step of the reduction, the first first.
     feasible
         False if it is known that every labelling is worth -inf.
     """
 
     problem: Problem
-    steps: tuple[Step, ...]
+    maps: tuple[LabelMap, ...]
     feasible: bool = True
 
-    def whole(self, labels: Ints) -> Ints:
+    def lift(self, labels: Ints) -> Ints:
         """A labelling of the small model as one of the whole model; what it says nothing about becomes the best."""
-        for step in reversed(self.steps):
-            labels = step.whole(labels)
+        for one in reversed(self.maps):
+            labels = one.lift(labels)
         return labels
 
-    def part(self, labels: Ints) -> Ints:
+    def project(self, labels: Ints) -> Ints:
         """A labelling of the whole model as one of the small model; a state that is gone becomes one as good.
 
-        ``whole(part(labels))`` is worth at least as much as `labels`.
+        ``lift(project(labels))`` is worth at least as much as `labels`.
         """
-        for step in self.steps:
-            labels = step.part(labels)
+        for one in self.maps:
+            labels = one.project(labels)
         return labels
 
     @cached_property
     def labels(self) -> Ints:
         """A labelling of the whole model, right for all variables that are decided."""
         graph = self.problem.graph
-        return self.whole(segment_argmax(graph.theta_v, graph.var_ptr))
+        return self.lift(segment_argmax(graph.theta_v, graph.var_ptr))
 
 
 def simplify(problem: Problem) -> Simplified:
@@ -70,7 +70,7 @@ def simplify(problem: Problem) -> Simplified:
     reduction = Reduction(problem)
     if not reduction.feasible or not reduction.worthwhile:
         return Simplified(problem, (), reduction.feasible)
-    return Simplified(reduction.smaller(), (reduction.step(),))
+    return Simplified(reduction.smaller(), (reduction.label_map(),))
 
 
 def _is_stiff(problem: Problem) -> bool:

@@ -6,7 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mapmrf.engines.elimination.elimination import BucketTree, Elimination, Functions, Order, PrimalGraph, fill_orders
+from mapmrf.engines.elimination.bucket_tree import BucketTree
+from mapmrf.engines.elimination.elimination import Elimination
+from mapmrf.engines.elimination.functions import Functions
+from mapmrf.engines.elimination.orders import Order, fill_orders
+from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.method import Progress
@@ -64,7 +68,7 @@ class Portfolio:
         yield from self.eliminate()
         shared, options = self.shared, self.options
         self.search = PoolSearch(self.problem, self.seed, options.width, options.pool)
-        for _ in self.search.add(self.reduced.part(shared.incumbent.labels)):
+        for _ in self.search.add(self.reduced.project(shared.incumbent.labels)):
             yield shared.step("blocks")
         yield self.searched("blocks")
         searchers = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
@@ -90,7 +94,7 @@ class Portfolio:
             yield shared.prove("simplify", -math.inf)
         self.problem = self.reduced.problem
         shared.details["variables"] = float(self.problem.n_vars)
-        shared.incumbent.offer(self.reduced.whole(self.reduced.part(shared.incumbent.labels)))
+        shared.incumbent.offer(self.reduced.lift(self.reduced.project(shared.incumbent.labels)))
         if self.problem.n_vars == 0:
             yield shared.prove("simplify", shared.incumbent.value)
         yield shared.step("simplify")
@@ -118,7 +122,7 @@ class Portfolio:
             if not elimination.finished:
                 yield shared.step("eliminate")
         if elimination.value > -math.inf:
-            shared.incumbent.offer(self.reduced.whole(elimination.labels()))
+            shared.incumbent.offer(self.reduced.lift(elimination.labels()))
         yield shared.prove("eliminate", elimination.value + model.constant)
 
     # -- turns --------------------------------------------------------------------------------------------------------
@@ -176,4 +180,4 @@ class Portfolio:
     def offer_pool(self) -> None:
         """Offer the best labelling of the pool to the incumbent."""
         if self.search.value > self.shared.incumbent.value:
-            self.shared.incumbent.offer(self.reduced.whole(self.search.best))
+            self.shared.incumbent.offer(self.reduced.lift(self.search.best))

@@ -38,7 +38,7 @@ as many as go through so many pairs, at least one."""
 class Informed(Protocol):
     """A run that can use better labellings that others find."""
 
-    def know(self, labels: Ints) -> None:
+    def inform(self, labels: Ints) -> None:
         """Take a labelling over if it is better."""
 
 
@@ -82,7 +82,7 @@ class Proofs:
         with running(method, self.problem, self.seed, Start(self.search.best)) as state:
             step = Progress(0)
             while step.finished is None and (step.phase != "branch" or best.gap <= self.options.branch_gap):
-                state.know(self.search.best)
+                state.inform(self.search.best)
                 step = method.step(self.problem, state)
                 self.shared.iterations += state.count_rounds()
                 yield self.take("branch and cut" if step.phase == "branch" else "cuts", step)
@@ -96,7 +96,7 @@ class Proofs:
             step = Progress(0)
             while step.finished is None and step.iterations < method.max_iterations:
                 if isinstance(state, Informed):
-                    state.know(self.search.best)
+                    state.inform(self.search.best)
                 step = method.step(self.problem, state)
                 self.shared.iterations += 1
                 yield self.take(phase, step)

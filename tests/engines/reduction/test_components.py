@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.engines.reduction import components as _components
 from mapmrf.engines.reduction.components import components, solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.graph import FactorGraph
@@ -49,10 +48,10 @@ def test_solving_components_keeps_the_optimum(recipe: Recipe, log_entries: int, 
         return
     value, best = brute_force(small.problem.graph)
     assert value == pytest.approx(optimum, abs=1e-9)
-    whole = small.whole(np.array(best, dtype=np.int64))
+    whole = small.lift(np.array(best, dtype=np.int64))
     assert graph.value(whole) == pytest.approx(optimum, abs=1e-9)
     if optimum > -math.inf:
-        back = small.whole(small.part(np.array(labels, dtype=np.int64)))
+        back = small.lift(small.project(np.array(labels, dtype=np.int64)))
         assert graph.value(back) == pytest.approx(optimum, abs=1e-9)
 
 
@@ -87,9 +86,9 @@ def test_small_components_go_and_large_ones_stay() -> None:
     random = np.random.default_rng(1)
     for _ in range(200):
         labels = random.integers(0, 2, graph.n_vars)
-        there = small.part(labels)
-        assert graph.value(small.whole(there)) >= graph.value(labels) - 1e-9
-        assert graph.value(small.whole(there)) == pytest.approx(small.problem.graph.value(there), abs=1e-9)
+        there = small.project(labels)
+        assert graph.value(small.lift(there)) >= graph.value(labels) - 1e-9
+        assert graph.value(small.lift(there)) == pytest.approx(small.problem.graph.value(there), abs=1e-9)
 
 
 def test_all_eliminations_together_keep_to_the_budget() -> None:
@@ -100,11 +99,10 @@ def test_all_eliminations_together_keep_to_the_budget() -> None:
     assert solve_small(untouched(graph), 620.0).problem.n_vars == 0
 
 
-def test_many_components_are_taken_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_components_are_taken_together() -> None:
     graph = cliques([3] * 40 + [6, 14], 3)
     one_by_one = solve_small(untouched(graph), 5000.0)
-    monkeypatch.setattr(_components, "ONE_BY_ONE", 3)
-    together = solve_small(untouched(graph), 5000.0)
+    together = solve_small(untouched(graph), 5000.0, one_by_one=3)
     assert one_by_one.problem.n_vars == together.problem.n_vars == 14
     assert one_by_one.problem.graph.constant == pytest.approx(together.problem.graph.constant)
     assert np.array_equal(one_by_one.labels, together.labels)

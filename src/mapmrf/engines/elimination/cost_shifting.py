@@ -1,0 +1,55 @@
+"""Cost shifting between variables and factors: a reparametrisation with a smaller simple bound."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.elimination.bucket_tree import inverse
+from mapmrf.engines.elimination.cost_shifting_kernels import ShiftedModel, shift_costs
+from mapmrf.problem import Problem
+
+
+class CostShifting:
+    """Sequential cost shifting: reparametrises a problem so that its simple bound falls.
+
+    Attributes
+    ----------
+    theta_v, theta_f, table_ptr
+        The reparametrised potentials: the table of factor `a` is ``theta_f[table_ptr[a]:table_ptr[a + 1]]``.
+    labels
+        The best state of every variable by its max-marginals in the last pass.
+    """
+
+    def __init__(self, problem: Problem, order: Ints) -> None:
+        graph = problem.graph
+        self.problem = problem
+        self.theta_v = graph.theta_v.copy()
+        self.theta_f = problem.theta_f.copy()
+        self.table_ptr = problem.config_ptr.astype(np.int64)
+        self.labels = np.zeros(problem.n_vars, dtype=np.int64)
+        self._model = ShiftedModel(
+            card=graph.card,
+            var_ptr=graph.var_ptr,
+            nbr_ptr=problem.nbr_ptr,
+            factor_of=problem.edge_factor[problem.nbr],
+            stride_of=problem.edge_stride[problem.nbr],
+            scope_ptr=problem.scope_ptr,
+            scope=problem.scope,
+            table_ptr=self.table_ptr,
+        )
+        self._gathered = np.zeros(int(graph.card.max(initial=1)))
+        self._order, self._rank = order, inverse(order)
+
+    def sweep(self) -> None:
+        """Shift costs along the order and back."""
+        for order, rank in ((self._order, self._rank), (self._order[::-1].copy(), -self._rank)):
+            shift_costs(order, rank, self._model, self.theta_v, self.theta_f, self._gathered, self.labels)
+
+    def bound(self) -> float:
+        """The sum of the largest entries of all potentials."""
+        total = self.problem.graph.constant
+        for values, ptr in ((self.theta_v, self.problem.graph.var_ptr), (self.theta_f, self.table_ptr)):
+            if len(ptr) > 1:
+                total += float(np.maximum.reduceat(values, ptr[:-1]).sum())
+        return total

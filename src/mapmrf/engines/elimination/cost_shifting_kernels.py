@@ -1,0 +1,114 @@
+"""One pass of cost shifting between variables and factors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.kernels.jit import compiled, inlined
+
+
+class ShiftedModel(NamedTuple):
+    """The structure of a model whose factors have a table each.
+
+    Attributes
+    ----------
+    card, var_ptr
+        Number of states of every variable, and where its unary potentials start.
+    nbr_ptr, factor_of, stride_of
+        The edges of every variable: their factors, and the strides of the variable in these factors' tables.
+    scope_ptr, scope
+        The variables of every factor.
+    table_ptr
+        Where the factors' tables start.
+    """
+
+    card: Ints
+    var_ptr: Ints
+    nbr_ptr: Ints
+    factor_of: Ints
+    stride_of: Ints
+    scope_ptr: Ints
+    scope: Ints
+    table_ptr: Ints
+
+
+@inlined
+def take_marginals(i: int, e: int, model: ShiftedModel, theta_v: Floats, theta_f: Floats, gathered: Floats) -> None:
+    """Move the max-marginals of a factor at its edge `e` into the unary potentials of variable `i`."""
+    at_v, n_k, stride = model.var_ptr[i], model.card[i], model.stride_of[e]
+    first, last = model.table_ptr[model.factor_of[e]], model.table_ptr[model.factor_of[e] + 1]
+    for k in range(n_k):
+        gathered[k] = -np.inf
+    for t in range(first, last):
+        k = (t - first) // stride % n_k
+        gathered[k] = max(gathered[k], theta_f[t])
+    for k in range(n_k):
+        theta_v[at_v + k] += gathered[k]
+        if gathered[k] == -np.inf:
+            gathered[k] = 0.0
+    for t in range(first, last):
+        theta_f[t] -= gathered[(t - first) // stride % n_k]
+
+
+@inlined
+def last_rank(a: int, rank: Ints, model: ShiftedModel) -> int:
+    """The largest rank of a factor's variables."""
+    most = rank[model.scope[model.scope_ptr[a]]]
+    for at in range(model.scope_ptr[a] + 1, model.scope_ptr[a + 1]):
+        most = max(most, rank[model.scope[at]])
+    return int(most)
+
+
+@inlined
+def first_rank(a: int, rank: Ints, model: ShiftedModel) -> int:
+    """The smallest rank of a factor's variables."""
+    least = rank[model.scope[model.scope_ptr[a]]]
+    for at in range(model.scope_ptr[a] + 1, model.scope_ptr[a + 1]):
+        least = min(least, rank[model.scope[at]])
+    return int(least)
+
+
+@inlined
+def hand_on(
+    i: int, share: float, n_out: int, model: ShiftedModel, rank: Ints, theta_v: Floats, theta_f: Floats,
+    gathered: Floats,
+) -> None:  # fmt: skip
+    """Give a share of variable `i`'s potentials to each of its `n_out` factors that have a later variable."""
+    at_v, n_k = model.var_ptr[i], model.card[i]
+    for k in range(n_k):
+        gathered[k] = share * theta_v[at_v + k]
+        if gathered[k] > -np.inf:
+            theta_v[at_v + k] -= n_out * gathered[k]
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a, stride = model.factor_of[e], model.stride_of[e]
+        if last_rank(a, rank, model) > rank[i]:
+            for t in range(model.table_ptr[a], model.table_ptr[a + 1]):
+                theta_f[t] += gathered[(t - model.table_ptr[a]) // stride % n_k]
+
+
+@compiled
+def shift_costs(
+    order: Ints, rank: Ints, model: ShiftedModel, theta_v: Floats, theta_f: Floats, gathered: Floats, labels: Ints
+) -> None:
+    """One sequential pass of cost shifting between variables and factors, in place; the model stays the same.
+
+    Each variable takes the max-marginals of all its factors and hands an equal share to those that have a variable
+    later in the order. The bound sum_i max theta_i + sum_a max theta_a does not rise in a pass forth and back.
+    `labels` receives the best state of every variable at the moment when it holds all the max-marginals.
+    """
+    for i in order:
+        at_v = model.var_ptr[i]
+        n_in, n_out = 0, 0
+        for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+            n_in += first_rank(model.factor_of[e], rank, model) < rank[i]
+            n_out += last_rank(model.factor_of[e], rank, model) > rank[i]
+            take_marginals(i, e, model, theta_v, theta_f, gathered)
+        labels[i] = 0
+        for k in range(1, model.card[i]):
+            if theta_v[at_v + k] > theta_v[at_v + labels[i]]:
+                labels[i] = k
+        if n_out > 0:
+            hand_on(i, 1.0 / max(n_in, n_out), n_out, model, rank, theta_v, theta_f, gathered)

@@ -1,0 +1,37 @@
+"""The primal graph of a problem: which variables share a factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from mapmrf.arrays import Ints, offsets
+from mapmrf.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class PrimalGraph:
+    """Which variables share a factor: the neighbours of `i` are ``nbr[ptr[i]:ptr[i + 1]]``, ascending."""
+
+    ptr: Ints
+    nbr: Ints
+
+    @property
+    def n(self) -> int:
+        """Number of variables."""
+        return len(self.ptr) - 1
+
+    @classmethod
+    def of(cls, problem: Problem) -> PrimalGraph:
+        """Build it from the scopes of all factors."""
+        n = problem.n_vars
+        keys = [np.zeros(0, dtype=np.int64)]
+        for batch in problem.batches:
+            scope = batch.scope.astype(np.int64)
+            for j, k in combinations(range(batch.arity), 2):
+                keys.append(scope[:, j] * n + scope[:, k])
+                keys.append(scope[:, k] * n + scope[:, j])
+        pairs = np.unique(np.concatenate(keys))
+        return cls(offsets(np.bincount(pairs // max(n, 1), minlength=n)), (pairs % max(n, 1)).astype(np.int32))

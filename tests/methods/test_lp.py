@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from scipy.sparse import csc_matrix
 
 import mapmrf
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
+from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.method import Start
-from mapmrf.methods.lp import _Program
-from mapmrf.polytope import dense, dual_bound, integral
+from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes
 
@@ -85,46 +84,21 @@ def test_the_bound_is_the_optimum_of_the_relaxation(recipe: Recipe) -> None:
     assert result.residuals is not None and result.residuals.largest < 1e-6
 
 
-def matrix(program: _Program) -> np.ndarray:
-    """The constraints of the program as a dense matrix."""
-    shape = (len(program.rhs), len(program.cost))
-    return csc_matrix((program.signs, program.rows, program.ptr), shape=shape).toarray()
-
-
-@given(recipe=hard_recipes(), seed=st.integers(0, 2**16))
-def test_the_program_holds_every_labelling_at_its_value(recipe: Recipe, seed: int) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    program = _Program.build(problem)
-    for labels in [brute_force(graph)[1], np.random.default_rng(seed).integers(0, graph.card)]:
-        mu_v, mu_f = integral(problem, np.asarray(labels, dtype=np.int64))
-        mu = np.concatenate([mu_v, dense(problem, mu_f)])
-        if graph.value(labels) == -math.inf:
-            continue
-        columns = mu[program.keep]
-        assert np.array_equal(matrix(program) @ columns, program.rhs)
-        # Variables without factors are no columns: they may lose what their best state is better.
-        alone = np.flatnonzero(problem.degree == 0)
-        lost = sum(graph.theta_v[graph.var_ptr[i] :][: graph.card[i]].max() for i in alone)
-        lost -= sum(graph.theta_v[graph.var_ptr[i] + labels[i]] for i in alone)
-        value = program.offset + program.scale * float(program.cost @ columns)
-        assert value - lost == pytest.approx(graph.value(labels), abs=1e-9)
-
-
-def relaxed_point(graph: FactorGraph, method: LP) -> tuple[_Program, np.ndarray]:
+def relaxed_point(graph: FactorGraph, method: LP) -> tuple[LocalPolytope, np.ndarray]:
     """The program and the columns where a method ends."""
     problem = Problem.compile(graph)
     state = method.start(problem, 0, Start())
     while method.step(problem, state).finished is None:
         pass
     answer = method.answer(problem, state)
+    method.close(problem, state)
     assert answer.mu_v is not None and answer.mu_f is not None
-    return state.program, np.concatenate([answer.mu_v, answer.mu_f])[state.program.keep]
+    return state.polytope, np.concatenate([answer.mu_v, answer.mu_f])[state.polytope.entries]
 
 
-def is_vertex(program: _Program, columns: np.ndarray) -> bool:
+def is_vertex(polytope: LocalPolytope, columns: np.ndarray) -> bool:
     """Whether the columns that are positive are linearly independent."""
-    support = matrix(program)[:, columns > 1e-7]
+    support = polytope.program.rows.matrix.toarray()[:, columns > 1e-7]
     return np.linalg.matrix_rank(support) == support.shape[1]
 
 
@@ -240,7 +214,7 @@ def test_a_run_cut_short_still_has_a_true_bound(options: dict[str, Any]) -> None
 
 
 def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-highs"]
+    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-solver"]
 
 
 def gone(seconds: float = 5.0) -> bool:

@@ -243,12 +243,13 @@ class Portfolio:
         step = Progress(0)
         try:
             while step.finished is None and (step.phase != "branch" or self.standing.gap <= BRANCH_GAP):
-                state.know(self.search.best)
+                state.inform(self.search.best)
+                n_rounds = state.n_rounds
                 step = method.step(self.problem, state)
-                self.standing.iterations += state.count_rounds()
+                self.standing.iterations += state.n_rounds - n_rounds
                 yield self.take("branch and cut" if step.phase == "branch" else "cuts", step)
         finally:
-            method.answer(self.problem, state)  # stops the solver
+            method.close(self.problem, state)
         self.turns += self.provers()
 
     def provers(self) -> list[Part]:

@@ -232,6 +232,51 @@ def test_a_time_limit_stops_highs_as_well() -> None:
     assert gone(2.0)
 
 
+@pytest.mark.parametrize("options", [{}, {"solver": "ipm"}, {"presolve": True}])
+def test_a_run_goes_on_after_answers_between_its_steps(options: dict[str, Any]) -> None:
+    graph = hard_to_solve(25)
+    method, problem = LP(**options), Problem.compile(graph)
+    state = method.start(problem, 0, Start())
+    bounds, finished = [], None
+    while finished is None:
+        finished = method.step(problem, state).finished
+        bounds.append(method.answer(problem, state).bound)
+    answer = method.answer(problem, state)
+    method.close(problem, state)
+    plain = mapmrf.solve(graph, "lp", **options)
+    assert finished is Status.CONVERGED
+    assert bounds == sorted(bounds, reverse=True)  # type: ignore[type-var]
+    assert answer.bound == pytest.approx(plain.bound)
+    assert state.value == pytest.approx(plain.relaxed_value)
+
+
+def test_an_answer_has_the_point_where_highs_stands() -> None:
+    method, problem = LP(), Problem.compile(hard_to_solve(60))
+    state = method.start(problem, 0, Start())
+    first = state.bound
+    while state.iterations < 12_000:  # of some 34 000; the first bring nothing
+        assert method.step(problem, state).finished is None
+    answer = method.answer(problem, state)
+    assert answer.bound is not None and answer.bound < first
+    assert answer.labels is not None and answer.mu_v is not None
+    before = state.iterations
+    while state.iterations == before:  # it goes on
+        assert method.step(problem, state).finished is None
+    method.close(problem, state)
+    assert not workers()
+
+
+def test_answers_between_steps_do_not_raise_the_limit() -> None:
+    method, problem = LP(max_iterations=4000), Problem.compile(hard_to_solve(60))
+    state = method.start(problem, 0, Start())
+    finished = None
+    while finished is None:
+        finished = method.step(problem, state).finished
+        method.answer(problem, state)
+    method.close(problem, state)
+    assert (finished, state.iterations) == (Status.ITERATION_LIMIT, 4000)
+
+
 def test_an_error_in_a_callback_stops_highs_as_well() -> None:
     def fail(point: object, labels: object) -> bool:
         raise ZeroDivisionError

@@ -226,7 +226,9 @@ def gone(seconds: float = 5.0) -> bool:
 
 
 def test_a_time_limit_stops_highs_as_well() -> None:
-    result = mapmrf.solve(hard_to_solve(), "lp", time_limit=0.1)
+    graph = hard_to_solve()
+    mapmrf.solve(graph, "lp", max_iterations=1)  # loads what it needs
+    result = mapmrf.solve(graph, "lp", time_limit=0.1)
     assert result.status is Status.TIME_LIMIT
     assert result.runtime < 3.0
     assert gone(2.0)

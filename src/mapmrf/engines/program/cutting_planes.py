@@ -157,7 +157,7 @@ class OddCycleSeparation:
 
     def __init__(self, compact: Compact) -> None:
         n, m = compact.n, len(compact.first)
-        self.n, self.m = n, m
+        self.n = n
         self.first, self.second = compact.first, compact.second
         ends = np.concatenate([compact.first, compact.second])
         order = np.argsort(ends, kind="stable")
@@ -166,6 +166,7 @@ class OddCycleSeparation:
             np.concatenate([compact.second, compact.first])[order],
             np.concatenate([np.arange(m), np.arange(m)])[order],
         )
+        self._paths, self._walk = _paths(n, m), _walk(n)
         # Sums of these tell cycles apart.
         self._code = np.random.default_rng(0).random(2 * m)
 
@@ -173,10 +174,10 @@ class OddCycleSeparation:
         """Look for the shortest odd cycles through all variables that may have a violated one, in short steps."""
         sources = self._sources(cut)
         limits = SeparationLimits(STEP_WORK, violation, hop)
-        paths, walk, found = self._paths(), self._walk(), self._room()
-        place = SeparationPlace(0, 0)
+        found, place = self._room(), SeparationPlace(0, 0)
+        self._paths.stamp.fill(-1)
         while place.turn < len(sources):
-            place = odd_cycles(place, limits, sources, cut, self._graph, paths, walk, found)
+            place = odd_cycles(place, limits, sources, cut, self._graph, self._paths, self._walk, found)
             yield
         self.found, self.n_found = found, place.n_found
 
@@ -201,18 +202,21 @@ class OddCycleSeparation:
         sources_of(self.first, self.second, cut, 1e-9, parent, parity, is_source)
         return np.flatnonzero(is_source)
 
-    def _paths(self) -> ShortestPaths:
-        n, n_heap = self.n, 4 * self.m + 1
-        came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
-        heap_key, heap_node = np.zeros(n_heap), np.zeros(n_heap, dtype=np.int64)
-        return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
-
-    def _walk(self) -> ClosedWalk:
-        var, edge, odd = np.zeros((3, 4 * self.n + 1), dtype=np.int64)
-        return ClosedWalk(var, edge, odd, place_of=np.full(self.n, -1))
-
     def _room(self) -> Cycles:
         """Room for a cycle per variable."""
         n = self.n
         var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
         return Cycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
+
+
+def _paths(n: int, m: int) -> ShortestPaths:
+    """Scratch for n variables and m pairs."""
+    came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
+    heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
+    return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
+
+
+def _walk(n: int) -> ClosedWalk:
+    """Scratch for n variables."""
+    var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
+    return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))

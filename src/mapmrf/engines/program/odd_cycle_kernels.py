@@ -30,7 +30,7 @@ class PairAdjacency(NamedTuple):
 class ShortestPaths(NamedTuple):
     """Scratch of the paths from one source: per node of the double graph, and a heap.
 
-    `stamp` is the last source from which a node was reached, -1 at first; `came_from` and `came_by` are the node and
+    `stamp` is the last source from which a node was reached, or -1; `came_from` and `came_by` are the node and
     the pair before it. The heap has room for 4 entries per pair and one more.
     """
 
@@ -218,7 +218,7 @@ def find_meeting(
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     dist, stamp, came_from, came_by = paths.dist, paths.stamp, paths.came_from, paths.came_by
     heap_key, heap_node = paths.heap_key, paths.heap_node
-    best, work = 1.0 - limits.violation, 0
+    hop, best, work = limits.hop, 1.0 - limits.violation, 0
     meet_from, meet_to, meet_by = -1, -1, -1
     size = push(0, 0.0, 2 * source, heap_key, heap_node)
     dist[2 * source], stamp[2 * source], came_from[2 * source] = 0.0, source, -1
@@ -233,7 +233,7 @@ def find_meeting(
             price = cut[edge_of[q]]
             for flip in range(2):
                 there = 2 * nbr[q] + (side ^ flip)
-                way = key + limits.hop + (1.0 - price if flip else price)
+                way = key + hop + (1.0 - price if flip else price)
                 mirror = there ^ 1
                 if stamp[mirror] == source and way + dist[mirror] < best:
                     best = way + dist[mirror]

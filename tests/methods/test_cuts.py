@@ -319,7 +319,7 @@ def test_programs_beyond_all_memory_are_refused() -> None:
     """A hundred factors share a table of a million entries: the model is small, its program is not."""
     edges = [[i, i + 1] for i in range(101)]
     graph = FactorGraph.from_pairwise(np.zeros((102, 1000)), edges, np.zeros((1000, 1000)))
-    reason = "its program would have 202000000 entries, at most 200000000 are written down"
+    reason = "its program would have 202000000 entries, expected at most 200000000"
     assert Cuts().supports(Problem.compile(graph)) == reason
 
 

@@ -36,19 +36,19 @@ log = logging.getLogger("mapmrf")
 Solver = Literal["auto", "highs", "scip"]
 
 POLL = 0.05
-"""Seconds that a step waits for a solver before it lets the loop look at its limits."""
+"""Seconds that a step waits for a solver before it returns to the loop."""
 
 PATIENCE = 1.0
 """Seconds that a solver is given to end when a run is closed."""
 
 STEP_ENTRIES = 2_000_000
-"""Table entries that a step of local search looks at: some 20 ms."""
+"""Table entries visited in one step of local search: some 20 ms."""
 
 LOCAL_STEPS = 25
 """Steps of local search after the first descent, at most."""
 
 MAX_ENTRIES = 200_000_000
-"""Matrix entries of the largest program that is written down: some 20 GB in a solver."""
+"""Entries of the largest constraint matrix that is built: some 20 GB in a solver."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class Cuts(Phases):
         """Say why the solver cannot be loaded, if so; refuse programs beyond all memory."""
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
         if entries > MAX_ENTRIES:
-            return f"its program would have {entries} entries, at most {MAX_ENTRIES} are written down"
+            return f"its program would have {entries} entries, expected at most {MAX_ENTRIES}"
         failure = highs_failure() if self.solver != "scip" else scip_failure()
         if self.solver == "auto" and failure is not None:
             other = scip_failure()
@@ -281,7 +281,7 @@ class CutsRun(PhasedRun):
             yield self.progress("start", self.verdict)
 
     def formulate(self) -> Program:
-        """Write the program down; its first bound is that without any row."""
+        """Build the program; the first bound is the one without any row."""
         compact = is_compact(self.problem)
         self.formulation = Compact.build(self.problem) if compact else LocalPolytope.build(self.problem)
         program = self.formulation.program
@@ -294,7 +294,7 @@ class CutsRun(PhasedRun):
         """Rounds of the relaxation, each with more odd-cycle inequalities; the program with those that are tight."""
         failure = highs_failure()
         if failure is not None:
-            log.warning("cuts goes on without cutting planes: %s", failure)
+            log.warning("cuts continues without cutting planes: %s", failure)
             return compact.program
         planes = self.planes = CuttingPlanes(compact, self.seed)
         while planes.n_rounds < self.method.rounds:
@@ -313,7 +313,7 @@ class CutsRun(PhasedRun):
         return planes.strengthened()
 
     def read_round(self, compact: Compact, planes: CuttingPlanes) -> None:
-        """Take bound and labellings from a relaxation that is solved, and fix what they decide."""
+        """Take over bound and labelling of a solved relaxation, and fix the columns that they decide."""
         planes.read()
         self.tighten(planes.bound)
         self.local.restart(compact.rounded(planes.point))
@@ -349,7 +349,7 @@ class CutsRun(PhasedRun):
         yield self.progress("branch", self.conclude(self.search))
 
     def read_search(self, search: SolverRun) -> None:
-        """Take over bound, nodes and the newest labelling from a search."""
+        """Take over the bound, the nodes and the newest labelling of the branch and bound."""
         program, report = self.task.program, search.report
         self.nodes = min(report.iterations, self.method.max_iterations)
         columns = search.take()
@@ -359,7 +359,7 @@ class CutsRun(PhasedRun):
             self.tighten(program.value(report.bound) + program.margin)
 
     def conclude(self, search: SolverRun) -> Status:
-        """What the end of a search means."""
+        """The status that the end of the branch and bound amounts to."""
         program, outcome = self.task.program, search.report.outcome
         if outcome is SolverOutcome.INFEASIBLE and self.incumbent.value == -math.inf:
             self.incumbent.tighten(-math.inf)

@@ -26,7 +26,7 @@ log = logging.getLogger("mapmrf")
 Algorithm = Literal["simplex", "ipm", "choose"]
 
 POLL = 0.05
-"""Seconds that a step waits for HiGHS before it lets the loop look at its limits."""
+"""Seconds that a step waits for HiGHS before it returns to the loop."""
 
 PATIENCE = 1.0
 """Seconds that a stopped HiGHS is given to hand over where it stands, and to end when a run is closed."""
@@ -44,7 +44,7 @@ STATUSES = {
 class LP(Method):
     """Maximise ``<theta, mu>`` over L_G and round the solution (the paper's LP-LP).
 
-    The relaxed solution is returned as HiGHS left it; its kind tells whether it is a labelling. The upper bound is the
+    The relaxed solution is returned as HiGHS left it; its kind says whether it is a labelling. The upper bound is the
     dual of L_G evaluated at HiGHS' row multipliers, so it holds whatever their accuracy and wherever the run stopped.
 
     Attributes
@@ -87,7 +87,7 @@ class LP(Method):
         return highs_failure()
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
-        """Write the linear program down; the first step starts HiGHS on it."""
+        """Build the linear program; the first step starts HiGHS on it."""
         return LPRun(self, LocalPolytope.build(problem), seed)
 
     def step(self, problem: Problem, state: LPRun) -> Progress:

@@ -25,7 +25,7 @@ log = logging.getLogger("mapmrf")
 SearchKind = Literal["hbfs", "dfs", "vns"]
 
 POLL = 0.05
-"""Seconds that a step waits for the process before it lets the loop look at its limits."""
+"""Seconds that a step waits for a message before it returns to the loop."""
 
 ELIMINATED_ENTRIES = 256
 """Entries of the tables that the elimination of variables before the search makes, at most."""

@@ -78,7 +78,7 @@ def test_cuts_without_highs_goes_on_with_scip_alone(tmp_path: Path) -> None:
     """
     lines = run_without(["highspy"], code, tmp_path)
     assert lines[-1] == "optimal branch"
-    warning = "cuts goes on without cutting planes: HiGHS cannot be loaded: undefined symbol: solve"
+    warning = "cuts continues without cutting planes: HiGHS cannot be loaded: undefined symbol: solve"
     assert lines[:-1] == [warning]
 
 

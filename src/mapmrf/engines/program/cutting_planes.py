@@ -24,23 +24,23 @@ from mapmrf.engines.program.odd_cycle_kernels import (
 from mapmrf.engines.program.program import DUAL_TOL, Program, lagrangian
 
 STEP_WORK = 3_000_000
-"""Pairs that a step of separation looks at: some 40 ms."""
+"""Pairs visited in one step of separation: some 40 ms."""
 
 EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
-"""Least violation, and price of every pair of a cycle: the next is tried where the one before finds nothing."""
+"""Least violation and surcharge per pair of a cycle; the second is tried where the first finds nothing."""
 
 MAX_AGE = 3
-"""Rounds after which a cut that is not tight is taken out."""
+"""Rounds after which a cut that is not tight is removed."""
 
 SLACK = 1e-6
-"""From here on a row is not tight."""
+"""Slack above which a row is not tight."""
 
 TAIL, TAIL_GAIN = 10, 0.9
-"""The rounds end when the last `TAIL` have left more than this share of the gap."""
+"""The rounds end when the last `TAIL` of them left more than this share of the gap."""
 
 
 class CuttingPlanes:
-    """The relaxation with the cuts so far, and what it shows.
+    """The linear relaxation with the cuts so far, its point and its bound.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class CuttingPlanes:
         return int(np.count_nonzero(self.program.lower == self.program.upper))
 
     def read(self) -> None:
-        """Take the point and the bound over from a relaxation that is solved."""
+        """Take over the point and the bound of a solved relaxation."""
         point, weights = self.relaxation.point(), self.relaxation.weights()
         assert point is not None and weights is not None
         self.point = point
@@ -89,13 +89,13 @@ class CuttingPlanes:
         self.n_rounds += 1
 
     def fix_persistent(self) -> None:
-        """Fix the variables that the relaxation without cuts sets to 0 or 1: some optimum has them so."""
+        """Fix the variables that are 0 or 1 in the relaxation without cuts: some optimum agrees with them."""
         # Weak persistency of roof duality (Hammer, Hansen and Simeone 1984), which holds for any optimal point.
         n = self.compact.n
         self._fix(np.flatnonzero(np.abs(self.point[:n] - 0.5) > 0.5 - 1e-9), self.point)
 
     def fix_by_cost(self, value: float) -> None:
-        """Fix the columns whose other bound costs so much that no labelling above `value` is left there."""
+        """Fix the columns whose reduced cost rules out their other bound, given a labelling of this value."""
         price = self.program.scale * np.abs(self._reduced)
         places = np.flatnonzero(self._now - price < value - self.program.round_off)
         self._fix(places, (self._reduced > 0).astype(np.float64))
@@ -107,12 +107,12 @@ class CuttingPlanes:
             self.relaxation.change_bounds(free, self.program.lower[free], self.program.upper[free])
 
     def tails_off(self, value: float) -> bool:
-        """Whether the last rounds have brought little."""
+        """Whether the last rounds have closed little of the gap."""
         self._gaps.append(self.bound - value)
         return len(self._gaps) > TAIL and self._gaps[-1] > TAIL_GAIN * self._gaps[-1 - TAIL]
 
     def separate(self) -> Iterator[None]:
-        """Add violated inequalities, in steps of some milliseconds, and take out cuts that are no longer tight."""
+        """Add violated inequalities, in steps of some milliseconds, and remove cuts that are no longer tight."""
         self._purge()
         for violation, hop in EFFORTS:
             more = self.compact.missing(self.point, violation)

@@ -145,11 +145,11 @@ def _solve_relaxation(highs: Any, report: SolverReport) -> None:
     """Run HiGHS on a linear program; its point and multipliers stay in HiGHS."""
     types = load_highs().cb.HighsCallbackType
 
-    def look(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
+    def watch(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
         report.count(_iterations(out))
-        into.user_interrupt = report.must_stop()  # said every time: HiGHS remembers the answer of an earlier run
+        into.user_interrupt = report.must_stop()  # set every time: HiGHS keeps the last answer for its next run
 
-    highs.setCallback(look, None)
+    highs.setCallback(watch, None)
     highs.startCallback(types.kCallbackSimplexInterrupt)
     highs.startCallback(types.kCallbackIpmInterrupt)
     highs.run()
@@ -163,10 +163,10 @@ def _iterations(figures: Any) -> int:
 
 
 def _listen_to_branching(highs: Any, report: SolverReport) -> None:
-    """Have HiGHS report its points, bound and nodes, and look at the stop flag."""
+    """Have HiGHS report its points, bound and nodes, and check the stop flag."""
     types = load_highs().cb.HighsCallbackType
 
-    def look(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
+    def watch(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
         if kind == types.kCallbackMipImprovingSolution:
             report.found.append(np.array(out.mip_solution))
         if kind != types.kCallbackSimplexInterrupt:
@@ -175,7 +175,7 @@ def _listen_to_branching(highs: Any, report: SolverReport) -> None:
         if report.must_stop():
             into.user_interrupt = True
 
-    highs.setCallback(look, None)
+    highs.setCallback(watch, None)
     for kind in (types.kCallbackMipInterrupt, types.kCallbackMipImprovingSolution, types.kCallbackSimplexInterrupt):
         highs.startCallback(kind)
 

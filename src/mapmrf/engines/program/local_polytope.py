@@ -44,7 +44,7 @@ class LocalPolytope:
 
     @classmethod
     def build(cls, problem: Problem) -> LocalPolytope:
-        """Write the program down for a problem."""
+        """Build the program of a problem."""
         graph = problem.graph
         allowed = np.concatenate([graph.theta_v, problem.theta_f]) > -np.inf
         allowed[: problem.n_states] &= np.repeat(problem.degree > 0, graph.card)

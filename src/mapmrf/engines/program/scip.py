@@ -80,7 +80,7 @@ def _give_start(model: Any, columns: list[Any], start: Floats) -> None:
 
 
 def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> None:
-    """Have SCIP report its points, bound and nodes, and look at the stop flag."""
+    """Have SCIP report its points, bound and nodes, and check the stop flag."""
     types = scip.SCIP_EVENTTYPE
     caught = (types.BESTSOLFOUND, types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED, types.PRESOLVEROUND)
 

@@ -22,64 +22,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mapmrf
+from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
-from mapmrf.engines.program import scip as _cuts_scip
-from mapmrf.engines.program.compact import Compact, is_compact
-from mapmrf.engines.program.cutting_planes import Rounds
 from mapmrf.engines.program.highs import Relaxation
-from mapmrf.engines.program.local_polytope import Polytope
-from mapmrf.engines.program.program import Rows, lagrangian, spread
-from mapmrf.engines.program.solver_thread import Board, Outcome, Search, Task
+from mapmrf.engines.program.loading import scip_failure
+from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport
+from mapmrf.method import Progress, Start
 from mapmrf.methods import cuts
-from mapmrf.methods.cuts import Cuts
+from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, recipes
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 REFERENCE = FOLDER / "reference_values.csv"
 
-needs_scip = pytest.mark.skipif(
-    not _cuts_scip.has_scip(), reason="needs the optional extra: pip install 'mapmrf[exact]'"
-)
+needs_scip = pytest.mark.skipif(scip_failure() is not None, reason=str(scip_failure()))
 each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", marks=needs_scip)])
-
-
-def spins(side: int, seed: int = 0, field: float = 0.3, extra: int = 0) -> FactorGraph:
-    """A frustrated grid of binary variables, with some more pairs at random places."""
-    random = np.random.default_rng(seed)
-    place = np.arange(side * side).reshape(side, side)
-    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
-    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
-    more = np.array([random.permutation(side * side)[:2] for _ in range(extra)]).reshape(-1, 2)
-    edges = np.concatenate([across, down, more])
-    coupling = random.normal(size=len(edges))
-    tables = np.empty((len(edges), 2, 2))
-    tables[:, 0, 0] = tables[:, 1, 1] = coupling
-    tables[:, 0, 1] = tables[:, 1, 0] = -coupling
-    return FactorGraph.from_pairwise(field * random.normal(size=(side * side, 2)), edges, tables)
-
-
-def complete(n: int, seed: int = 0) -> FactorGraph:
-    """All pairs of binary variables interact."""
-    random = np.random.default_rng(seed)
-    edges = np.array(list(itertools.combinations(range(n), 2)))
-    return FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, random.normal(size=(len(edges), 2, 2)))
-
-
-@st.composite
-def binary_graphs(draw: st.DrawFn) -> FactorGraph:
-    """Small binary pairwise models, some with a pair given twice or in the other direction, or with no coupling."""
-    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    n = draw(st.integers(2, 8))
-    recipe = Recipe([2] * n)
-    for i in range(n):
-        recipe.add((i,), draw(st.sampled_from([0.0, 0.3, 2.0])) * random.normal(size=2))
-    for i, j in itertools.combinations(range(n), 2):
-        if random.random() < 0.6:
-            recipe.add((i, j), random.normal(size=(2, 2)))
-        if random.random() < 0.2:
-            recipe.add((j, i), random.normal(size=2)[:, None] + random.normal(size=2))
-    return recipe.graph()
 
 
 # -- exact by every route ---------------------------------------------------------------------------------------------
@@ -182,130 +140,6 @@ def test_the_unit_does_not_matter(factor: float) -> None:
     assert second.bound == pytest.approx(factor * first.bound, rel=1e-5)
 
 
-# -- the compact program ----------------------------------------------------------------------------------------------
-
-
-@given(graph=binary_graphs())
-@settings(max_examples=30)
-def test_the_compact_program_is_the_model(graph: FactorGraph) -> None:
-    problem = Problem.compile(graph)
-    assert is_compact(problem)
-    compact = Compact.build(problem)
-    program = compact.program
-    assert len(np.unique(compact.first * graph.n_vars + compact.second)) == len(compact.first)
-    for labels in itertools.product([0, 1], repeat=graph.n_vars):
-        x = np.array(labels)
-        columns = compact.columns(x)
-        assert program.value(float(program.cost @ columns)) == pytest.approx(graph.value(x))
-        assert np.all(program.rows.times(columns) <= program.rows.upper)
-        assert compact.labels(columns).tolist() == compact.rounded(columns).tolist() == x.tolist()
-        assert compact.missing(columns, 1e-9).n == 0
-
-
-@given(recipe=recipes())
-@settings(max_examples=30)
-def test_the_polytope_program_is_the_model(recipe: Recipe) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    if problem.n_vars == 0 or not np.isfinite(graph.constant):
-        return
-    polytope = Polytope.build(problem)
-    program = polytope.program
-    for labels in itertools.islice(itertools.product(*map(range, graph.card.tolist())), 200):
-        x = np.array(labels)
-        if graph.value(x) > -math.inf:
-            columns = polytope.columns(x)
-            assert program.value(float(program.cost @ columns)) == pytest.approx(graph.value(x))
-            np.testing.assert_array_equal(program.rows.times(columns), program.rows.upper)
-            assert columns.sum() == program.mass
-            assert polytope.labels(columns[: program.n_integer]).tolist() == x.tolist()
-
-
-def test_only_the_rows_that_the_sign_needs_are_in_the_program() -> None:
-    like, unlike = [[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]
-    graph = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2]], [like, unlike])
-    rows = Compact.build(Problem.compile(graph)).program.rows
-    dense = np.zeros((rows.n, 5))
-    dense[np.repeat(np.arange(rows.n), np.diff(rows.ptr)), rows.column] = rows.entry
-    assert dense.tolist() == [[-1, 0, 0, 1, 0], [0, -1, 0, 1, 0], [0, 1, 1, 0, -1]]
-    assert rows.upper.tolist() == [0, 0, 1]
-
-
-def run_rounds(graph: FactorGraph, n: int) -> tuple[Compact, Rounds]:
-    """Some rounds without fixing anything."""
-    compact = Compact.build(Problem.compile(graph))
-    rounds = Rounds(compact, 0)
-    for _ in range(n):
-        rounds.relaxation.start()
-        assert rounds.relaxation.wait(60) and rounds.relaxation.solved
-        rounds.read()
-        for _ in rounds.separate():
-            pass
-    return compact, rounds
-
-
-def test_no_labelling_violates_a_cut() -> None:
-    graph = spins(3, extra=6)
-    compact, rounds = run_rounds(graph, 4)
-    assert rounds.n_cuts > 0
-    cuts_alone = rounds.rows.only(np.arange(rounds.rows.n) >= compact.program.rows.n)
-    assert cuts_alone.n > 0
-    for labels in itertools.product([0, 1], repeat=9):
-        assert np.all(cuts_alone.times(compact.columns(np.array(labels))) <= cuts_alone.upper)
-
-
-def test_every_round_cuts_its_point_off_and_lowers_the_bound() -> None:
-    compact, rounds = run_rounds(spins(8), 1)
-    bounds = [rounds.bound]
-    for _ in range(4):
-        left = rounds.rows.times(rounds.point)[compact.program.rows.n :]
-        assert np.any(left > rounds.rows.upper[compact.program.rows.n :] + 1e-6)
-        rounds.relaxation.start()
-        assert rounds.relaxation.wait(60)
-        rounds.read()
-        bounds.append(rounds.bound)
-        n_before = rounds.n_cuts
-        for _ in rounds.separate():
-            pass
-        if rounds.n_cuts == n_before:
-            break
-    assert bounds == sorted(bounds, reverse=True) and bounds[-1] < 0.99 * bounds[0]
-
-
-@given(graph=binary_graphs(), seed=st.integers(0, 2**16))
-@settings(max_examples=30)
-def test_the_bound_of_the_relaxation_holds_for_any_weights(graph: FactorGraph, seed: int) -> None:
-    program = Compact.build(Problem.compile(graph)).program
-    weights = np.random.default_rng(seed).exponential(size=program.rows.n)
-    bound, reduced = lagrangian(program, program.rows, weights)
-    assert program.value(bound) >= brute_force(graph)[0] - 1e-9
-    assert len(reduced) == len(program.cost)
-
-
-@given(graph=binary_graphs())
-@settings(max_examples=30)
-def test_fixed_variables_leave_an_optimum(graph: FactorGraph) -> None:
-    """Roof duality on the first relaxation, and reduced costs given the optimum's own value."""
-    optimum, _ = brute_force(graph)
-    compact = Compact.build(Problem.compile(graph))
-    for fix in ("persistent", "cost"):
-        rounds = Rounds(compact, 0)
-        rounds.relaxation.start()
-        assert rounds.relaxation.wait(60)
-        rounds.read()
-        if fix == "persistent":
-            rounds.fix_persistent()
-        else:
-            rounds.fix_by_cost(optimum)
-        low, high = rounds.program.lower, rounds.program.upper
-        best = -math.inf
-        for labels in itertools.product([0, 1], repeat=graph.n_vars):
-            columns = compact.columns(np.array(labels))
-            if np.all((low <= columns) & (columns <= high)):
-                best = max(best, graph.value(labels))
-        assert best == pytest.approx(optimum, abs=1e-9)
-
-
 def test_ferromagnets_are_fixed_whole_by_persistency() -> None:
     random = np.random.default_rng(0)
     graph = spins(5)
@@ -314,23 +148,6 @@ def test_ferromagnets_are_fixed_whole_by_persistency() -> None:
     result = mapmrf.solve(graph, "cuts")
     assert (result.status, result.details["rounds"], result.details["cuts"]) == (Status.OPTIMAL, 1, 0)
     assert result.details["fixed"] >= 25
-
-
-def test_rows_are_added_kept_and_multiplied() -> None:
-    one = Rows(np.array([0, 2]), np.array([0, 2]), np.array([1.0, -1.0]), np.array([-np.inf]), np.array([3.0]))
-    two = Rows(np.array([0, 1, 2]), np.array([1, 2]), np.array([2.0, 5.0]), np.zeros(2), np.array([1.0, 4.0]))
-    rows = one.plus(two)
-    assert rows.n == 3
-    assert rows.times(np.array([1.0, 10.0, 100.0])).tolist() == [-99.0, 20.0, 500.0]
-    assert rows.transposed_times(np.array([1.0, 1.0, 2.0]), 3).tolist() == [1.0, 2.0, 9.0]
-    last = rows.only(np.array([False, False, True]))
-    assert (last.column.tolist(), last.upper.tolist(), last.ptr.tolist()) == ([2], [4.0], [0, 1])
-
-
-def test_spread_is_the_largest_difference_of_values() -> None:
-    table = np.array([[0.0, 5.0], [-np.inf, 1.0]])
-    graph = FactorGraph.from_pairwise([[0, 2], [0, 0]], [[0, 1]], [table])
-    assert spread(Problem.compile(graph)) == 7.0
 
 
 # -- limits and options -----------------------------------------------------------------------------------------------
@@ -369,9 +186,91 @@ def test_the_time_limit_and_a_callback_stop_a_solver_at_work(solver: str) -> Non
 
 def assert_no_thread_is_left() -> None:
     deadline = time.monotonic() + 60
-    while any(thread.name.startswith("mapmrf-cuts") for thread in threading.enumerate()):
+    while solver_threads():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def solver_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-solver"]
+
+
+def step_to(phase: str, method: Cuts, problem: Problem, state: CutsRun) -> Progress:
+    """Step until a solver is at work in a phase."""
+    while True:
+        progress = method.step(problem, state)
+        assert progress.finished is None
+        if progress.phase == phase and solver_threads():
+            return progress
+
+
+@each_solver
+def test_answers_between_steps_leave_the_solver_at_work(solver: str) -> None:
+    method, problem = Cuts(solver=solver, rounds=1), Problem.compile(complete(60))  # type: ignore[arg-type]
+    state = method.start(problem, 0, Start())
+    try:
+        step_to("branch", method, problem, state)
+        answers = [method.answer(problem, state) for _ in range(2)]
+        assert solver_threads()
+        assert method.step(problem, state).finished is None
+        later = method.answer(problem, state)
+    finally:
+        method.close(problem, state)
+    for answer in (*answers, later):
+        assert answer.labels is not None and answer.bound is not None
+        assert problem.graph.value(answer.labels) <= answer.bound
+    assert later.bound <= answers[1].bound <= answers[0].bound  # type: ignore[operator]
+    assert_no_thread_is_left()
+
+
+def test_a_run_closed_in_any_phase_leaves_no_thread() -> None:
+    method, problem = Cuts(rounds=1), Problem.compile(complete(60))
+    for phase in ("cuts", "branch"):
+        state = method.start(problem, 0, Start())
+        step_to(phase, method, problem, state)
+        method.close(problem, state)
+        assert not solver_threads()
+
+
+def test_answers_between_all_steps_change_nothing() -> None:
+    graph = complete(20, seed=2)
+    method, problem = Cuts(), Problem.compile(graph)
+    state = method.start(problem, 0, Start())
+    finished = None
+    while finished is None:
+        finished = method.step(problem, state).finished
+        answer = method.answer(problem, state)
+    method.close(problem, state)
+    plain = mapmrf.solve(graph, "cuts")
+    assert (finished, answer.details) == (plain.status, plain.details)
+    assert answer.labels is not None and answer.labels.tolist() == plain.labels.tolist()
+    assert answer.bound == plain.bound
+
+
+def test_a_better_labelling_from_elsewhere_is_taken_over() -> None:
+    graph = complete(16)
+    optimum = mapmrf.solve(graph, "cuts")
+    method, problem = Cuts(local_search=0), Problem.compile(graph)
+    state = method.start(problem, 0, Start())
+    before = graph.value(method.answer(problem, state).labels)
+    state.inform(optimum.labels)
+    after = method.answer(problem, state)
+    assert before < graph.value(after.labels) == optimum.value
+    state.inform(np.zeros(16, dtype=np.int64))  # no better
+    assert method.answer(problem, state).labels.tolist() == after.labels.tolist()  # type: ignore[union-attr]
+    assert method.step(problem, state).labels.tolist() == optimum.labels.tolist()  # type: ignore[union-attr]
+    method.close(problem, state)
+
+
+def test_rounds_of_cutting_planes_are_counted() -> None:
+    graph = spins(8)
+    method, problem = Cuts(), Problem.compile(graph)
+    state = method.start(problem, 0, Start())
+    assert state.n_rounds == 0
+    while method.step(problem, state).finished is None:
+        pass
+    method.close(problem, state)
+    assert state.n_rounds == mapmrf.solve(graph, "cuts").details["rounds"] > 0
 
 
 @each_solver
@@ -409,25 +308,28 @@ def test_several_searches_at_once_do_not_disturb_one_another() -> None:
 
 
 def test_without_the_extra_highs_is_taken_and_scip_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuts, "has_scip", lambda: False)
+    reason = "SCIP needs the optional extra: pip install 'mapmrf[exact]'"
+    monkeypatch.setattr(cuts, "scip_failure", lambda: reason)
     assert mapmrf.solve(complete(8), "cuts", rounds=0).status is Status.OPTIMAL
-    with pytest.raises(UnsupportedModel, match=r"needs the optional extra: pip install 'mapmrf\[exact\]'"):
+    with pytest.raises(UnsupportedModel, match=r"SCIP needs the optional extra: pip install 'mapmrf\[exact\]'"):
         mapmrf.solve(complete(8), "cuts", solver="scip")
 
 
-def test_programs_beyond_all_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuts, "MAX_ENTRIES", 100)
-    with pytest.raises(UnsupportedModel, match="its program would have 224 entries, at most 100 are written down"):
-        mapmrf.solve(complete(8), "cuts")
+def test_programs_beyond_all_memory_are_refused() -> None:
+    """A hundred factors share a table of a million entries: the model is small, its program is not."""
+    edges = [[i, i + 1] for i in range(101)]
+    graph = FactorGraph.from_pairwise(np.zeros((102, 1000)), edges, np.zeros((1000, 1000)))
+    reason = "its program would have 202000000 entries, expected at most 200000000"
+    assert Cuts().supports(Problem.compile(graph)) == reason
 
 
 def test_a_solver_that_breaks_is_said_to_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(task: Task, board: Board) -> None:
+    def broken(task: BranchTask, report: SolverReport) -> None:
         raise RuntimeError("out of order")
 
-    monkeypatch.setattr(cuts, "run_highs", broken)
+    monkeypatch.setattr(cuts, "solve_by_highs", broken)
     with caplog.at_level(logging.WARNING, "mapmrf"):
         result = mapmrf.solve(complete(8), "cuts", solver="highs", rounds=0)
     assert "the solver gave up: RuntimeError: out of order" in caplog.text
@@ -438,10 +340,10 @@ def test_a_solver_that_breaks_is_said_to_the_log(
 def test_a_solver_that_denies_a_known_labelling_is_not_believed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def wrong(task: Task, board: Board) -> None:
-        board.outcome, board.message = Outcome.INFEASIBLE, "infeasible"
+    def wrong(task: BranchTask, report: SolverReport) -> None:
+        report.outcome, report.message = SolverOutcome.INFEASIBLE, "infeasible"
 
-    monkeypatch.setattr(cuts, "run_highs", wrong)
+    monkeypatch.setattr(cuts, "solve_by_highs", wrong)
     with caplog.at_level(logging.WARNING, "mapmrf"):
         result = mapmrf.solve(complete(8), "cuts", solver="highs", rounds=0)
     assert "the solver gave up: infeasible" in caplog.text
@@ -449,24 +351,10 @@ def test_a_solver_that_denies_a_known_labelling_is_not_believed(
 
 
 def test_a_relaxation_that_is_not_solved_leaves_the_rest_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Relaxation, "solved", property(lambda self: False))
+    monkeypatch.setattr(Relaxation, "outcome", SolverOutcome.FAILED)
     result = mapmrf.solve(spins(4), "cuts")
     assert (result.status, result.trace[-1].phase) == (Status.OPTIMAL, "branch")
     assert result.value == pytest.approx(brute_force(spins(4))[0])
-
-
-def test_a_search_that_nobody_waits_for_is_told_to_stop() -> None:
-    told = threading.Event()
-
-    def run(task: Any, board: Board) -> None:
-        board.stop.wait(60)
-        told.set()
-        board.outcome = Outcome.STOPPED
-
-    search = Search(run, None)  # type: ignore[arg-type]
-    assert not search.wait(0.01)
-    del search
-    assert told.wait(60)
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
-from scipy.sparse import csc_matrix
 
 import mapmrf
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
+from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.method import Start
-from mapmrf.methods.lp import _Program
-from mapmrf.polytope import dense, dual_bound, integral
+from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes
 
@@ -85,46 +84,21 @@ def test_the_bound_is_the_optimum_of_the_relaxation(recipe: Recipe) -> None:
     assert result.residuals is not None and result.residuals.largest < 1e-6
 
 
-def matrix(program: _Program) -> np.ndarray:
-    """The constraints of the program as a dense matrix."""
-    shape = (len(program.rhs), len(program.cost))
-    return csc_matrix((program.signs, program.rows, program.ptr), shape=shape).toarray()
-
-
-@given(recipe=hard_recipes(), seed=st.integers(0, 2**16))
-def test_the_program_holds_every_labelling_at_its_value(recipe: Recipe, seed: int) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    program = _Program.build(problem)
-    for labels in [brute_force(graph)[1], np.random.default_rng(seed).integers(0, graph.card)]:
-        mu_v, mu_f = integral(problem, np.asarray(labels, dtype=np.int64))
-        mu = np.concatenate([mu_v, dense(problem, mu_f)])
-        if graph.value(labels) == -math.inf:
-            continue
-        columns = mu[program.keep]
-        assert np.array_equal(matrix(program) @ columns, program.rhs)
-        # Variables without factors are no columns: they may lose what their best state is better.
-        alone = np.flatnonzero(problem.degree == 0)
-        lost = sum(graph.theta_v[graph.var_ptr[i] :][: graph.card[i]].max() for i in alone)
-        lost -= sum(graph.theta_v[graph.var_ptr[i] + labels[i]] for i in alone)
-        value = program.offset + program.scale * float(program.cost @ columns)
-        assert value - lost == pytest.approx(graph.value(labels), abs=1e-9)
-
-
-def relaxed_point(graph: FactorGraph, method: LP) -> tuple[_Program, np.ndarray]:
+def relaxed_point(graph: FactorGraph, method: LP) -> tuple[LocalPolytope, np.ndarray]:
     """The program and the columns where a method ends."""
     problem = Problem.compile(graph)
     state = method.start(problem, 0, Start())
     while method.step(problem, state).finished is None:
         pass
     answer = method.answer(problem, state)
+    method.close(problem, state)
     assert answer.mu_v is not None and answer.mu_f is not None
-    return state.program, np.concatenate([answer.mu_v, answer.mu_f])[state.program.keep]
+    return state.polytope, np.concatenate([answer.mu_v, answer.mu_f])[state.polytope.entries]
 
 
-def is_vertex(program: _Program, columns: np.ndarray) -> bool:
+def is_vertex(polytope: LocalPolytope, columns: np.ndarray) -> bool:
     """Whether the columns that are positive are linearly independent."""
-    support = matrix(program)[:, columns > 1e-7]
+    support = polytope.program.rows.matrix.toarray()[:, columns > 1e-7]
     return np.linalg.matrix_rank(support) == support.shape[1]
 
 
@@ -240,7 +214,7 @@ def test_a_run_cut_short_still_has_a_true_bound(options: dict[str, Any]) -> None
 
 
 def workers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-highs"]
+    return [thread for thread in threading.enumerate() if thread.name == "mapmrf-solver"]
 
 
 def gone(seconds: float = 5.0) -> bool:
@@ -252,10 +226,57 @@ def gone(seconds: float = 5.0) -> bool:
 
 
 def test_a_time_limit_stops_highs_as_well() -> None:
-    result = mapmrf.solve(hard_to_solve(), "lp", time_limit=0.1)
+    graph = hard_to_solve()
+    mapmrf.solve(graph, "lp", max_iterations=1)  # loads what it needs
+    result = mapmrf.solve(graph, "lp", time_limit=0.1)
     assert result.status is Status.TIME_LIMIT
     assert result.runtime < 3.0
     assert gone(2.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"solver": "ipm"}, {"presolve": True}])
+def test_a_run_goes_on_after_answers_between_its_steps(options: dict[str, Any]) -> None:
+    graph = hard_to_solve(25)
+    method, problem = LP(**options), Problem.compile(graph)
+    state = method.start(problem, 0, Start())
+    bounds, finished = [], None
+    while finished is None:
+        finished = method.step(problem, state).finished
+        bounds.append(method.answer(problem, state).bound)
+    answer = method.answer(problem, state)
+    method.close(problem, state)
+    plain = mapmrf.solve(graph, "lp", **options)
+    assert finished is Status.CONVERGED
+    assert bounds == sorted(bounds, reverse=True)  # type: ignore[type-var]
+    assert answer.bound == pytest.approx(plain.bound)
+    assert state.value == pytest.approx(plain.relaxed_value)
+
+
+def test_an_answer_has_the_point_where_highs_stands() -> None:
+    method, problem = LP(), Problem.compile(hard_to_solve(60))
+    state = method.start(problem, 0, Start())
+    first = state.bound
+    while state.iterations < 12_000:  # of some 34 000; the first bring nothing
+        assert method.step(problem, state).finished is None
+    answer = method.answer(problem, state)
+    assert answer.bound is not None and answer.bound < first
+    assert answer.labels is not None and answer.mu_v is not None
+    before = state.iterations
+    while state.iterations == before:  # it goes on
+        assert method.step(problem, state).finished is None
+    method.close(problem, state)
+    assert not workers()
+
+
+def test_answers_between_steps_do_not_raise_the_limit() -> None:
+    method, problem = LP(max_iterations=4000), Problem.compile(hard_to_solve(60))
+    state = method.start(problem, 0, Start())
+    finished = None
+    while finished is None:
+        finished = method.step(problem, state).finished
+        method.answer(problem, state)
+    method.close(problem, state)
+    assert (finished, state.iterations) == (Status.ITERATION_LIMIT, 4000)
 
 
 def test_an_error_in_a_callback_stops_highs_as_well() -> None:

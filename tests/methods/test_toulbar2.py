@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph, MapMRFError, OptionError, Status, UnsupportedModel
-from mapmrf.methods import toulbar2
-from mapmrf.methods.toulbar2 import Toulbar2, _Costs
+from mapmrf.engines.program.toulbar2_costs import WholeCosts
+from mapmrf.engines.program.toulbar2_process import Toulbar2Process
+from mapmrf.method import Progress, Start
+from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, recipes
+from strategies import Recipe, any_recipes, brute_force
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")
 
@@ -143,37 +146,6 @@ def test_labellings_that_differ_by_less_than_the_gap_of_the_loop_are_told_apart(
     assert mapmrf.solve(small, "toulbar2").labels.tolist() == mapmrf.solve(graph, "toulbar2").labels.tolist()
 
 
-# -- whole costs ------------------------------------------------------------------------------------------------------
-
-
-@given(recipe=recipes(), bits=st.sampled_from([6, 12, 50]), seed=st.integers(0, 2**16))
-def test_the_stated_error_covers_every_labelling(recipe: Recipe, bits: int, seed: int) -> None:
-    problem = Problem.compile(recipe.graph())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(toulbar2, "COST_BITS", bits)
-        costs = _Costs.of(problem)
-    random = np.random.default_rng(seed)
-    for _ in range(10):
-        labels = random.integers(0, problem.graph.card)
-        value, cost = problem.graph.value(labels), costs.cost(problem, labels)
-        assert (cost == math.inf) == (value == -math.inf)
-        if cost < math.inf:
-            assert cost == round(cost) < 2**bits + problem.n_vars + problem.n_factors
-            assert abs(costs.offset - cost / costs.scale - value) <= costs.error
-
-
-@pytest.mark.parametrize("bits", [8, 16])
-def test_a_coarse_cost_unit_widens_the_bound_but_never_breaks_it(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = hard_grid(5, 3)
-    optimum = mapmrf.solve(graph, "toulbar2").value
-    monkeypatch.setattr(toulbar2, "COST_BITS", bits)
-    result = mapmrf.solve(graph, "toulbar2")
-    error = result.details["cost_error"]
-    assert optimum <= result.bound <= optimum + 2 * error
-    assert optimum - 2 * error <= result.value <= optimum
-    assert error == pytest.approx(0.5 * (graph.n_vars + graph.n_factors) * result.details["cost_unit"], rel=1e-3)
-
-
 def test_the_error_is_far_below_the_gap_that_counts_as_closed() -> None:
     result = mapmrf.solve(hard_grid(5, 3), "toulbar2")
     assert 0 < result.details["cost_error"] < 1e-9
@@ -191,6 +163,47 @@ def test_a_time_limit_leaves_the_best_labelling_and_a_bound(started: list[Any]) 
     assert mapmrf.solve(graph, "icm").value < result.value < result.bound
     assert result.bound < mapmrf.solve(graph, "lp", max_iterations=1).bound
     assert len(started) == 1 and all_gone(started)
+
+
+def test_answers_between_steps_change_nothing() -> None:
+    graph = hard_grid(14)
+    method, problem = Toulbar2(max_iterations=300), Problem.compile(graph)
+    run = method.start(problem, 0, Start())
+    finished = None
+    while finished is None:
+        finished = method.step(problem, run).finished
+        first, second = method.answer(problem, run), method.answer(problem, run)
+        assert second.bound is not None and first.bound is not None and second.bound <= first.bound
+    method.close(problem, run)
+    plain = mapmrf.solve(graph, method)
+    assert (finished, run.backtracks) == (plain.status, plain.iterations)
+    assert first.labels is not None and graph.value(first.labels) == plain.value
+    assert first.bound == plain.bound
+
+
+def test_an_answer_has_what_no_step_has_taken_yet() -> None:
+    graph = hard_grid(6)
+    method, problem = Toulbar2(), Problem.compile(graph)
+    run = method.start(problem, 0, Start())
+    deadline = time.perf_counter() + 60
+    while (answer := method.answer(problem, run)).labels is None or graph.value(answer.labels) < answer.bound - 1e-9:
+        assert time.perf_counter() < deadline
+        time.sleep(0.01)
+    assert run.labels is None
+    while method.step(problem, run).finished is None:
+        pass
+    assert run.labels is not None and run.labels.tolist() == answer.labels.tolist()
+    method.close(problem, run)
+
+
+def test_a_closed_run_leaves_no_process_and_no_thread(started: list[Any]) -> None:
+    before = set(threading.enumerate())
+    method, problem = Toulbar2(), Problem.compile(hard_grid())
+    run = method.start(problem, 0, Start())
+    method.step(problem, run)
+    method.close(problem, run)
+    assert len(started) == 1 and all_gone(started)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("search", ["hbfs", "dfs", "vns"])
@@ -261,7 +274,7 @@ def test_a_killed_parent_takes_the_process_with_it() -> None:
                 print("at work", flush=True)
         mapmrf.solve(hard_grid(), "toulbar2", callback=look)
     """)
-    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+    paths = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *filter(None, sys.path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment)
     assert parent.stdout is not None
@@ -304,29 +317,40 @@ def test_without_pytoulbar2_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
         mapmrf.solve(hard_grid(3), "toulbar2")
 
 
-def test_a_process_that_cannot_start_is_an_error_with_its_last_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = tmp_path / "worker.py"
-    broken.write_text("raise ImportError('no such library')")
-    monkeypatch.setattr(toulbar2, "WORKER", broken)
+def run_with(worker: Path, script: str, graph: FactorGraph) -> tuple[Toulbar2, Problem, Toulbar2Run]:
+    """A run whose process executes a script instead of toulbar2."""
+    worker.write_text(script)
+    problem = Problem.compile(graph)
+    return Toulbar2(), problem, Toulbar2Run(WholeCosts.of(problem), Toulbar2Process(b"", worker))
+
+
+def last_step(method: Toulbar2, problem: Problem, run: Toulbar2Run) -> Progress:
+    while True:
+        progress = method.step(problem, run)
+        if progress.finished is not None:
+            return progress
+
+
+def test_a_process_that_cannot_start_is_an_error_with_its_last_line(tmp_path: Path) -> None:
+    method, problem, run = run_with(tmp_path / "worker.py", "raise ImportError('no such library')", hard_grid(3))
     with pytest.raises(MapMRFError, match=r"did not start: exit status 1, last line 'ImportError: no such library'"):
-        mapmrf.solve(hard_grid(3), "toulbar2")
+        last_step(method, problem, run)
+    method.close(problem, run)
 
 
-def test_a_process_that_dies_at_work_leaves_what_it_has_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_process_that_dies_at_work_leaves_what_it_has_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dying = tmp_path / "worker.py"
     labels = " ".join(["1"] * 9)
-    dying.write_text(f"print('mapmrf ready')\nprint('New solution: 5 (7 backtracks, 9 nodes)')\nprint(' {labels}')")
-    monkeypatch.setattr(toulbar2, "WORKER", dying)
-    graph = FactorGraph.from_pairwise(np.tile([0.0, 1.0], (9, 1)), [[0, 1]], [[1.0, 0.0], [0.0, 1.0]])
+    dying = f"print('mapmrf ready')\nprint('New solution: 5 (7 backtracks, 9 nodes)')\nprint(' {labels}')"
+    method, problem, run = run_with(tmp_path / "worker.py", dying, hard_grid(3))
     with caplog.at_level(logging.WARNING, "mapmrf"):
-        result = mapmrf.solve(graph, "toulbar2", gap_tolerance=0.0)
+        progress = last_step(method, problem, run)
+    answer = method.answer(problem, run)
+    method.close(problem, run)
     assert "toulbar2 broke off: exit status 0" in caplog.text
-    assert (result.labels.tolist(), result.iterations) == ([1] * 9, 7)
-    assert result.status is Status.ITERATION_LIMIT
+    assert answer.labels is not None and answer.labels.tolist() == [1] * 9
+    assert (progress.iterations, progress.finished) == (7, Status.ITERATION_LIMIT)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -14,14 +15,16 @@ import numpy as np
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.compact import Compact, is_compact
-from mapmrf.engines.program.cutting_planes import Rounds
-from mapmrf.engines.program.highs import run_highs
-from mapmrf.engines.program.local_polytope import Polytope
+from mapmrf.engines.program.cutting_planes import CuttingPlanes
+from mapmrf.engines.program.highs import solve_by_highs
+from mapmrf.engines.program.loading import highs_failure, scip_failure
+from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
-from mapmrf.engines.program.scip import has_scip, run_scip
-from mapmrf.engines.program.solver_thread import Outcome, Search, Task
+from mapmrf.engines.program.scip import solve_by_scip
+from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.method import Answer, Method, Progress, Start
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.methods.lslp import LSLP
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import dual_bound
@@ -33,23 +36,23 @@ log = logging.getLogger("mapmrf")
 Solver = Literal["auto", "highs", "scip"]
 
 POLL = 0.05
-"""Seconds that a step waits for a solver before it lets the loop look at its limits."""
+"""Seconds that a step waits for a solver before it returns to the loop."""
 
 PATIENCE = 1.0
-"""Seconds that a stopped solver is given to hand over where it stands."""
+"""Seconds that a solver is given to end when a run is closed."""
 
 STEP_ENTRIES = 2_000_000
-"""Table entries that a step of local search looks at: some 20 ms."""
+"""Table entries visited in one step of local search: some 20 ms."""
 
 LOCAL_STEPS = 25
 """Steps of local search after the first descent, at most."""
 
 MAX_ENTRIES = 200_000_000
-"""Matrix entries of the largest program that is written down: some 20 GB in a solver."""
+"""Entries of the largest constraint matrix that is built: some 20 GB in a solver."""
 
 
 @dataclass(frozen=True)
-class Cuts(Method):
+class Cuts(Phases):
     """Solve exactly by branch and cut.
 
     Binary pairwise models become the compact 0/1 program; its relaxation is tightened by odd-cycle inequalities until
@@ -114,107 +117,137 @@ class Cuts(Method):
         return False
 
     def supports(self, problem: Problem) -> str | None:
-        """Ask for the extra where it is asked for and missing; refuse programs beyond all memory."""
-        if self.solver == "scip" and not has_scip():
-            return "solver='scip' needs the optional extra: pip install 'mapmrf[exact]'"
+        """Say why the solver cannot be loaded, if so; refuse programs beyond all memory."""
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
         if entries > MAX_ENTRIES:
-            return f"its program would have {entries} entries, at most {MAX_ENTRIES} are written down"
-        return None
+            return f"its program would have {entries} entries, expected at most {MAX_ENTRIES}"
+        failure = highs_failure() if self.solver != "scip" else scip_failure()
+        if self.solver == "auto" and failure is not None:
+            other = scip_failure()
+            return None if other is None else f"{failure}; {other}"
+        return failure
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
-        """Simplify the model and begin with local search."""
-        return _State(self, simplify(problem), seed, initial.labels)
-
-    def step(self, problem: Problem, state: _State) -> Progress:
-        """Go on with the phase under way."""
-        return next(state.phases)
-
-    def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best labelling and bound; stops the solver if it is still at work."""
-        state.halt()
-        labels = state.best() if state.small.feasible else None
-        bound = state.bound if state.bound < math.inf else None
-        return Answer(labels=labels, bound=bound, details=state.details)
+    def start(self, problem: Problem, seed: int, initial: Start) -> CutsRun:
+        """Simplify the model; the run begins with local search."""
+        return CutsRun(self, simplify(problem), seed, initial.labels)
 
 
-class _State:
-    """A run: the phases as one generator, the best labelling of the simplified model and the best bound."""
+class CutsRun(PhasedRun):
+    """A run: the simplified model, its incumbent, and the solver at work on it.
+
+    Attributes
+    ----------
+    small, problem
+        The simplification, and the model that it leaves.
+    incumbent
+        The best labelling of that model and the best bound; only where the model is feasible.
+    nodes
+        Nodes of the branch and bound.
+    planes
+        The cutting planes of a compact program, once their phase has begun.
+    search
+        The branch and bound, once it has begun.
+    """
+
+    incumbent: Incumbent
+    local: LocalSearch
+    formulation: Formulation
+    task: BranchTask
 
     def __init__(self, method: Cuts, small: Simplified, seed: int, initial: Ints | None) -> None:
+        super().__init__()
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
         self.nodes = 0
-        self.told = -math.inf
-        self.n_counted = 0
-        self.bound = math.inf if small.feasible else -math.inf
         self.details: dict[str, float] = {}
-        self.rounds: Rounds | None = None
-        self.search: Search | None = None
-        self.formulation: Formulation | None = None
+        self.planes: CuttingPlanes | None = None
+        self.search: SolverRun | None = None
         self.spread = spread(self.problem)
-        self.phases = self.run() if small.feasible else self.give_up()
+        self._reported = -math.inf
         if small.feasible:
             graph = self.problem.graph
             labels = segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else small.project(initial)
             self.local = LocalSearch(self.problem, labels, seed)
-            self.lower_bound_to(dual_bound(self.problem, np.zeros(self.problem.n_edge_states)))
+            self.incumbent = Incumbent(graph, labels)
+            self.tighten(dual_bound(self.problem, np.zeros(self.problem.n_edge_states)))
 
-    # -- what the loop is told ----------------------------------------------------------------------------------------
+    # -- what others see ----------------------------------------------------------------------------------------------
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds of cutting planes so far."""
+        return 0 if self.planes is None else self.planes.n_rounds
+
+    def inform(self, labels: Ints) -> None:
+        """Take over a labelling of the whole model that was found elsewhere, if it is better."""
+        self.incumbent.offer(self.small.project(labels))
+
+    def answer(self) -> Answer:
+        """The best labelling and bound, with what a solver at work has reported since the last step."""
+        if not self.small.feasible:
+            return Answer(bound=-math.inf)
+        if self.search is not None:
+            self.read_search(self.search)
+        return Answer(labels=self.best(), bound=self.bound, details=dict(self.details))
+
+    def close(self) -> None:
+        """Stop the solver, and free the program."""
+        super().close()
+        if self.planes is not None:
+            self.planes.relaxation.close(PATIENCE)
+        if self.search is not None:
+            self.search.close(PATIENCE)
 
     def best(self) -> Ints:
         """The best labelling so far, of the whole model."""
-        return self.small.lift(self.local.labels)
+        return self.small.lift(self.incumbent.labels)
+
+    @property
+    def bound(self) -> float | None:
+        """The best bound, if there is one."""
+        return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """The best bound, and the best labelling if it is better than what the loop has been told."""
-        bound = self.bound if self.bound < math.inf else None
-        labels = self.best() if self.local.value > self.told else None
-        self.told = self.local.value
-        return Progress(self.nodes, labels=labels, bound=bound, finished=finished, phase=phase)
+        """The best bound, and the best labelling if it is better than what the loop knows."""
+        labels = self.best() if self.incumbent.value > self._reported else None
+        self._reported = self.incumbent.value
+        return Progress(self.nodes, labels=labels, bound=self.bound, finished=finished, phase=phase)
 
-    def lower_bound_to(self, bound: float) -> None:
-        """Keep a bound if it is the best; what a search leaves out is worth no more than the best labelling."""
-        self.bound = min(self.bound, max(bound, self.local.value))
-
-    def inform(self, labels: Ints) -> None:
-        """Take over a labelling of the whole model that somebody else has found, if it is better."""
-        self.local.offer(self.small.project(labels))
+    def tighten(self, bound: float) -> None:
+        """Keep a bound if it is the best; what a search leaves out is worth no more than the incumbent."""
+        self.incumbent.tighten(max(bound, self.incumbent.value))
 
     @property
     def tolerance(self) -> float:
         """The gap, as a difference of log potentials, at which a labelling counts as optimal."""
-        size = abs(self.local.value) if self.local.value > -math.inf else 0.0
+        value = self.incumbent.value
+        size = abs(value) if value > -math.inf else 0.0
         return self.method.gap * min(max(1.0, size), self.spread)
 
     @property
     def verdict(self) -> Status | None:
         """What bound and value prove, if anything."""
-        if self.bound == -math.inf:
+        if self.incumbent.bound == -math.inf:
             return Status.INFEASIBLE
-        return Status.OPTIMAL if self.bound - self.local.value <= self.tolerance else None
+        return Status.OPTIMAL if self.incumbent.bound - self.incumbent.value <= self.tolerance else None
 
     # -- the phases ---------------------------------------------------------------------------------------------------
 
-    def give_up(self) -> Generator[Progress, None, None]:
-        """A model in which some variable has no state left."""
-        while True:
-            yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
-
     def run(self) -> Generator[Progress, None, None]:
         """All phases, one after another."""
+        while not self.small.feasible:  # some variable has no state left
+            yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
         if self.problem.n_vars == 0:
-            self.bound = self.local.value
+            self.incumbent.tighten(self.incumbent.value)
             yield self.progress("start", Status.OPTIMAL)
         yield from self.descend()
         if self.method.lp_iterations > 0 and not is_compact(self.problem):
             yield from self.relax()
-        program, n_needed = self.formulate()
+        program = self.formulate()
+        n_needed = program.rows.n
         yield self.progress("start")
         if isinstance(self.formulation, Compact) and self.method.rounds > 0:
-            yield from self.cut(self.formulation)
-            assert self.rounds is not None
-            program = self.rounds.strengthened()
+            program = yield from self.cut(self.formulation)
         yield self.progress("branch")
         yield from self.branch(program, n_needed)
 
@@ -223,9 +256,14 @@ class _State:
         trials = self.method.local_search * self.problem.n_vars
         n_steps = 0
         while self.local.descending or (self.local.trials < trials and n_steps < LOCAL_STEPS):
-            self.local.run(STEP_ENTRIES, trials - self.local.trials)
+            self.improve(STEP_ENTRIES, trials - self.local.trials)
             n_steps += not self.local.descending
             yield self.progress("start")
+
+    def improve(self, entries: int, max_trials: int) -> None:
+        """A step of local search."""
+        self.local.run(entries, max_trials)
+        self.incumbent.offer(self.local.labels, self.local.value)
 
     def relax(self) -> Iterator[Progress]:
         """The LP phase of LS-LP, for a bound and better labellings."""
@@ -237,111 +275,98 @@ class _State:
         while step.phase == "lp" and step.finished is None:
             step = inner.step(self.problem, state)
             if step.labels is not None:
-                self.local.offer(step.labels)
+                self.incumbent.offer(step.labels)
             if step.bound is not None:
-                self.lower_bound_to(step.bound)
+                self.tighten(step.bound)
             yield self.progress("start", self.verdict)
 
-    def formulate(self) -> tuple[Program, int]:
-        """Write the program down; its first bound is that without any row."""
+    def formulate(self) -> Program:
+        """Build the program; the first bound is the one without any row."""
         compact = is_compact(self.problem)
-        formulation = Compact.build(self.problem) if compact else Polytope.build(self.problem)
-        self.formulation, program = formulation, formulation.program
+        self.formulation = Compact.build(self.problem) if compact else LocalPolytope.build(self.problem)
+        program = self.formulation.program
         free, _ = lagrangian(program, program.rows, np.zeros(program.rows.n))
-        self.lower_bound_to(program.value(free) + program.round_off)
+        self.tighten(program.value(free) + program.round_off)
         self.details |= {"columns": float(len(program.cost)), "rows": float(program.rows.n)}
-        return program, program.rows.n
+        return program
 
-    def cut(self, compact: Compact) -> Iterator[Progress]:
-        """Rounds of the relaxation, each with more odd-cycle inequalities."""
-        rounds = self.rounds = Rounds(compact, self.seed)
-        while rounds.n_rounds < self.method.rounds:
-            rounds.relaxation.start()
-            while not rounds.relaxation.wait(POLL):
+    def cut(self, compact: Compact) -> Generator[Progress, None, Program]:
+        """Rounds of the relaxation, each with more odd-cycle inequalities; the program with those that are tight."""
+        failure = highs_failure()
+        if failure is not None:
+            log.warning("cuts continues without cutting planes: %s", failure)
+            return compact.program
+        planes = self.planes = CuttingPlanes(compact, self.seed)
+        while planes.n_rounds < self.method.rounds:
+            planes.relaxation.start()
+            while not planes.relaxation.wait(POLL):
                 yield self.progress("cuts")
-            if not rounds.relaxation.solved:
-                return
-            self.read_round(compact, rounds)
+            if planes.relaxation.outcome is not SolverOutcome.OPTIMAL:
+                break
+            self.read_round(compact, planes)
             yield self.progress("cuts", self.verdict)
-            n_before = rounds.n_cuts
-            for _ in rounds.separate():
+            n_before = planes.n_cuts
+            for _ in planes.separate():
                 yield self.progress("cuts")
-            if rounds.n_cuts == n_before or rounds.tails_off(self.local.value):
-                return
+            if planes.n_cuts == n_before or planes.tails_off(self.incumbent.value):
+                break
+        return planes.strengthened()
 
-    def count_rounds(self) -> int:
-        """Rounds of cuts since this was last asked."""
-        n_rounds = 0 if self.rounds is None else self.rounds.n_rounds
-        before, self.n_counted = self.n_counted, n_rounds
-        return n_rounds - before
-
-    def read_round(self, compact: Compact, rounds: Rounds) -> None:
-        """Take bound and labellings from a relaxation that is solved, and fix what they decide."""
-        rounds.read()
-        self.lower_bound_to(rounds.bound)
-        self.local.restart(compact.rounded(rounds.point))
-        self.local.run(STEP_ENTRIES // 4, self.problem.n_vars)
-        if self.method.persistency and rounds.n_rounds == 1:
-            rounds.fix_persistent()
-        rounds.fix_by_cost(self.local.value)
+    def read_round(self, compact: Compact, planes: CuttingPlanes) -> None:
+        """Take over bound and labelling of a solved relaxation, and fix the columns that they decide."""
+        planes.read()
+        self.tighten(planes.bound)
+        self.local.restart(compact.rounded(planes.point))
+        self.improve(STEP_ENTRIES // 4, self.problem.n_vars)
+        if self.method.persistency and planes.n_rounds == 1:
+            planes.fix_persistent()
+        planes.fix_by_cost(self.incumbent.value)
         self.details |= {
-            "rounds": float(rounds.n_rounds), "cuts": float(rounds.n_cuts), "fixed": float(rounds.n_fixed)
+            "rounds": float(planes.n_rounds), "cuts": float(planes.n_cuts), "fixed": float(planes.n_fixed)
         }  # fmt: skip
 
     def branch(self, program: Program, n_needed: int) -> Iterator[Progress]:
-        """Branch and bound by the solver, from the best labelling."""
-        assert self.formulation is not None
+        """Branch and bound by the solver, from the incumbent."""
         # Half of the tolerance is for the margin of the solver's bound, half for the gap at which it may end.
         program = program.in_unit(0.5 * self.tolerance)
         gap = max(0.0, 0.99 * self.tolerance - program.margin)
-        scip = self.method.solver == "scip" or (self.method.solver == "auto" and has_scip())
-        start = self.formulation.columns(self.local.labels) if self.local.value > -math.inf else None
-        task = Task(
+        feasible = self.incumbent.value > -math.inf
+        self.task = BranchTask(
             program,
             n_needed,
-            start,
+            start=self.formulation.columns(self.incumbent.labels) if feasible else None,
             gap=gap / program.scale,
             max_nodes=self.method.max_iterations,
             seed=self.seed,
             memory=self.method.memory,
         )
-        self.search = Search(run_scip if scip else run_highs, task)
+        scip = self.method.solver == "scip" or (self.method.solver == "auto" and scip_failure() is None)
+        self.search = SolverRun(partial(solve_by_scip if scip else solve_by_highs, self.task))
         while not self.search.wait(POLL):
             self.read_search(self.search)
             yield self.progress("branch")
         self.read_search(self.search)
         yield self.progress("branch", self.conclude(self.search))
 
-    def read_search(self, search: Search) -> None:
-        """Take bound, nodes and the newest labelling over from a search."""
-        assert self.formulation is not None
-        program, board = search.task.program, search.board
-        self.nodes = min(board.nodes, self.method.max_iterations)
+    def read_search(self, search: SolverRun) -> None:
+        """Take over the bound, the nodes and the newest labelling of the branch and bound."""
+        program, report = self.task.program, search.report
+        self.nodes = min(report.iterations, self.method.max_iterations)
         columns = search.take()
         if columns is not None:
-            self.local.offer(self.formulation.labels(columns))
-        if board.bound < math.inf:
-            self.lower_bound_to(program.value(board.bound) + program.margin)
+            self.incumbent.offer(self.formulation.labels(columns))
+        if report.bound < math.inf:
+            self.tighten(program.value(report.bound) + program.margin)
 
-    def conclude(self, search: Search) -> Status:
-        """What the end of a search means."""
-        program, outcome = search.task.program, search.board.outcome
-        if outcome is Outcome.INFEASIBLE and self.local.value == -math.inf:
-            self.bound = -math.inf
+    def conclude(self, search: SolverRun) -> Status:
+        """The status that the end of the branch and bound amounts to."""
+        program, outcome = self.task.program, search.report.outcome
+        if outcome is SolverOutcome.INFEASIBLE and self.incumbent.value == -math.inf:
+            self.incumbent.tighten(-math.inf)
             return Status.INFEASIBLE
-        if outcome is Outcome.OPTIMAL:
-            self.lower_bound_to(self.local.value + program.scale * search.task.gap + program.margin)
+        if outcome is SolverOutcome.OPTIMAL:
+            self.tighten(self.incumbent.value + program.scale * self.task.gap + program.margin)
             return Status.OPTIMAL
-        if outcome in (Outcome.FAILED, Outcome.INFEASIBLE):  # there is a labelling: infeasible cannot be right
-            log.warning("the solver gave up: %s", search.board.message)
+        if outcome in (SolverOutcome.FAILED, SolverOutcome.INFEASIBLE):  # there is a labelling: it cannot be infeasible
+            log.warning("the solver gave up: %s", search.report.message)
         return Status.ITERATION_LIMIT
-
-    def halt(self) -> None:
-        """Stop the solver and take over where it stands; this ends the run."""
-        self.phases.close()  # or else the program would be in memory until Python looks for cycles
-        if self.rounds is not None:
-            self.rounds.relaxation.stop()
-        if self.search is not None and not self.search.wait(0.0):
-            self.search.stop()
-            self.search.wait(PATIENCE)
-            self.read_search(self.search)

@@ -11,7 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapmrf.arrays import offsets
-from mapmrf.engines.program.odd_cycle_kernels import odd_cycles, round_by_tree, sources_of
+from mapmrf.engines.program.odd_cycle_kernels import (
+    ClosedWalk,
+    Cycles,
+    PairAdjacency,
+    SeparationLimits,
+    SeparationPlace,
+    ShortestPaths,
+    odd_cycles,
+    round_by_tree,
+    sources_of,
+)
 
 Cycle = tuple[list[int], list[int], list[int]]
 
@@ -30,21 +40,22 @@ def separate(
     ptr = offsets(np.bincount(ends, minlength=n))
     nbr = np.concatenate([pairs[:, 1], pairs[:, 0]])[order]
     edge_of = np.concatenate([np.arange(m), np.arange(m)])[order]
-    out_ptr, found, violated, count = ints(n + 1), [ints(n * n) for _ in range(3)], np.zeros(n), ints(1)
-    stamp, place_of = ints(2 * n, -1), ints(n, -1)
-    at, calls = 0, 0
-    while at < n:
-        at = odd_cycles(
-            at, work, violation, hop, np.arange(n), ptr, nbr, edge_of, cut, np.zeros(2 * n), stamp, ints(2 * n),
-            ints(2 * n), np.zeros(4 * m + 1), ints(4 * m + 1), place_of, ints(4 * n + 1), ints(4 * n + 1),
-            ints(4 * n + 1), out_ptr, found[0], found[1], found[2], violated, count,
-        )  # fmt: skip
+    graph = PairAdjacency(ptr, nbr, edge_of)
+    paths = ShortestPaths(
+        np.zeros(2 * n), ints(2 * n, -1), ints(2 * n), ints(2 * n), np.zeros(4 * m + 1), ints(4 * m + 1)
+    )
+    walk = ClosedWalk(ints(4 * n + 1), ints(4 * n + 1), ints(4 * n + 1), place_of=ints(n, -1))
+    found = Cycles(ints(n + 1), ints(n * n), ints(n * n), ints(n * n), np.zeros(n))
+    limits = SeparationLimits(work, violation, hop)
+    place, calls = SeparationPlace(0, 0), 0
+    while place.turn < n:
+        place = odd_cycles(place, limits, np.arange(n), cut, graph, paths, walk, found)
         calls += 1
-    assert np.all(place_of == -1)
-    cycles = [
-        tuple(array[b:e].tolist() for array in found) for b, e in itertools.pairwise(out_ptr[: count[0] + 1].tolist())
-    ]
-    return cycles, violated[: count[0]], calls  # type: ignore[return-value]
+    assert np.all(walk.place_of == -1)
+    ends = found.ptr[: place.n_found + 1].tolist()
+    arrays = (found.var, found.edge, found.odd)
+    cycles = [tuple(array[b:e].tolist() for array in arrays) for b, e in itertools.pairwise(ends)]
+    return cycles, found.violation[: place.n_found], calls  # type: ignore[return-value]
 
 
 def all_cycles(n: int, pairs: np.ndarray) -> Iterator[list[int]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
-from mapmrf.engines.program.odd_cycle_kernels import round_by_tree
-from mapmrf.engines.program.program import Program, Rows, summed
+from mapmrf.engines.program.odd_cycle_kernels import Cycles, round_by_tree
+from mapmrf.engines.program.program import Program, Rows
 from mapmrf.problem import Problem
 
 ROUND_OFF = 4 * float(np.finfo(float).eps)
@@ -36,33 +36,16 @@ class Compact:
     @classmethod
     def build(cls, problem: Problem) -> Compact:
         """Sum the tables of every pair up and write theta as a polynomial in x."""
-        graph = problem.graph
         n = problem.n_vars
-        linear = graph.theta_v[1::2] - graph.theta_v[::2]
-        offset = graph.constant + float(graph.theta_v[::2].sum())
-        first: Ints = np.zeros(0, dtype=np.int64)
-        second: Ints = np.zeros(0, dtype=np.int64)
-        coupling: Floats = np.zeros(0)
-        size: Floats = np.zeros(0)
-        for batch in problem.batches:
-            table = graph.theta_t[batch.table_at[:, None] + np.arange(4)]
-            i, j = batch.scope.T.astype(np.int64)
-            linear += summed(i, table[:, 2] - table[:, 0], n) + summed(j, table[:, 1] - table[:, 0], n)
-            offset += float(table[:, 0].sum())
-            first, second = np.concatenate([first, np.minimum(i, j)]), np.concatenate([second, np.maximum(i, j)])
-            coupling = np.concatenate([coupling, table[:, 0] + table[:, 3] - table[:, 1] - table[:, 2]])
-            size = np.concatenate([size, np.abs(table).sum(axis=1)])
-        pairs, of = np.unique(first * n + second, return_inverse=True)
-        coupling, size = summed(of.ravel(), coupling, len(pairs)), summed(of.ravel(), size, len(pairs))
-        real = np.abs(coupling) > ROUND_OFF * size
-        pairs, coupling = pairs[real], coupling[real]
-        typical = np.abs(coupling if len(coupling) else linear)
+        polynomial = _Polynomial.of(problem)
+        pairs, coupling = polynomial.pairs, polynomial.coupling
+        typical = np.abs(coupling if len(coupling) else polynomial.linear)
         scale = float(np.median(typical[typical > 0])) if np.any(typical > 0) else 1.0
-        cost = np.concatenate([linear, coupling]) / scale
+        cost = np.concatenate([polynomial.linear, coupling]) / scale
         first, second = pairs // n, pairs % n
         rows = _rows(n, first, second, coupling > 0, coupling < 0)
         zeros, ones = np.zeros(len(cost)), np.ones(len(cost))
-        program = Program(cost, zeros, ones, n, rows, offset, scale, mass=float(len(cost)))
+        program = Program(cost, zeros, ones, n, rows, polynomial.constant, scale, mass=float(len(cost)))
         return cls(program, first, second)
 
     @property
@@ -105,35 +88,71 @@ class Compact:
         below = positive & (xi + xj - 1 - y > violation)
         return _rows(self.n, self.first, self.second, above, below)
 
-    def cycles(self, ptr: Ints, var: Ints, edge: Ints, odd: Ints) -> Rows:
-        """Odd-cycle inequalities sum_F cut - sum_{C without F} cut <= |F| - 1, halved, in x and y.
+    def cycles(self, found: Cycles) -> Rows:
+        """Odd-cycle inequalities sum_F cut - sum_{C without F} cut <= |F| - 1, halved, in x and y."""
+        from scipy import sparse
 
-        Pair ``edge[t]`` leads from variable ``var[t]`` to the next of its cycle ``ptr[c]:ptr[c + 1]``.
-        """
-        counts = np.diff(ptr)
-        sign = 2.0 * odd - 1.0
-        before = np.arange(len(var)) - 1
-        before[ptr[:-1]] = ptr[1:] - 1
+        counts = np.diff(found.ptr)
+        sign = 2.0 * found.odd - 1.0
+        before = np.arange(len(found.var)) - 1
+        before[found.ptr[:-1]] = found.ptr[1:] - 1
         of_x = (sign + sign[before]) / 2
         owner = np.repeat(np.arange(len(counts)), counts)
-        column = np.concatenate([var, self.n + edge])
-        entry = np.concatenate([of_x, -sign])
-        owner = np.concatenate([owner, owner])
-        used = entry != 0
-        order = np.argsort(owner[used], kind="stable")
-        rows = offsets(np.bincount(owner[used], minlength=len(counts)))
-        upper = (np.add.reduceat(odd, ptr[:-1]) - 1) / 2 if len(counts) else np.zeros(0)
-        column, entry = column[used][order].astype(np.int32), entry[used][order]
-        return Rows(rows, column, entry, np.full(len(counts), -np.inf), upper.astype(np.float64))
+        places = (np.concatenate([owner, owner]), np.concatenate([found.var, self.n + found.edge]))
+        matrix = sparse.csr_array(
+            (np.concatenate([of_x, -sign]), places), shape=(len(counts), len(self.program.cost))
+        )  # fmt: skip
+        matrix.eliminate_zeros()
+        upper = (np.add.reduceat(found.odd, found.ptr[:-1]) - 1) / 2 if len(counts) else np.zeros(0)
+        return Rows(matrix, np.full(len(counts), -np.inf), upper.astype(np.float64))
+
+
+@dataclass(frozen=True)
+class _Polynomial:
+    """theta = constant + sum_i linear_i x_i + sum coupling_ij x_i x_j over the pairs i n + j that interact, i < j."""
+
+    constant: float
+    linear: Floats
+    pairs: Ints
+    coupling: Floats
+
+    @classmethod
+    def of(cls, problem: Problem) -> _Polynomial:
+        """Add the tables of every pair up."""
+        graph, n = problem.graph, problem.n_vars
+        linear = graph.theta_v[1::2] - graph.theta_v[::2]
+        constant = graph.constant + float(graph.theta_v[::2].sum())
+        numbers: list[Ints] = [np.zeros(0, dtype=np.int64)]
+        couplings, sizes = [np.zeros(0)], [np.zeros(0)]
+        for batch in problem.batches:
+            table = graph.theta_t[batch.table_at[:, None] + np.arange(4)]
+            i, j = batch.scope.T.astype(np.int64)
+            linear += _summed(i, table[:, 2] - table[:, 0], n) + _summed(j, table[:, 1] - table[:, 0], n)
+            constant += float(table[:, 0].sum())
+            numbers.append(np.minimum(i, j) * n + np.maximum(i, j))
+            couplings.append(table[:, 0] + table[:, 3] - table[:, 1] - table[:, 2])
+            sizes.append(np.abs(table).sum(axis=1))
+        pairs, of = np.unique(np.concatenate(numbers), return_inverse=True)
+        coupling = _summed(of.ravel(), np.concatenate(couplings), len(pairs))
+        real = np.abs(coupling) > ROUND_OFF * _summed(of.ravel(), np.concatenate(sizes), len(pairs))
+        return cls(constant, linear, pairs[real], coupling[real])
+
+
+def _summed(place: Ints, parts: Floats, n: int) -> Floats:
+    """The sum of the parts of every place below `n`."""
+    return np.asarray(np.bincount(place, weights=parts, minlength=n), dtype=np.float64)
 
 
 def _rows(n: int, first: Ints, second: Ints, above: Bools, below: Bools) -> Rows:
     """Rows y <= x_i and y <= x_j for the pairs `above`, x_i + x_j - y <= 1 for the pairs `below`."""
+    from scipy import sparse  # not loaded for models that need no program
+
     up, down = np.flatnonzero(above), np.flatnonzero(below)
     twice, ends = np.concatenate([up, up]), np.concatenate([first[up], second[up]])
     columns = [np.stack([n + twice, ends], axis=1).ravel(), np.stack([first[down], second[down], n + down], 1).ravel()]
     entries = [np.tile([1.0, -1.0], len(twice)), np.tile([1.0, 1.0, -1.0], len(down))]
     ptr = offsets(np.repeat([2, 3], [len(twice), len(down)]))
     upper = np.repeat([0.0, 1.0], [len(twice), len(down)])
-    lower = np.full(len(upper), -np.inf)
-    return Rows(ptr, np.concatenate(columns).astype(np.int32), np.concatenate(entries), lower, upper)
+    shape = (len(upper), n + len(first))
+    matrix = sparse.csr_array((np.concatenate(entries), np.concatenate(columns), ptr), shape=shape)
+    return Rows(matrix, np.full(len(upper), -np.inf), upper)

@@ -11,27 +11,36 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.highs import Relaxation
-from mapmrf.engines.program.odd_cycle_kernels import odd_cycles, sources_of
-from mapmrf.engines.program.program import Program, lagrangian
+from mapmrf.engines.program.odd_cycle_kernels import (
+    ClosedWalk,
+    Cycles,
+    PairAdjacency,
+    SeparationLimits,
+    SeparationPlace,
+    ShortestPaths,
+    odd_cycles,
+    sources_of,
+)
+from mapmrf.engines.program.program import DUAL_TOL, Program, lagrangian
 
 STEP_WORK = 3_000_000
-"""Pairs that a step of separation looks at: some 40 ms."""
+"""Pairs visited in one step of separation: some 40 ms."""
 
 EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
-"""Least violation, and price of every pair of a cycle: the next is tried where the one before finds nothing."""
+"""Least violation and surcharge per pair of a cycle; the second is tried where the first finds nothing."""
 
 MAX_AGE = 3
-"""Rounds after which a cut that is not tight is taken out."""
+"""Rounds after which a cut that is not tight is removed."""
 
 SLACK = 1e-6
-"""From here on a row is not tight."""
+"""Slack above which a row is not tight."""
 
 TAIL, TAIL_GAIN = 10, 0.9
-"""The rounds end when the last `TAIL` have left more than this share of the gap."""
+"""The rounds end when the last `TAIL` of them left more than this share of the gap."""
 
 
-class Rounds:
-    """The relaxation with the cuts so far, and what it tells.
+class CuttingPlanes:
+    """The linear relaxation with the cuts so far, its point and its bound.
 
     Attributes
     ----------
@@ -50,7 +59,9 @@ class Rounds:
         self.compact = compact
         self.program = dataclasses.replace(program, lower=program.lower.copy(), upper=program.upper.copy())
         self.rows = program.rows
-        self.relaxation = Relaxation(program, seed)
+        # The dual tolerance is that of a branch and cut; each round starts from the last basis.
+        settings = {"dual_feasibility_tolerance": DUAL_TOL, "presolve": "off", "solver": "simplex", "parallel": "off"}
+        self.relaxation = Relaxation(program, seed, settings)
         self.bound = math.inf
         self.point: Floats = np.zeros(len(program.cost))
         self.n_rounds = 0
@@ -59,7 +70,7 @@ class Rounds:
         self._now = math.inf
         self._age = np.zeros(0, dtype=np.int64)
         self._gaps: list[float] = []
-        self._separation = _Separation(compact)
+        self._separation = OddCycleSeparation(compact)
 
     @property
     def n_fixed(self) -> int:
@@ -67,21 +78,24 @@ class Rounds:
         return int(np.count_nonzero(self.program.lower == self.program.upper))
 
     def read(self) -> None:
-        """Take the point and the bound over from a relaxation that is solved."""
-        self.point = self.relaxation.point()
-        objective, self._reduced = lagrangian(self.program, self.rows, self.relaxation.weights())
+        """Take over the point and the bound of a solved relaxation."""
+        point, weights = self.relaxation.point(), self.relaxation.weights()
+        assert point is not None and weights is not None
+        self.point = point
+        # All rows are of the form A x <= upper, so that a negative weight can only be round-off.
+        objective, self._reduced = lagrangian(self.program, self.rows, np.maximum(weights, 0.0))
         self._now = self.program.value(objective) + self.program.round_off
         self.bound = min(self.bound, self._now)
         self.n_rounds += 1
 
     def fix_persistent(self) -> None:
-        """Fix the variables that the relaxation without cuts sets to 0 or 1: some optimum has them so."""
+        """Fix the variables that are 0 or 1 in the relaxation without cuts: some optimum agrees with them."""
         # Weak persistency of roof duality (Hammer, Hansen and Simeone 1984), which holds for any optimal point.
         n = self.compact.n
         self._fix(np.flatnonzero(np.abs(self.point[:n] - 0.5) > 0.5 - 1e-9), self.point)
 
     def fix_by_cost(self, value: float) -> None:
-        """Fix the columns whose other bound costs so much that no labelling above `value` is left there."""
+        """Fix the columns whose reduced cost rules out their other bound, given a labelling of this value."""
         price = self.program.scale * np.abs(self._reduced)
         places = np.flatnonzero(self._now - price < value - self.program.round_off)
         self._fix(places, (self._reduced > 0).astype(np.float64))
@@ -90,20 +104,20 @@ class Rounds:
         free = places[self.program.lower[places] < self.program.upper[places]]
         self.program.lower[free] = self.program.upper[free] = np.round(point[free])
         if len(free):
-            self.relaxation.bound(free, self.program.lower[free], self.program.upper[free])
+            self.relaxation.change_bounds(free, self.program.lower[free], self.program.upper[free])
 
     def tails_off(self, value: float) -> bool:
-        """Whether the last rounds have brought little."""
+        """Whether the last rounds have closed little of the gap."""
         self._gaps.append(self.bound - value)
         return len(self._gaps) > TAIL and self._gaps[-1] > TAIL_GAIN * self._gaps[-1 - TAIL]
 
     def separate(self) -> Iterator[None]:
-        """Add violated inequalities, in steps of some milliseconds, and take out cuts that are no longer tight."""
+        """Add violated inequalities, in steps of some milliseconds, and remove cuts that are no longer tight."""
         self._purge()
         for violation, hop in EFFORTS:
             more = self.compact.missing(self.point, violation)
             yield from self._separation.run(self.compact.cut(self.point), violation, hop)
-            more = more.plus(self.compact.cycles(*self._separation.best(self.compact.n)))
+            more = more.plus(self.compact.cycles(self._separation.best(self.compact.n)))
             if more.n:
                 self.relaxation.add(more)
                 self.rows = self.rows.plus(more)
@@ -113,7 +127,7 @@ class Rounds:
 
     def _purge(self) -> None:
         n_needed = self.program.rows.n
-        loose = (self.rows.upper - self.rows.times(self.point))[n_needed:] > SLACK
+        loose = (self.rows.upper - self.rows.matrix @ self.point)[n_needed:] > SLACK
         self._age = np.where(loose, self._age + 1, 0)
         old = self._age >= MAX_AGE
         if old.any():
@@ -124,60 +138,85 @@ class Rounds:
     def strengthened(self) -> Program:
         """The program with the tight cuts and the fixed columns."""
         n_needed = self.program.rows.n
-        tight = self.rows.upper - self.rows.times(self.point) <= SLACK
+        tight = self.rows.upper - self.rows.matrix @ self.point <= SLACK
         tight[:n_needed] = True
         return dataclasses.replace(self.program, rows=self.rows.only(tight))
 
 
-class _Separation:
-    """The arrays of the search for violated odd cycles, and the cycles that it found."""
+class OddCycleSeparation:
+    """The search for violated odd cycles of a compact program.
+
+    Attributes
+    ----------
+    found, n_found
+        The cycles of the last search, and how many there are.
+    """
+
+    found: Cycles
+    n_found: int
 
     def __init__(self, compact: Compact) -> None:
         n, m = compact.n, len(compact.first)
+        self.n = n
         self.first, self.second = compact.first, compact.second
         ends = np.concatenate([compact.first, compact.second])
         order = np.argsort(ends, kind="stable")
-        self._ptr = offsets(np.bincount(ends, minlength=n))
-        self._nbr = np.concatenate([compact.second, compact.first])[order]
-        self._edge_of = np.concatenate([np.arange(m), np.arange(m)])[order]
-        self._dist = np.zeros(2 * n)
-        self._heap_key, self._heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
-        self._room = min(32 * n, 8 * n + 2_000_000)
+        self._graph = PairAdjacency(
+            offsets(np.bincount(ends, minlength=n)),
+            np.concatenate([compact.second, compact.first])[order],
+            np.concatenate([np.arange(m), np.arange(m)])[order],
+        )
+        self._paths, self._walk = _paths(n, m), _walk(n)
         # Sums of these tell cycles apart.
         self._code = np.random.default_rng(0).random(2 * m)
 
     def run(self, cut: Floats, violation: float, hop: float) -> Iterator[None]:
-        """Look for the shortest odd cycles through all variables that may have a violated one."""
-        n = len(self._ptr) - 1
-        parent, parity, is_source = np.zeros((3, n), dtype=np.int64)
-        sources_of(self.first, self.second, cut, 1e-9, parent, parity, is_source)
-        sources = np.flatnonzero(is_source)
-        self._found = np.zeros((3, self._room), dtype=np.int32)
-        self._out_ptr, self._violation = np.zeros(n + 1, dtype=np.int64), np.zeros(n)
-        self._count = np.zeros(1, dtype=np.int64)
-        stamp, place_of = np.full(2 * n, -1), np.full(n, -1)
-        came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
-        walk_var, walk_edge, walk_odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
-        at = 0
-        while at < len(sources):
-            at = odd_cycles(
-                at, STEP_WORK, violation, hop, sources, self._ptr, self._nbr, self._edge_of, cut, self._dist, stamp,
-                came_from, came_by, self._heap_key, self._heap_node, place_of, walk_var, walk_edge, walk_odd,
-                self._out_ptr, self._found[0], self._found[1], self._found[2], self._violation, self._count,
-            )  # fmt: skip
+        """Look for the shortest odd cycles through all variables that may have a violated one, in short steps."""
+        sources = self._sources(cut)
+        limits = SeparationLimits(STEP_WORK, violation, hop)
+        found, place = self._room(), SeparationPlace(0, 0)
+        self._paths.stamp.fill(-1)
+        while place.turn < len(sources):
+            place = odd_cycles(place, limits, sources, cut, self._graph, self._paths, self._walk, found)
             yield
+        self.found, self.n_found = found, place.n_found
 
-    def best(self, n_most: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """The cycles found, each once, the most violated if there are too many: offsets, variables, pairs, in F."""
-        n = int(self._count[0])
-        ptr = self._out_ptr[: n + 1]
-        var, edge, odd = self._found[:, : ptr[-1]]
+    def best(self, n_most: int) -> Cycles:
+        """The cycles found, each once, the most violated if there are too many."""
+        n, found = self.n_found, self.found
+        ptr, violation = found.ptr[: n + 1], found.violation[:n]
         if n == 0:
-            return ptr, var, edge, odd
-        code = np.add.reduceat(self._code[2 * edge + odd], ptr[:-1])
+            return Cycles(ptr, found.var[:0], found.edge[:0], found.odd[:0], violation)
+        end = ptr[-1]
+        code = np.add.reduceat(self._code[2 * found.edge[:end] + found.odd[:end]], ptr[:-1])
         _, once = np.unique(np.round(code, 9), return_index=True)
-        order = np.argsort(-np.round(self._violation[once], 9), kind="stable")[:n_most]
+        order = np.argsort(-np.round(violation[once], 9), kind="stable")[:n_most]
         chosen = np.sort(once[order])
         counts = np.diff(ptr)[chosen]
         places = ranges(ptr[:-1][chosen], counts)
-        return offsets(counts), var[places], edge[places], odd[places]
+        return Cycles(offsets(counts), found.var[places], found.edge[places], found.odd[places], violation[chosen])
+
+    def _sources(self, cut: Floats) -> Ints:
+        """The variables through which a violated cycle may go."""
+        parent, parity, is_source = np.zeros((3, self.n), dtype=np.int64)
+        sources_of(self.first, self.second, cut, 1e-9, parent, parity, is_source)
+        return np.flatnonzero(is_source)
+
+    def _room(self) -> Cycles:
+        """Room for a cycle per variable."""
+        n = self.n
+        var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
+        return Cycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
+
+
+def _paths(n: int, m: int) -> ShortestPaths:
+    """Scratch for n variables and m pairs."""
+    came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
+    heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
+    return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
+
+
+def _walk(n: int) -> ClosedWalk:
+    """Scratch for n variables."""
+    var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
+    return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))

@@ -1,182 +1,194 @@
-"""HiGHS at work on a thread of its own: on a relaxation, round after round, or on the whole program."""
+"""HiGHS at work on a thread of its own: on a linear program, again and again, or on a branch and bound."""
 
 from __future__ import annotations
 
-import threading
-import weakref
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-import highspy
 import numpy as np
 
-from mapmrf.arrays import Floats
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.program.loading import load_highs
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows
-from mapmrf.engines.program.solver_thread import Board, Outcome, Task
+from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport, SolverRun
 
-
-def add_rows(highs: Any, rows: Rows) -> None:
-    """Add rows at the end; the basis stays, with the new rows in it."""
-    lower, upper = np.maximum(rows.lower, -highspy.kHighsInf), np.minimum(rows.upper, highspy.kHighsInf)
-    highs.addRows(rows.n, lower, upper, len(rows.column), rows.ptr[:-1], rows.column, rows.entry)
-
-
-def _highs(program: Program, seed: int) -> Any:
-    """A silent, single-threaded HiGHS that holds the program without its integrality."""
-    highs: Any = highspy.Highs()
-    for key, value in {
-        "output_flag": False,
-        "threads": 1,
-        "parallel": "off",
-        "random_seed": seed % 2**31,
-        "dual_feasibility_tolerance": DUAL_TOL,
-    }.items():
-        highs.setOptionValue(key, value)
-    n = len(program.cost)
-    none = np.zeros(0)
-    highs.addCols(n, program.cost, program.lower, program.upper, 0, np.zeros(n), none, none)
-    add_rows(highs, program.rows)
-    highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
-    return highs
-
-
-@dataclass
-class _Flags:
-    """What the two threads tell each other."""
-
-    stop: threading.Event = field(default_factory=threading.Event)
-    done: threading.Event = field(default_factory=threading.Event)
+Settings = Mapping[str, Any]
+"""Options of HiGHS by their names there."""
 
 
 class Relaxation:
-    """The linear relaxation: rows and bounds may change between runs, and each run starts from the last basis."""
+    """A linear program in HiGHS, solved on a thread of its own.
 
-    def __init__(self, program: Program, seed: int) -> None:
-        self.highs = _highs(program, seed)
-        self.highs.setOptionValue("presolve", "off")
-        self.highs.setOptionValue("solver", "simplex")
-        self.flags = _Flags()
-        _watch(self.highs, self.flags)
-        weakref.finalize(self, self.flags.stop.set)  # nobody waits any more: HiGHS need not go on
+    Rows and bounds may change between runs, and each run starts from the last basis. Nothing but `wait`, `stop`,
+    `close` and `iterations` may be used while a run is under way.
+    """
+
+    def __init__(self, program: Program, seed: int, settings: Settings) -> None:
+        self._highs = _highs(program, seed, settings)
+        self._run: SolverRun | None = None
 
     def start(self) -> None:
         """Begin a run."""
-        self.flags.done.clear()
-        threading.Thread(target=_work, args=(self.highs, self.flags), name="mapmrf-cuts-lp").start()
+        highs = self._highs  # not self: the thread must not keep alive what is to stop it when nobody waits any more
+        self._run = SolverRun(lambda report: _solve_relaxation(highs, report))
 
     def wait(self, seconds: float) -> bool:
-        """Whether the run has ended, at the latest after some seconds."""
-        return self.flags.done.wait(seconds)
+        """Whether no run is under way, at the latest after some seconds."""
+        return self._run is None or self._run.wait(seconds)
 
     def stop(self) -> None:
         """Ask HiGHS to end at its next iteration."""
-        self.flags.stop.set()
+        if self._run is not None:
+            self._run.stop()
+
+    def close(self, seconds: float) -> None:
+        """Stop HiGHS and wait until its thread has ended, at most some seconds."""
+        if self._run is not None:
+            self._run.close(seconds)
 
     @property
-    def solved(self) -> bool:
-        """Whether the run ended with an optimal point."""
-        return bool(self.highs.getModelStatus() == highspy.HighsModelStatus.kOptimal)
+    def iterations(self) -> int:
+        """Iterations of the last run so far."""
+        return 0 if self._run is None else self._run.report.iterations
 
-    def point(self) -> Floats:
-        """The optimal point."""
-        return np.array(self.highs.getSolution().col_value)
+    @property
+    def outcome(self) -> SolverOutcome:
+        """How the last run ended."""
+        return SolverOutcome.FAILED if self._run is None else self._run.report.outcome
 
-    def weights(self) -> Floats:
-        """Multipliers of the rows, all of which must be of the form A x <= upper."""
-        solution = self.highs.getSolution()
+    @property
+    def message(self) -> str:
+        """HiGHS' own words for how the last run ended."""
+        return "" if self._run is None else self._run.report.message
+
+    def point(self) -> Floats | None:
+        """Where the last run ended, if anywhere; infeasible if it was stopped."""
+        solution = self._highs.getSolution()
+        columns = np.array(solution.col_value)
+        return columns if solution.value_valid and np.isfinite(columns).all() else None
+
+    def weights(self) -> Floats | None:
+        """Multipliers of the rows, if there are any."""
+        solution = self._highs.getSolution()
         found = np.array(solution.row_dual)
-        return np.where(np.isfinite(found), np.maximum(found, 0.0), 0.0)
+        return found if solution.dual_valid and np.isfinite(found).all() else None
 
     def add(self, rows: Rows) -> None:
-        """Add rows at the end."""
-        add_rows(self.highs, rows)
+        """Add rows at the end; the basis stays, with the new rows in it."""
+        _add_rows(self._highs, rows)
 
-    def delete(self, places: Any) -> None:
+    def delete(self, places: Ints) -> None:
         """Take rows out by their places."""
-        self.highs.deleteRows(len(places), places.astype(np.int32))
+        self._highs.deleteRows(len(places), places.astype(np.int32))
 
-    def bound(self, columns: Any, lower: Floats, upper: Floats) -> None:
+    def change_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
         """Change the bounds of some columns."""
-        self.highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
+        self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
+
+    def change_settings(self, settings: Settings) -> None:
+        """Change options of HiGHS."""
+        for key, value in settings.items():
+            self._highs.setOptionValue(key, value)
 
 
-def _watch(highs: Any, flags: _Flags) -> None:
-    """Have HiGHS look at the stop flag at every iteration."""
-    main = threading.main_thread()
-
-    def look(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
-        # The interpreter waits for this thread before it exits: do not keep it waiting.
-        if flags.stop.is_set() or not main.is_alive():
-            into.user_interrupt = True
-
-    highs.setCallback(look, None)
-    highs.startCallback(highspy.cb.HighsCallbackType.kCallbackSimplexInterrupt)
-
-
-def _work(highs: Any, flags: _Flags) -> None:
-    try:
-        highs.run()
-    finally:
-        flags.done.set()
-
-
-# -- branch and bound -------------------------------------------------------------------------------------------------
-
-
-def run_highs(task: Task, board: Board) -> None:
+def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
     """Branch and bound on a task."""
     program = task.program
-    highs = _highs(program, task.seed)
-    for key, value in {
+    settings = {
+        "parallel": "off",
+        "dual_feasibility_tolerance": DUAL_TOL,
         "mip_rel_gap": 0.0,
         "mip_abs_gap": task.gap,
         "mip_max_nodes": min(task.max_nodes, 2**31 - 1),
         "mip_feasibility_tolerance": 1e-9,
-    }.items():
-        highs.setOptionValue(key, value)
-    whole = np.arange(program.n_integer, dtype=np.int32)
-    kind = np.full(program.n_integer, int(highspy.HighsVarType.kInteger), dtype=np.uint8)
-    highs.changeColsIntegrality(program.n_integer, whole, kind)
+    }
+    highs = _highs(program, task.seed, settings)
+    integer = np.arange(program.n_integer, dtype=np.int32)
+    kind = np.full(program.n_integer, int(load_highs().HighsVarType.kInteger), dtype=np.uint8)
+    highs.changeColsIntegrality(program.n_integer, integer, kind)
     if task.start is not None:
         highs.setSolution(len(task.start), np.arange(len(task.start), dtype=np.int32), task.start)
-    _listen(highs, board)
+    _listen_to_branching(highs, report)
     highs.run()
-    _conclude(highs, board)
+    _conclude(highs, report)
+    report.count(int(highs.getInfo().mip_node_count))
+    if report.outcome is SolverOutcome.INFEASIBLE:
+        return
+    if highs.getSolution().value_valid:
+        report.found.append(np.array(highs.getSolution().col_value))
+    report.tighten(float(highs.getInfo().mip_dual_bound))
 
 
-def _listen(highs: Any, board: Board) -> None:
-    """Have HiGHS tell its points, bound and nodes, and look at the stop flag."""
-    types = highspy.cb.HighsCallbackType
+def _highs(program: Program, seed: int, settings: Settings) -> Any:
+    """A silent, single-threaded HiGHS that holds the program without its integrality."""
+    highspy = load_highs()
+    highs = highspy.Highs()
+    for key, value in {"output_flag": False, "threads": 1, "random_seed": seed % 2**31, **settings}.items():
+        highs.setOptionValue(key, value)
+    n = len(program.cost)
+    none = np.zeros(0)
+    upper = np.minimum(program.upper, highspy.kHighsInf)
+    highs.addCols(n, program.cost, program.lower, upper, 0, np.zeros(n), none, none)
+    _add_rows(highs, program.rows)
+    highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
+    return highs
 
-    def look(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
+
+def _add_rows(highs: Any, rows: Rows) -> None:
+    infinity = load_highs().kHighsInf
+    lower, upper = np.maximum(rows.lower, -infinity), np.minimum(rows.upper, infinity)
+    matrix = rows.matrix
+    highs.addRows(rows.n, lower, upper, matrix.nnz, matrix.indptr[:-1], matrix.indices, matrix.data)
+
+
+def _solve_relaxation(highs: Any, report: SolverReport) -> None:
+    """Run HiGHS on a linear program; its point and multipliers stay in HiGHS."""
+    types = load_highs().cb.HighsCallbackType
+
+    def watch(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
+        report.count(_iterations(out))
+        into.user_interrupt = report.must_stop()  # set every time: HiGHS keeps the last answer for its next run
+
+    highs.setCallback(watch, None)
+    highs.startCallback(types.kCallbackSimplexInterrupt)
+    highs.startCallback(types.kCallbackIpmInterrupt)
+    highs.run()
+    _conclude(highs, report)
+    report.count(_iterations(highs.getInfo()))
+
+
+def _iterations(figures: Any) -> int:
+    """Iterations of a linear program, where -1 or 0 stands for a solver that did not run."""
+    return int(max(0, figures.simplex_iteration_count) + max(0, figures.ipm_iteration_count))
+
+
+def _listen_to_branching(highs: Any, report: SolverReport) -> None:
+    """Have HiGHS report its points, bound and nodes, and check the stop flag."""
+    types = load_highs().cb.HighsCallbackType
+
+    def watch(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
         if kind == types.kCallbackMipImprovingSolution:
-            board.found.append(np.array(out.mip_solution))
+            report.found.append(np.array(out.mip_solution))
         if kind != types.kCallbackSimplexInterrupt:
-            board.nodes = max(board.nodes, int(out.mip_node_count))
-            board.lower_bound_to(float(out.mip_dual_bound))
-        if board.must_stop():
+            report.count(int(out.mip_node_count))
+            report.tighten(float(out.mip_dual_bound))
+        if report.must_stop():
             into.user_interrupt = True
 
-    highs.setCallback(look, None)
+    highs.setCallback(watch, None)
     for kind in (types.kCallbackMipInterrupt, types.kCallbackMipImprovingSolution, types.kCallbackSimplexInterrupt):
         highs.startCallback(kind)
 
 
-def _conclude(highs: Any, board: Board) -> None:
-    """Take over how HiGHS ended."""
-    ended, info = highs.getModelStatus(), highs.getInfo()
-    status = highspy.HighsModelStatus
-    board.message = highs.modelStatusToString(ended)
-    board.nodes = max(board.nodes, int(info.mip_node_count))
-    if ended in (status.kInfeasible, status.kUnboundedOrInfeasible):
-        board.outcome = Outcome.INFEASIBLE
-        return
-    if highs.getSolution().value_valid:
-        board.found.append(np.array(highs.getSolution().col_value))
-    board.lower_bound_to(float(info.mip_dual_bound))
-    if ended == status.kOptimal:
-        board.outcome = Outcome.OPTIMAL
-    elif ended == status.kInterrupt:
-        board.outcome = Outcome.STOPPED
-    elif ended in (status.kSolutionLimit, status.kIterationLimit):
-        board.outcome = Outcome.NODE_LIMIT
+def _conclude(highs: Any, report: SolverReport) -> None:
+    """Report how HiGHS ended."""
+    status, ended = load_highs().HighsModelStatus, highs.getModelStatus()
+    report.message = highs.modelStatusToString(ended)
+    report.outcome = {
+        status.kOptimal: SolverOutcome.OPTIMAL,
+        status.kInfeasible: SolverOutcome.INFEASIBLE,
+        status.kUnboundedOrInfeasible: SolverOutcome.INFEASIBLE,  # all programs are bounded
+        status.kInterrupt: SolverOutcome.STOPPED,
+        status.kIterationLimit: SolverOutcome.LIMIT,
+        status.kSolutionLimit: SolverOutcome.LIMIT,
+    }.get(ended, SolverOutcome.FAILED)

@@ -1,94 +1,144 @@
-"""The program of a general model: the local polytope L_G with 0/1 variables."""
+"""The local polytope L_G as a program: a relaxation (lp), or with 0/1 variables the whole model (cuts)."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
-from mapmrf.engines.program.program import Program, Rows
+from mapmrf.arrays import Floats, Ints, offsets, segment_argmax
+from mapmrf.engines.program.program import Program, Rows, block_losses
 from mapmrf.polytope import configuration
 from mapmrf.problem import Batch, Problem
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 
 @dataclass(frozen=True)
-class Polytope:
-    """Columns: the entries of mu_v, 0 or 1, and of mu_f that are not forbidden; `column` is their number, or -1.
+class LocalPolytope:
+    """Columns: the entries of mu_v, 0 or 1, and of mu_f that may be positive.
 
-    Rows: total mass 1 of every variable, and mu_i = M_ia mu_a for every edge.
+    Rows: total mass 1 of every variable, then mu_i - M_ia mu_a = 0, laid out like `lam_e`. Entries of -inf potential
+    have no column, nor have variables without factors, whose best state is their solution. Costs are relative to the
+    best entry of their block.
+
+    Attributes
+    ----------
+    program
+        The program.
+    problem
+        The problem that it was built from.
+    entries
+        The place of every column in (mu_v, mu_f), in ascending order.
+    n_mass
+        Rows of total mass.
     """
 
     program: Program
     problem: Problem
-    column: Ints
+    entries: Ints
+    n_mass: int
 
     @classmethod
-    def build(cls, problem: Problem) -> Polytope:
-        """Write the program down for a problem."""
+    def build(cls, problem: Problem) -> LocalPolytope:
+        """Build the program of a problem."""
         graph = problem.graph
-        theta = np.concatenate([graph.theta_v, problem.theta_f])
-        ptr = np.concatenate([graph.var_ptr, len(graph.theta_v) + problem.config_ptr[1:]])
-        allowed = theta > -np.inf
-        column = np.where(allowed, np.cumsum(allowed) - 1, -1)
-        best = np.maximum.reduceat(theta, ptr[:-1])
-        cost = (theta - np.repeat(best, np.diff(ptr)))[allowed]
+        allowed = np.concatenate([graph.theta_v, problem.theta_f]) > -np.inf
+        allowed[: problem.n_states] &= np.repeat(problem.degree > 0, graph.card)
+        entries = np.flatnonzero(allowed)
+        loss_v, best_v, _ = block_losses(graph.theta_v, graph.var_ptr)
+        loss_f, best_f, _ = block_losses(problem.theta_f, problem.config_ptr)
+        cost = -np.concatenate([loss_v, loss_f])[entries]
         lost = -cost[cost < 0]
         scale = float(np.median(lost)) if len(lost) else 1.0
-        marginals = [
-            _marginal_rows(problem.n_states, batch, k) for batch in problem.batches for k in range(batch.arity)
-        ]
-        offset = graph.constant + float(best.sum())
-        n_integer = int(np.count_nonzero(allowed[: problem.n_states]))
-        zeros, ones = np.zeros(len(cost)), np.ones(len(cost))
-        rows = _allowed_only(Rows.joined([_mass_rows(problem), *marginals]), allowed, column)
-        # Every variable and every factor has mass 1.
-        program = Program(cost / scale, zeros, ones, n_integer, rows, offset, scale, mass=float(len(best)))
-        return cls(program, problem, column)
+        n_mass = int(np.count_nonzero(problem.degree))
+        rhs = np.repeat([1.0, 0.0], [n_mass, problem.n_edge_states])
+        matrix = _constraints(problem)
+        program = Program(
+            cost / scale,
+            lower=np.zeros(len(cost)),
+            upper=np.ones(len(cost)),
+            n_integer=int(np.count_nonzero(allowed[: problem.n_states])),
+            rows=Rows(matrix if allowed.all() else matrix[:, entries], rhs, rhs),
+            offset=graph.constant + float(np.concatenate([best_v, best_f]).sum()),
+            scale=scale,
+            mass=float(n_mass + problem.n_factors),  # every variable and every factor has mass 1
+        )
+        return cls(program, problem, entries, n_mass)
+
+    @property
+    def relaxation(self) -> Program:
+        """The program without integrality, and without the upper bounds of its columns: its rows imply them."""
+        program = self.program
+        return dataclasses.replace(program, n_integer=0, upper=np.full(len(program.upper), np.inf))
 
     def columns(self, labels: Ints) -> Floats:
         """The vertex of a labelling."""
-        graph, problem = self.problem.graph, self.problem
-        taken = [graph.var_ptr[:-1] + labels]
+        problem = self.problem
+        taken = [(problem.graph.var_ptr[:-1] + labels)[problem.degree > 0]]
         for batch in problem.batches:
             place = configuration(batch, slice(0, batch.n), labels)
             taken.append(problem.n_states + batch.configs.start + batch.n_configs * np.arange(batch.n) + place)
-        columns = np.zeros(len(self.program.cost))
-        columns[self.column[np.concatenate(taken)]] = 1.0
+        columns = np.zeros(len(self.entries))
+        columns[np.searchsorted(self.entries, np.concatenate(taken))] = 1.0
         return columns
 
     def labels(self, columns: Floats) -> Ints:
         """The labelling of an integer point, of which mu_v is enough."""
+        n = self.program.n_integer
+        mu_v = np.full(self.problem.n_states, -1.0)
+        mu_v[self.entries[:n]] = columns[:n]
+        mu_v[self._alone()] = 1.0
+        return segment_argmax(mu_v, self.problem.graph.var_ptr)
+
+    def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
+        """(mu_v, mu_f) of a point."""
+        problem = self.problem
+        mu = np.zeros(problem.n_states + problem.n_configs)
+        mu[self.entries] = columns
+        mu[self._alone()] = 1.0
+        return mu[: problem.n_states], mu[problem.n_states :]
+
+    def multipliers(self, weights: Floats) -> Floats:
+        """`lam_e` of the rows' multipliers."""
+        return weights[self.n_mass :] * self.program.scale
+
+    def _alone(self) -> Ints:
+        """The best states of the variables without factors, as places in mu_v."""
         graph = self.problem.graph
-        column = self.column[: self.problem.n_states]
-        mu_v: Floats = np.where(column >= 0, columns[column], -1.0)
-        return segment_argmax(mu_v, graph.var_ptr)
+        best = graph.var_ptr[:-1] + segment_argmax(graph.theta_v, graph.var_ptr)
+        return np.asarray(best[self.problem.degree == 0])
 
 
-def _mass_rows(problem: Problem) -> Rows:
-    graph = problem.graph
-    ones = np.ones(problem.n_vars)
-    column = np.arange(problem.n_states, dtype=np.int32)
-    return Rows(offsets(graph.card), column, np.ones(problem.n_states), ones, ones)
+def _constraints(problem: Problem) -> csr_array:
+    """The left sides over all entries of (mu_v, mu_f)."""
+    from scipy import sparse  # not loaded for models that need no program
+
+    linked, card = problem.degree > 0, problem.graph.card
+    states = np.flatnonzero(np.repeat(linked, card)).astype(np.int32)
+    margins = [_marginal_rows(problem, batch) for batch in problem.batches]
+    counts, columns, entries = zip((card[linked], states, np.ones(len(states))), *margins, strict=True)
+    parts = (np.concatenate(entries), np.concatenate(columns), offsets(np.concatenate(counts)))
+    shape = (len(parts[2]) - 1, problem.n_states + problem.n_configs)
+    return sparse.csr_array(parts, shape=shape)
 
 
-def _marginal_rows(n_states: int, batch: Batch, k: int) -> Rows:
-    """mu_i(s) - sum of mu_a over the configurations with t_i = s, for the k-th variable of every factor of a batch."""
-    r, size = batch.shape[k], batch.n_configs // batch.shape[k]
-    members = np.argsort(batch.config[:, k], kind="stable").reshape(r, size)
-    column = np.empty((batch.n, r, 1 + size), dtype=np.int32)
-    column[:, :, 0] = batch.var_at[:, k, None] + np.arange(r)
-    starts = n_states + batch.configs.start + batch.n_configs * np.arange(batch.n)
-    column[:, :, 1:] = starts[:, None, None] + members
-    entry = np.full(column.shape, -1.0)
-    entry[:, :, 0] = 1.0
-    zeros = np.zeros(batch.n * r)
-    return Rows(offsets(np.full(batch.n * r, 1 + size)), column.ravel(), entry.ravel(), zeros, zeros)
+def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
+    """mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, their columns and values.
 
-
-def _allowed_only(rows: Rows, allowed: Bools, column: Ints) -> Rows:
-    """The rows without the entries of forbidden columns."""
-    used = allowed[rows.column]
-    owner = np.repeat(np.arange(rows.n), np.diff(rows.ptr))
-    ptr = offsets(np.bincount(owner[used], minlength=rows.n))
-    return Rows(ptr, column[rows.column[used]].astype(np.int32), rows.entry[used], rows.lower, rows.upper)
+    Put together by hand: all factors have the same pattern, and products of sparse matrices take ten times as long.
+    """
+    n_configs, arity = batch.config.shape
+    states = (batch.config + batch.state_at[:-1]).ravel()
+    members = np.argsort(states, kind="stable") // arity  # the configurations of every state
+    counts = 1 + np.bincount(states)  # mu_i itself comes first
+    is_copy = np.zeros(counts.sum(), dtype=bool)
+    is_copy[offsets(counts)[:-1]] = True
+    column = np.empty((batch.n, len(is_copy)), dtype=np.int32)
+    column[:, is_copy] = problem.edge_state_at[batch.edge_states].reshape(batch.n, -1)
+    first = problem.n_states + batch.configs.start + n_configs * np.arange(batch.n)
+    column[:, ~is_copy] = first[:, None] + members
+    return np.tile(counts, batch.n), column.ravel(), np.tile(np.where(is_copy, 1.0, -1.0), batch.n)

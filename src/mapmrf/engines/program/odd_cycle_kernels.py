@@ -12,13 +12,84 @@ below 1 is a violated inequality (Barahona and Mahjoub 1986).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.parity import root_of
 
 
+class PairAdjacency(NamedTuple):
+    """The pairs of variable v are ``edge_of[ptr[v]:ptr[v + 1]]``, their other variables ``nbr``."""
+
+    ptr: Ints
+    nbr: Ints
+    edge_of: Ints
+
+
+class ShortestPaths(NamedTuple):
+    """Scratch of the paths from one source: per node of the double graph, and a heap.
+
+    `stamp` is the last source from which a node was reached, or -1; `came_from` and `came_by` are the node and
+    the pair before it. The heap has room for 4 entries per pair and one more.
+    """
+
+    dist: Floats
+    stamp: Ints
+    came_from: Ints
+    came_by: Ints
+    heap_key: Floats
+    heap_node: Ints
+
+
+class ClosedWalk(NamedTuple):
+    """A walk: pair ``edge[t]`` leads from variable ``var[t]`` to the next and is in F if ``odd[t]``.
+
+    Room for 4 entries per variable and one more. place_of : scratch per variable, -1, and left so.
+    """
+
+    var: Ints
+    edge: Ints
+    odd: Ints
+    place_of: Ints
+
+
+class Cycles(NamedTuple):
+    """Cycle c is ``ptr[c]:ptr[c + 1]`` of var, edge and odd, as in `ClosedWalk`; violation : per cycle."""
+
+    ptr: Ints
+    var: Ints
+    edge: Ints
+    odd: Ints
+    violation: Floats
+
+
+class SeparationLimits(NamedTuple):
+    """Pairs to look at in one call, the least violation, and what every pair costs beyond its price."""
+
+    max_work: int
+    violation: float
+    hop: float
+
+
+class SeparationPlace(NamedTuple):
+    """How far a separation is: the number of sources done and of cycles found."""
+
+    turn: int
+    n_found: int
+
+
+class Meeting(NamedTuple):
+    """Two paths from one source that meet at the ends of the pair `by`, or -1 everywhere; and the work done."""
+
+    from_node: int
+    to_node: int
+    by: int
+    work: int
+
+
 @inlined
-def push(size, key, node, heap_key, heap_node):
+def push(size: int, key: float, node: int, heap_key: Floats, heap_node: Ints) -> int:
     """Put a node on the heap; return how many are on it."""
     at = size
     while at > 0:
@@ -32,7 +103,7 @@ def push(size, key, node, heap_key, heap_node):
 
 
 @inlined
-def pop(size, heap_key, heap_node):
+def pop(size: int, heap_key: Floats, heap_node: Ints) -> int:
     """Take the first node, which the caller has read, off the heap; return how many are left."""
     size -= 1
     key, node = heap_key[size], heap_node[size]
@@ -52,58 +123,61 @@ def pop(size, heap_key, heap_node):
 
 
 @inlined
-def simple_cycle(n_walk, walk_var, walk_edge, walk_odd, place_of):
+def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
     """Cut a closed odd walk down to a simple odd cycle, in place; return its length.
 
-    The pair walk_edge[t] leads from walk_var[t] to the next variable. Even loops are left out; the first odd one is the
-    answer. place_of : per variable, -1, and left so.
+    Even loops are left out; the first odd one is the answer.
     """
+    var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
     size, begin = 0, 0
     for t in range(n_walk + 1):
-        v = walk_var[t] if t < n_walk else walk_var[0]
+        v = var[t] if t < n_walk else var[0]
         first = place_of[v] if t < n_walk else 0
         if t > 0 and first >= 0:
             odd = 0
             for k in range(first, size):
-                odd ^= walk_odd[k]
+                odd ^= is_odd[k]
             if odd or t == n_walk:
                 begin = first
                 break
             for k in range(first, size):
-                place_of[walk_var[k]] = -1
+                place_of[var[k]] = -1
             size = first
         place_of[v] = size
         # What is kept moves to the front: never past the place where the walk is read.
-        walk_var[size], walk_edge[size], walk_odd[size] = v, walk_edge[t], walk_odd[t]
+        var[size], edge[size], is_odd[size] = v, edge[t], is_odd[t]
         size += 1
     for k in range(size):
-        place_of[walk_var[k]] = -1
+        place_of[var[k]] = -1
     for k in range(begin, size):
-        walk_var[k - begin] = walk_var[k]
-        walk_edge[k - begin], walk_odd[k - begin] = walk_edge[k], walk_odd[k]
+        var[k - begin] = var[k]
+        edge[k - begin], is_odd[k - begin] = edge[k], is_odd[k]
     return size - begin
 
 
 @inlined
-def cycle_length(begin, end, cyc_edge, cyc_odd, cut):
+def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
     """Left side of the inequality over some pairs of a cycle."""
+    edge, odd = walk.edge, walk.odd
     total = 0.0
     for k in range(begin, end):
-        total += 1.0 - cut[cyc_edge[k]] if cyc_odd[k] else cut[cyc_edge[k]]
+        total += 1.0 - cut[edge[k]] if odd[k] else cut[edge[k]]
     return total
 
 
 @inlined
-def halve(size, ptr, nbr, edge_of, cut, cyc_var, cyc_edge, cyc_odd, place_of):
+def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int:
     """Cut an odd cycle at a chord and keep the half of the smaller left side, in place; return its length.
 
     Returns the length unchanged where there is no chord. The two halves' left sides add up to 1 plus that of the whole.
     """
+    var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
+    ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     for k in range(size):
-        place_of[cyc_var[k]] = k
+        place_of[var[k]] = k
     first, last, chord = -1, -1, -1
     for k in range(size):
-        for q in range(ptr[cyc_var[k]], ptr[cyc_var[k] + 1]):
+        for q in range(ptr[var[k]], ptr[var[k] + 1]):
             other = place_of[nbr[q]]
             if other > k + 1 and other - k < size - 1:
                 first, last, chord = k, other, edge_of[q]
@@ -111,123 +185,145 @@ def halve(size, ptr, nbr, edge_of, cut, cyc_var, cyc_edge, cyc_odd, place_of):
         if chord >= 0:
             break
     for k in range(size):
-        place_of[cyc_var[k]] = -1
+        place_of[var[k]] = -1
     if chord < 0:
         return size
     odd = 0
     for k in range(first, last):
-        odd ^= cyc_odd[k]
-    inner = cycle_length(first, last, cyc_edge, cyc_odd, cut)
-    outer = cycle_length(0, size, cyc_edge, cyc_odd, cut) - inner
+        odd ^= is_odd[k]
+    inner = cycle_length(first, last, walk, cut)
+    outer = cycle_length(0, size, walk, cut) - inner
     inner += cut[chord] if odd else 1.0 - cut[chord]
     outer += 1.0 - cut[chord] if odd else cut[chord]
     if inner <= outer:
         for k in range(first, last + 1):
-            cyc_var[k - first], cyc_edge[k - first], cyc_odd[k - first] = cyc_var[k], cyc_edge[k], cyc_odd[k]
-        cyc_edge[last - first], cyc_odd[last - first] = chord, 1 - odd
+            var[k - first], edge[k - first], is_odd[k - first] = var[k], edge[k], is_odd[k]
+        edge[last - first], is_odd[last - first] = chord, 1 - odd
         return last - first + 1
-    cyc_edge[first], cyc_odd[first] = chord, odd
+    edge[first], is_odd[first] = chord, odd
     for k in range(last, size):
         at = first + 1 + k - last
-        cyc_var[at], cyc_edge[at], cyc_odd[at] = cyc_var[k], cyc_edge[k], cyc_odd[k]
+        var[at], edge[at], is_odd[at] = var[k], edge[k], is_odd[k]
     return size - (last - first) + 1
 
 
-@compiled
-def odd_cycles(
-    begin: int, max_work: int, violation: float, hop: float, sources: Ints, ptr: Ints, nbr: Ints, edge_of: Ints,
-    cut: Floats, dist: Floats, stamp: Ints, came_from: Ints, came_by: Ints, heap_key: Floats, heap_node: Ints,
-    place_of: Ints, walk_var: Ints, walk_edge: Ints, walk_odd: Ints, out_ptr: Ints, out_var: Ints, out_edge: Ints,
-    out_odd: Ints, out_violation: Floats, count: Ints,
-) -> int:  # fmt: skip
-    """The shortest odd cycle through one source after another, if it is violated by more than `violation`.
+@inlined
+def find_meeting(
+    source: int, limits: SeparationLimits, cut: Floats, graph: PairAdjacency, paths: ShortestPaths
+) -> Meeting:
+    """The shortest closed walk from ``2 source`` to its mirror, if it is shorter than 1 - violation.
 
-    Goes through the variables `sources` from place `begin` on until the work or the space is used up, and returns where
-    it stopped. Only the ways up to half the length are followed: two of them that meet at the ends of a pair close the
-    walk. Every pair costs `hop` more than its price, so that of equal cycles the one with fewer pairs is found. Chords
-    are cut off.
-
-    The pairs of v are ``edge_of[ptr[v]:ptr[v + 1]]``, their other variables ``nbr``. dist, stamp, came_from, came_by :
-    per node of the double graph, stamp filled with -1. heap_* : room for 4 entries per pair and one more. place_of :
-    per variable, filled with -1. walk_* : room for 4 entries per variable and one more. Cycle c is
-    ``out_ptr[c]:out_ptr[c + 1]`` of out_var, out_edge and out_odd (whether the pair is in F); count[0] of them.
+    Only the paths up to half the length are followed: two of them that meet at the ends of a pair close the walk.
     """
-    n_out, work, turn = count[0], 0, begin
-    while turn < len(sources) and work < max_work and n_out < len(out_violation):
-        s = sources[turn]
-        best = 1.0 - violation
-        meet_from, meet_to, meet_by = -1, -1, -1
-        size = push(0, 0.0, 2 * s, heap_key, heap_node)
-        dist[2 * s], stamp[2 * s], came_from[2 * s] = 0.0, s, -1
-        while size > 0 and 2.0 * heap_key[0] < best:
-            key, here = heap_key[0], heap_node[0]
-            size = pop(size, heap_key, heap_node)
-            if key > dist[here]:
-                continue
-            u, side = here >> 1, here & 1
-            work += ptr[u + 1] - ptr[u]
-            for q in range(ptr[u], ptr[u + 1]):
-                price = cut[edge_of[q]]
-                for flip in range(2):
-                    there = 2 * nbr[q] + (side ^ flip)
-                    way = key + hop + (1.0 - price if flip else price)
-                    mirror = there ^ 1
-                    if stamp[mirror] == s and way + dist[mirror] < best:
-                        best = way + dist[mirror]
-                        meet_from, meet_to, meet_by = here, mirror, edge_of[q]
-                    if 2.0 * way < best and (stamp[there] != s or way < dist[there]):
-                        stamp[there], dist[there] = s, way
-                        came_from[there], came_by[there] = here, edge_of[q]
-                        size = push(size, way, there, heap_key, heap_node)
-        if meet_from >= 0:
-            n_walk = write_walk(meet_from, meet_to, meet_by, came_from, came_by, walk_var, walk_edge, walk_odd)
-            n_cyc = simple_cycle(n_walk, walk_var, walk_edge, walk_odd, place_of)
-            whole = n_cyc + 1
-            while n_cyc < whole:
-                whole = n_cyc
-                n_cyc = halve(whole, ptr, nbr, edge_of, cut, walk_var, walk_edge, walk_odd, place_of)
-            violated = 1.0 - cycle_length(0, n_cyc, walk_edge, walk_odd, cut)
-            at = out_ptr[n_out]
-            if violated > violation and at + n_cyc <= len(out_edge):
-                for k in range(n_cyc):
-                    out_var[at + k], out_edge[at + k], out_odd[at + k] = walk_var[k], walk_edge[k], walk_odd[k]
-                out_ptr[n_out + 1] = at + n_cyc
-                out_violation[n_out] = violated
-                n_out += 1
-        turn += 1
-    count[0] = n_out
-    return turn
+    ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
+    dist, stamp, came_from, came_by = paths.dist, paths.stamp, paths.came_from, paths.came_by
+    heap_key, heap_node = paths.heap_key, paths.heap_node
+    hop, best, work = limits.hop, 1.0 - limits.violation, 0
+    meet_from, meet_to, meet_by = -1, -1, -1
+    size = push(0, 0.0, 2 * source, heap_key, heap_node)
+    dist[2 * source], stamp[2 * source], came_from[2 * source] = 0.0, source, -1
+    while size > 0 and 2.0 * heap_key[0] < best:
+        key, here = heap_key[0], heap_node[0]
+        size = pop(size, heap_key, heap_node)
+        if key > dist[here]:
+            continue
+        u, side = here >> 1, here & 1
+        work += ptr[u + 1] - ptr[u]
+        for q in range(ptr[u], ptr[u + 1]):
+            price = cut[edge_of[q]]
+            for flip in range(2):
+                there = 2 * nbr[q] + (side ^ flip)
+                way = key + hop + (1.0 - price if flip else price)
+                mirror = there ^ 1
+                if stamp[mirror] == source and way + dist[mirror] < best:
+                    best = way + dist[mirror]
+                    meet_from, meet_to, meet_by = here, mirror, edge_of[q]
+                if 2.0 * way < best and (stamp[there] != source or way < dist[there]):
+                    stamp[there], dist[there] = source, way
+                    came_from[there], came_by[there] = here, edge_of[q]
+                    size = push(size, way, there, heap_key, heap_node)
+    return Meeting(meet_from, meet_to, meet_by, work)
 
 
 @inlined
-def write_walk(meet_from, meet_to, meet_by, came_from, came_by, walk_var, walk_edge, walk_odd):
-    """Write down the closed walk of two ways from one node that meet at the ends of a pair; return its length.
+def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
+    """Write down the closed walk of two paths that meet; return its length.
 
-    It begins at one end of that pair, goes back to where both ways began, out to the other end and over the pair.
+    It begins at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
     """
+    came_from, came_by = paths.came_from, paths.came_by
+    var, edge, odd = walk.var, walk.edge, walk.odd
     size = 0
-    here = meet_from
+    here = meeting.from_node
     while came_from[here] >= 0:
-        walk_var[size], walk_edge[size] = here >> 1, came_by[here]
-        walk_odd[size] = (here ^ came_from[here]) & 1
+        var[size], edge[size] = here >> 1, came_by[here]
+        odd[size] = (here ^ came_from[here]) & 1
         size += 1
         here = came_from[here]
-    here, turned = meet_to, size
+    here, turned = meeting.to_node, size
     while came_from[here] >= 0:
-        walk_var[size], walk_edge[size] = came_from[here] >> 1, came_by[here]
-        walk_odd[size] = (here ^ came_from[here]) & 1
+        var[size], edge[size] = came_from[here] >> 1, came_by[here]
+        odd[size] = (here ^ came_from[here]) & 1
         size += 1
         here = came_from[here]
     k, end = turned, size - 1
     while k < end:
-        walk_var[k], walk_var[end] = walk_var[end], walk_var[k]
-        walk_edge[k], walk_edge[end] = walk_edge[end], walk_edge[k]
-        walk_odd[k], walk_odd[end] = walk_odd[end], walk_odd[k]
+        var[k], var[end] = var[end], var[k]
+        edge[k], edge[end] = edge[end], edge[k]
+        odd[k], odd[end] = odd[end], odd[k]
         k, end = k + 1, end - 1
-    walk_var[size], walk_edge[size] = meet_to >> 1, meet_by
-    # The mirror of meet_to is what the pair leads to.
-    walk_odd[size] = 1 ^ ((meet_from ^ meet_to) & 1)
+    var[size], edge[size] = meeting.to_node >> 1, meeting.by
+    # The mirror of to_node is what the pair leads to.
+    odd[size] = 1 ^ ((meeting.from_node ^ meeting.to_node) & 1)
     return size + 1
+
+
+@inlined
+def keep_cycle(size: int, violated: float, n_found: int, walk: ClosedWalk, found: Cycles) -> int:
+    """Append a cycle to those found, if there is room; return how many there are."""
+    at = found.ptr[n_found]
+    if at + size > len(found.edge):
+        return n_found
+    for k in range(size):
+        found.var[at + k], found.edge[at + k], found.odd[at + k] = walk.var[k], walk.edge[k], walk.odd[k]
+    found.ptr[n_found + 1] = at + size
+    found.violation[n_found] = violated
+    return n_found + 1
+
+
+@compiled
+def odd_cycles(
+    place: SeparationPlace,
+    limits: SeparationLimits,
+    sources: Ints,
+    cut: Floats,
+    graph: PairAdjacency,
+    paths: ShortestPaths,
+    walk: ClosedWalk,
+    found: Cycles,
+) -> SeparationPlace:
+    """The shortest odd cycle through one source after another, if it is violated by more than ``limits.violation``.
+
+    Goes through the variables `sources` from `place` on until the work or the space is used up, and returns where it
+    stopped. Every pair costs ``limits.hop`` more than its price, so that of equal cycles the one with fewer pairs is
+    found. Chords are cut off.
+    """
+    turn, n_found, work = place.turn, place.n_found, 0
+    while turn < len(sources) and work < limits.max_work and n_found < len(found.violation):
+        meeting = find_meeting(sources[turn], limits, cut, graph, paths)
+        work += meeting.work
+        turn += 1
+        if meeting.by < 0:
+            continue
+        size = simple_cycle(write_walk(meeting, paths, walk), walk)
+        before = size + 1
+        while size < before:
+            before = size
+            size = halve(before, graph, cut, walk)
+        violated = 1.0 - cycle_length(0, size, walk, cut)
+        if violated > limits.violation:
+            n_found = keep_cycle(size, violated, n_found, walk, found)
+    return SeparationPlace(turn, n_found)
 
 
 @compiled

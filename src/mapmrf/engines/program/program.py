@@ -1,42 +1,30 @@
-"""The mixed-integer program that branch and cut works on: its arrays, and a bound that holds for any multipliers."""
+"""The program that the solvers work on: sparse rows, bounded columns, and a bound that holds for any multipliers."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.problem import Problem
 
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
 DUAL_TOL = 1e-9
-"""Dual feasibility tolerance asked of the solvers: what a reduced cost may be off, in the program's unit."""
-
-
-def summed(place: Ints, parts: Floats, n: int) -> Floats:
-    """The sum of the parts of every place below `n`."""
-    return np.asarray(np.bincount(place, weights=parts, minlength=n), dtype=np.float64)
+"""Dual feasibility tolerance asked of a branch and cut: what a reduced cost may be off, in the program's unit."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Constraints lower <= A x <= upper; row r has the entries ``ptr[r]:ptr[r + 1]`` of `column` and `entry`."""
+    """Constraints lower <= matrix x <= upper, with a sparse matrix."""
 
-    ptr: Ints
-    column: Ints
-    entry: Floats
+    matrix: csr_array
     lower: Floats
     upper: Floats
-
-    @classmethod
-    def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of all parts, one below another."""
-        column, entry = np.concatenate([part.column for part in parts]), np.concatenate([part.entry for part in parts])
-        lower, upper = np.concatenate([part.lower for part in parts]), np.concatenate([part.upper for part in parts])
-        return cls(offsets(np.concatenate([np.diff(part.ptr) for part in parts])), column, entry, lower, upper)
 
     @property
     def n(self) -> int:
@@ -45,23 +33,14 @@ class Rows:
 
     def plus(self, more: Rows) -> Rows:
         """These rows and some more below."""
-        return Rows.joined([self, more])
+        from scipy import sparse  # not loaded for models that need no program
+
+        matrix = sparse.vstack([self.matrix, more.matrix], format="csr")
+        return Rows(matrix, np.concatenate([self.lower, more.lower]), np.concatenate([self.upper, more.upper]))
 
     def only(self, kept: Bools) -> Rows:
         """Some of the rows."""
-        counts = np.diff(self.ptr)[kept]
-        places = ranges(self.ptr[:-1][kept], counts)
-        return Rows(offsets(counts), self.column[places], self.entry[places], self.lower[kept], self.upper[kept])
-
-    def times(self, x: Floats) -> Floats:
-        """A x."""
-        owner = np.repeat(np.arange(self.n), np.diff(self.ptr))
-        return summed(owner, self.entry * x[self.column], self.n)
-
-    def transposed_times(self, weights: Floats, n_columns: int) -> Floats:
-        """A' w."""
-        parts = self.entry * np.repeat(weights, np.diff(self.ptr))
-        return summed(self.column, parts, n_columns)
+        return Rows(self.matrix[np.flatnonzero(kept)], self.lower[kept], self.upper[kept])
 
 
 @dataclass(frozen=True)
@@ -122,7 +101,7 @@ def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Fl
     ``w upper + sum_j max over x_j of (cost - A' w)_j x_j`` holds for all weights w >= 0, however inexact the solver
     that they come from.
     """
-    reduced = program.cost - rows.transposed_times(weights, len(program.cost))
+    reduced: Floats = program.cost - rows.matrix.T @ weights
     return float(weights @ rows.upper + np.maximum(reduced * program.lower, reduced * program.upper).sum()), reduced
 
 
@@ -130,14 +109,17 @@ def spread(problem: Problem) -> float:
     """How far the values of two labellings can be apart at most, -inf left out."""
     graph = problem.graph
     used = np.bincount(graph.table_of, minlength=graph.n_tables)
-    return float(_ranges(graph.theta_v, graph.var_ptr).sum() + _ranges(graph.theta_t, graph.table_ptr) @ used)
+    _, _, range_v = block_losses(graph.theta_v, graph.var_ptr)
+    _, _, range_t = block_losses(graph.theta_t, graph.table_ptr)
+    return float(range_v.sum() + range_t @ used)
 
 
-def _ranges(theta: Floats, ptr: Ints) -> Floats:
-    """Largest minus smallest finite entry of every block."""
+def block_losses(theta: Floats, ptr: Ints) -> tuple[Floats, Floats, Floats]:
+    """How far every entry is below the best of its block, the bests, and the largest finite loss of each block."""
     if len(ptr) < 2:
-        return np.zeros(0)
+        return np.zeros(0), np.zeros(0), np.zeros(0)
     best = np.maximum.reduceat(theta, ptr[:-1])
     safe = np.where(best > -np.inf, best, 0.0)
     loss = np.repeat(safe, np.diff(ptr)) - theta
-    return np.asarray(np.maximum.reduceat(np.where(np.isfinite(loss), loss, 0.0), ptr[:-1]))
+    largest = np.maximum.reduceat(np.where(np.isfinite(loss), loss, 0.0), ptr[:-1])
+    return loss, best, largest

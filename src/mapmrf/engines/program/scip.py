@@ -1,36 +1,31 @@
-"""SCIP at work on a program, through pyscipopt, an optional extra."""
+"""SCIP at work on a branch and bound, through pyscipopt, an optional extra."""
 
 from __future__ import annotations
 
-import importlib.util
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats
+from mapmrf.engines.program.loading import load_scip
 from mapmrf.engines.program.program import DUAL_TOL
-from mapmrf.engines.program.solver_thread import Board, Outcome, Task
+from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport
 
 OUTCOMES = {
-    "optimal": Outcome.OPTIMAL,
-    "gaplimit": Outcome.OPTIMAL,
-    "infeasible": Outcome.INFEASIBLE,
-    "inforunbd": Outcome.INFEASIBLE,  # all columns are bounded, so it cannot be the other
-    "nodelimit": Outcome.NODE_LIMIT,
-    "totalnodelimit": Outcome.NODE_LIMIT,
-    "userinterrupt": Outcome.STOPPED,
+    "optimal": SolverOutcome.OPTIMAL,
+    "gaplimit": SolverOutcome.OPTIMAL,
+    "infeasible": SolverOutcome.INFEASIBLE,
+    "inforunbd": SolverOutcome.INFEASIBLE,  # all columns are bounded, so it cannot be the other
+    "nodelimit": SolverOutcome.LIMIT,
+    "totalnodelimit": SolverOutcome.LIMIT,
+    "userinterrupt": SolverOutcome.STOPPED,
 }
 
 
-def has_scip() -> bool:
-    """Whether pyscipopt is installed."""
-    return importlib.util.find_spec("pyscipopt") is not None
-
-
-def run_scip(task: Task, board: Board) -> None:
+def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
     """Branch and bound on a task. SCIP works without the GIL and takes it for its reports alone."""
-    scip = importlib.import_module("pyscipopt")
+    scip = load_scip()
     model = scip.Model()
     model.hideOutput()
     for key, value in {
@@ -45,20 +40,20 @@ def run_scip(task: Task, board: Board) -> None:
     columns = _build(scip, model, task)
     if task.start is not None:
         _give_start(model, columns, task.start)
-    _listen(scip, model, columns[: task.program.n_integer], board)
-    if board.must_stop():
-        board.outcome = Outcome.STOPPED
+    _listen(scip, model, columns[: task.program.n_integer], report)
+    if report.must_stop():
+        report.outcome = SolverOutcome.STOPPED
         return
     # Sets a flag in SCIP and nothing else: safe from any thread, and seen inside long rounds without a report.
-    board.interrupt = model.interruptSolve
+    report.interrupt = model.interruptSolve
     try:
         model.optimizeNogil()
     finally:
-        board.interrupt = None
-    _conclude(model, columns, board)
+        report.interrupt = None
+    _conclude(model, columns, report)
 
 
-def _build(scip: Any, model: Any, task: Task) -> list[Any]:
+def _build(scip: Any, model: Any, task: BranchTask) -> list[Any]:
     """Declare the columns and rows; cuts need not be enforced or checked."""
     program, rows = task.program, task.program.rows
     kinds = ["B"] * program.n_integer + ["C"] * (len(program.cost) - program.n_integer)
@@ -66,8 +61,8 @@ def _build(scip: Any, model: Any, task: Task) -> list[Any]:
     columns = [model.addVar("", kind, lower, upper, cost) for kind, lower, upper, cost in figures]
     model.setMaximize()
     terms = [scip.scip.Term(column) for column in columns]
-    places, entries = rows.column.tolist(), rows.entry.tolist()
-    for r, (begin, end) in enumerate(pairwise(rows.ptr.tolist())):
+    places, entries = rows.matrix.indices.tolist(), rows.matrix.data.tolist()
+    for r, (begin, end) in enumerate(pairwise(rows.matrix.indptr.tolist())):
         left = scip.Expr({terms[places[t]]: entries[t] for t in range(begin, end)})
         lower = None if rows.lower[r] == -np.inf else float(rows.lower[r])
         cut = r >= task.n_needed
@@ -84,8 +79,8 @@ def _give_start(model: Any, columns: list[Any], start: Floats) -> None:
     model.addSol(solution)
 
 
-def _listen(scip: Any, model: Any, integer: list[Any], board: Board) -> None:
-    """Have SCIP tell its points, bound and nodes, and look at the stop flag."""
+def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> None:
+    """Have SCIP report its points, bound and nodes, and check the stop flag."""
     types = scip.SCIP_EVENTTYPE
     caught = (types.BESTSOLFOUND, types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED, types.PRESOLVEROUND)
 
@@ -99,28 +94,28 @@ def _listen(scip: Any, model: Any, integer: list[Any], board: Board) -> None:
                 self.model.dropEvent(kind, self)
 
         def eventexec(self, event: Any) -> None:
-            if board.must_stop():
+            if report.must_stop():
                 self.model.interruptSolve()
             kind = event.getType()
             if kind == types.BESTSOLFOUND:
                 best = self.model.getBestSol()
-                board.found.append(np.array([best[column] for column in integer]))
+                report.found.append(np.array([best[column] for column in integer]))
             if kind in (types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED):
-                board.nodes = max(board.nodes, int(self.model.getNTotalNodes()))
-                board.lower_bound_to(float(self.model.getDualbound()))
+                report.count(int(self.model.getNTotalNodes()))
+                report.tighten(float(self.model.getDualbound()))
 
-    model.includeEventhdlr(Listener(), "mapmrf", "tells the loop how far the search is")
+    model.includeEventhdlr(Listener(), "mapmrf", "reports to the loop how far the search is")
 
 
-def _conclude(model: Any, columns: list[Any], board: Board) -> None:
-    """Take over how SCIP ended."""
+def _conclude(model: Any, columns: list[Any], report: SolverReport) -> None:
+    """Report how SCIP ended."""
     status = model.getStatus()
-    board.outcome = OUTCOMES.get(status, Outcome.FAILED)
-    board.message = status
-    board.nodes = max(board.nodes, int(model.getNTotalNodes()))
-    if board.outcome is Outcome.INFEASIBLE:
+    report.outcome = OUTCOMES.get(status, SolverOutcome.FAILED)
+    report.message = status
+    report.count(int(model.getNTotalNodes()))
+    if report.outcome is SolverOutcome.INFEASIBLE:
         return
     if model.getNSols():
         best = model.getBestSol()
-        board.found.append(np.array([best[column] for column in columns]))
-    board.lower_bound_to(float(model.getDualbound()))
+        report.found.append(np.array([best[column] for column in columns]))
+    report.tighten(float(model.getDualbound()))

@@ -1,6 +1,6 @@
 """The process in which toulbar2 runs: reads a cost function network from stdin, lets toulbar2 report on stdout.
 
-Started by `mapmrf.methods.toulbar2` as a script of its own. It imports nothing but the standard library and pytoulbar2,
+Started by `toulbar2_process` as a script of its own. It imports nothing but the standard library and pytoulbar2,
 so that it is at work within a tenth of a second. What it prints beside toulbar2's own lines begins with ``mapmrf``.
 """
 
@@ -15,9 +15,6 @@ import sys
 from collections import Counter
 from typing import Any
 
-FOREVER = 2**31 - 1
-"""Seconds after which toulbar2's own timer goes off."""
-
 
 def main() -> None:
     """Solve one network and say how it ended."""
@@ -30,8 +27,6 @@ def main() -> None:
     cfn = toulbar2.CFN(network["upper"], resolution=0, vac=network["vac"], seed=network["seed"], verbose=0)
     for name, value in network["settings"].items():
         setattr(cfn.Option, name, value)
-    # Also makes SIGVTALRM end the search in good order, which is how the parent stops it.
-    cfn.CFN.timer(FOREVER)
     try:
         _build(cfn, toulbar2, network)
     except cfn.Contradiction:

@@ -83,8 +83,9 @@ class Proofs:
             step = Progress(0)
             while step.finished is None and (step.phase != "branch" or best.gap <= self.options.branch_gap):
                 state.inform(self.search.best)
+                n_rounds = state.n_rounds
                 step = method.step(self.problem, state)
-                self.shared.iterations += state.count_rounds()
+                self.shared.iterations += state.n_rounds - n_rounds
                 yield self.take("branch and cut" if step.phase == "branch" else "cuts", step)
         self.portfolio.phases += self.general()
 

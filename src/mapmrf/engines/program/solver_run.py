@@ -1,0 +1,132 @@
+"""A solver at work on a thread of its own: what it is asked, and what it reports."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from mapmrf.arrays import Floats
+from mapmrf.engines.program.program import Program
+
+
+class SolverOutcome(Enum):
+    """How a solver ended."""
+
+    OPTIMAL = auto()
+    INFEASIBLE = auto()
+    LIMIT = auto()
+    STOPPED = auto()
+    FAILED = auto()
+
+
+@dataclass(frozen=True)
+class BranchTask:
+    """A branch and bound that a solver is asked for.
+
+    Attributes
+    ----------
+    program
+        The program; the rows from `n_needed` on are cuts, which every integer point satisfies.
+    start
+        A point to start from, or None.
+    gap
+        Difference of bound and value, in the program's unit, at which the search may end.
+    max_nodes, seed, memory
+        Limit on nodes; seed; megabytes.
+    """
+
+    program: Program
+    n_needed: int
+    start: Floats | None
+    gap: float
+    max_nodes: int
+    seed: int
+    memory: float
+
+
+@dataclass
+class SolverReport:
+    """Where the solver's thread writes and the loop reads; `stop` is the only message in the other direction.
+
+    Attributes
+    ----------
+    iterations
+        Nodes of a branch and bound, iterations on a linear program.
+    bound
+        The best upper bound, in the program's unit.
+    found
+        Integer points that the loop has not taken yet, the best last.
+    outcome, message
+        How the solver ended, and its own words for it.
+    interrupt
+        What a solver offers to be called when it is to stop, besides its own checks of the flag.
+    """
+
+    stop: threading.Event = field(default_factory=threading.Event)
+    done: threading.Event = field(default_factory=threading.Event)
+    iterations: int = 0
+    bound: float = math.inf
+    found: list[Floats] = field(default_factory=list)
+    outcome: SolverOutcome = SolverOutcome.FAILED
+    message: str = ""
+    interrupt: Callable[[], None] | None = None
+
+    def must_stop(self) -> bool:
+        """Whether the loop wants the solver to end, or the interpreter waits for its threads to exit."""
+        return self.stop.is_set() or not threading.main_thread().is_alive()
+
+    def tighten(self, bound: float) -> None:
+        """Keep a bound if it is the best."""
+        self.bound = min(self.bound, bound)
+
+    def count(self, iterations: int) -> None:
+        """Keep a number of iterations if it is the largest."""
+        self.iterations = max(self.iterations, iterations)
+
+
+class SolverRun:
+    """A solver at work: `solve` is called on a thread of its own with a new report."""
+
+    def __init__(self, solve: Callable[[SolverReport], None]) -> None:
+        self.report = SolverReport()
+        weakref.finalize(self, self.report.stop.set)  # nobody waits any more: the solver need not go on
+        self._thread = threading.Thread(target=_work, args=(solve, self.report), name="mapmrf-solver")
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the solver has ended, at the latest after some seconds."""
+        return self.report.done.wait(seconds)
+
+    def stop(self) -> None:
+        """Ask the solver to end."""
+        self.report.stop.set()
+        interrupt = self.report.interrupt
+        if interrupt is not None:
+            with contextlib.suppress(Exception):  # it may have come to its end meanwhile, where this is an error
+                interrupt()
+
+    def close(self, seconds: float) -> None:
+        """Stop the solver and wait until its thread has ended, at most some seconds."""
+        self.stop()
+        self._thread.join(seconds)
+
+    def take(self) -> Floats | None:
+        """The last point found since the last call, if any."""
+        last = None
+        while self.report.found:
+            last = self.report.found.pop(0)
+        return last
+
+
+def _work(solve: Callable[[SolverReport], None], report: SolverReport) -> None:
+    try:
+        solve(report)
+    except Exception as error:  # whatever a solver raises must reach the loop, not the thread's end
+        report.outcome, report.message = SolverOutcome.FAILED, f"{type(error).__name__}: {error}"
+    finally:
+        report.done.set()

@@ -1,0 +1,49 @@
+"""Binary pairwise models for tests of the programs and of branch and cut."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mapmrf import FactorGraph
+from strategies import Recipe
+
+
+def spins(side: int, seed: int = 0, field: float = 0.3, extra: int = 0) -> FactorGraph:
+    """A frustrated grid of binary variables, with some more pairs at random places."""
+    random = np.random.default_rng(seed)
+    place = np.arange(side * side).reshape(side, side)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    down = np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)
+    more = np.array([random.permutation(side * side)[:2] for _ in range(extra)]).reshape(-1, 2)
+    edges = np.concatenate([across, down, more])
+    coupling = random.normal(size=len(edges))
+    tables = np.empty((len(edges), 2, 2))
+    tables[:, 0, 0] = tables[:, 1, 1] = coupling
+    tables[:, 0, 1] = tables[:, 1, 0] = -coupling
+    return FactorGraph.from_pairwise(field * random.normal(size=(side * side, 2)), edges, tables)
+
+
+def complete(n: int, seed: int = 0) -> FactorGraph:
+    """All pairs of binary variables interact."""
+    random = np.random.default_rng(seed)
+    edges = np.array(list(itertools.combinations(range(n), 2)))
+    return FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, random.normal(size=(len(edges), 2, 2)))
+
+
+@st.composite
+def binary_graphs(draw: st.DrawFn) -> FactorGraph:
+    """Small binary pairwise models, some with a pair given twice or in the other direction, or with no coupling."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = draw(st.integers(2, 8))
+    recipe = Recipe([2] * n)
+    for i in range(n):
+        recipe.add((i,), draw(st.sampled_from([0.0, 0.3, 2.0])) * random.normal(size=2))
+    for i, j in itertools.combinations(range(n), 2):
+        if random.random() < 0.6:
+            recipe.add((i, j), random.normal(size=(2, 2)))
+        if random.random() < 0.2:
+            recipe.add((j, i), random.normal(size=2)[:, None] + random.normal(size=2))
+    return recipe.graph()

@@ -1,0 +1,83 @@
+"""Cutting planes: valid cuts and fixings, and bounds that get better."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from binary_models import binary_graphs, spins
+from mapmrf import FactorGraph
+from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.cutting_planes import CuttingPlanes
+from mapmrf.engines.program.solver_run import SolverOutcome
+from mapmrf.problem import Problem
+from strategies import brute_force
+
+
+def run_rounds(graph: FactorGraph, n: int) -> tuple[Compact, CuttingPlanes]:
+    """Some rounds without fixing anything."""
+    compact = Compact.build(Problem.compile(graph))
+    planes = CuttingPlanes(compact, 0)
+    for _ in range(n):
+        planes.relaxation.start()
+        assert planes.relaxation.wait(60) and planes.relaxation.outcome is SolverOutcome.OPTIMAL
+        planes.read()
+        for _ in planes.separate():
+            pass
+    return compact, planes
+
+
+def test_no_labelling_violates_a_cut() -> None:
+    graph = spins(3, extra=6)
+    compact, planes = run_rounds(graph, 4)
+    assert planes.n_cuts > 0
+    cuts_alone = planes.rows.only(np.arange(planes.rows.n) >= compact.program.rows.n)
+    assert cuts_alone.n > 0
+    for labels in itertools.product([0, 1], repeat=9):
+        assert np.all(cuts_alone.matrix @ compact.columns(np.array(labels)) <= cuts_alone.upper)
+
+
+def test_every_round_cuts_its_point_off_and_lowers_the_bound() -> None:
+    compact, planes = run_rounds(spins(8), 1)
+    bounds = [planes.bound]
+    for _ in range(4):
+        left = (planes.rows.matrix @ planes.point)[compact.program.rows.n :]
+        assert np.any(left > planes.rows.upper[compact.program.rows.n :] + 1e-6)
+        planes.relaxation.start()
+        assert planes.relaxation.wait(60)
+        planes.read()
+        bounds.append(planes.bound)
+        n_before = planes.n_cuts
+        for _ in planes.separate():
+            pass
+        if planes.n_cuts == n_before:
+            break
+    assert bounds == sorted(bounds, reverse=True) and bounds[-1] < 0.99 * bounds[0]
+
+
+@given(graph=binary_graphs())
+@settings(max_examples=30)
+def test_fixed_variables_leave_an_optimum(graph: FactorGraph) -> None:
+    """Roof duality on the first relaxation, and reduced costs given the optimum's own value."""
+    optimum, _ = brute_force(graph)
+    compact = Compact.build(Problem.compile(graph))
+    for fix in ("persistent", "cost"):
+        planes = CuttingPlanes(compact, 0)
+        planes.relaxation.start()
+        assert planes.relaxation.wait(60)
+        planes.read()
+        if fix == "persistent":
+            planes.fix_persistent()
+        else:
+            planes.fix_by_cost(optimum)
+        low, high = planes.program.lower, planes.program.upper
+        best = -math.inf
+        for labels in itertools.product([0, 1], repeat=graph.n_vars):
+            columns = compact.columns(np.array(labels))
+            if np.all((low <= columns) & (columns <= high)):
+                best = max(best, graph.value(labels))
+        assert best == pytest.approx(optimum, abs=1e-9)

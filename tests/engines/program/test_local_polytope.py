@@ -1,0 +1,82 @@
+"""The local polytope as a program: every labelling is a point of it, at its value."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from mapmrf import FactorGraph
+from mapmrf.engines.program.local_polytope import LocalPolytope
+from mapmrf.polytope import dense, integral
+from mapmrf.problem import Problem
+from strategies import Recipe, hard_recipes, recipes
+
+
+def labellings(graph: FactorGraph) -> list[np.ndarray]:
+    """Some labellings of finite value."""
+    every = itertools.islice(itertools.product(*map(range, graph.card.tolist())), 200)
+    return [np.array(labels, dtype=np.int64) for labels in every if graph.value(labels) > -math.inf]
+
+
+def lost_alone(problem: Problem, labels: np.ndarray) -> float:
+    """What variables without factors, which have no columns, lose against their best states."""
+    graph = problem.graph
+    blocks = [(i, graph.theta_v[graph.var_ptr[i] :][: graph.card[i]]) for i in np.flatnonzero(problem.degree == 0)]
+    return float(sum(block.max() - block[labels[i]] for i, block in blocks))
+
+
+@pytest.mark.parametrize("kind", [recipes, hard_recipes])
+def test_every_labelling_is_a_point_at_its_value(kind: object) -> None:
+    @given(recipe=kind())  # type: ignore[operator]
+    @settings(max_examples=30)
+    def check(recipe: Recipe) -> None:
+        problem = Problem.compile(recipe.graph())
+        polytope = LocalPolytope.build(problem)
+        program = polytope.program
+        for labels in labellings(problem.graph):
+            columns = polytope.columns(labels)
+            value = program.value(float(program.cost @ columns)) - lost_alone(problem, labels)
+            assert value == pytest.approx(problem.graph.value(labels), abs=1e-9)
+            np.testing.assert_array_equal(program.rows.matrix @ columns, program.rows.upper)
+            assert columns.sum() == program.mass
+
+    check()
+
+
+@given(recipe=hard_recipes())
+@settings(max_examples=30)
+def test_points_and_marginals_are_the_same_thing(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    polytope = LocalPolytope.build(problem)
+    best_alone = problem.graph.theta_v
+    for labels in labellings(problem.graph):
+        for i in np.flatnonzero(problem.degree == 0):
+            labels[i] = best_alone[problem.graph.var_ptr[i] :][: problem.graph.card[i]].argmax()
+        columns = polytope.columns(labels)
+        mu_v, mu_f = integral(problem, labels)
+        found_v, found_f = polytope.marginals(columns)
+        assert found_v.tolist() == mu_v.tolist()
+        assert found_f.tolist() == dense(problem, mu_f).tolist()
+        assert polytope.labels(columns[: polytope.program.n_integer]).tolist() == labels.tolist()
+
+
+def test_rows_are_masses_first_and_then_laid_out_like_the_multipliers() -> None:
+    graph = Recipe([2, 3, 2], [(1, 0)], [np.zeros((3, 2))]).graph()
+    polytope = LocalPolytope.build(Problem.compile(graph))
+    matrix = polytope.program.rows.matrix.toarray()
+    assert polytope.entries.tolist() == [0, 1, 2, 3, 4, *range(7, 13)]  # variable 2 has no factor
+    assert matrix[:, :5].tolist() == [
+        [1, 1, 0, 0, 0], [0, 0, 1, 1, 1],
+        [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1], [1, 0, 0, 0, 0], [0, 1, 0, 0, 0],
+    ]  # fmt: skip
+    assert matrix[:2, 5:].tolist() == [[0] * 6] * 2
+    assert (-matrix[2:, 5:]).tolist() == [
+        [1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0], [0, 0, 0, 0, 1, 1], [1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1],
+    ]  # fmt: skip
+    assert polytope.multipliers(np.arange(7.0)).tolist() == [2, 3, 4, 5, 6]
+    assert polytope.relaxation.upper.tolist() == [np.inf] * 11
+    assert polytope.relaxation.n_integer == 0

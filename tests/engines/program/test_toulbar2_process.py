@@ -1,0 +1,42 @@
+"""What the lines of toulbar2 and of its worker say."""
+
+from __future__ import annotations
+
+import pytest
+
+from mapmrf.engines.program.toulbar2_process import parse
+from mapmrf.result import Status
+
+
+@pytest.mark.parametrize(
+    ("line", "ready", "lower", "backtracks", "finished"),
+    [
+        ("mapmrf ready\n", True, 0, 0, None),
+        ("mapmrf end optimal 12 34\n", True, 12, 34, Status.OPTIMAL),
+        ("mapmrf end infeasible 0 0\n", True, 0, 0, Status.INFEASIBLE),
+        ("mapmrf end limit 5 6\n", True, 5, 6, Status.ITERATION_LIMIT),
+        ("Initial lower and upper bounds: [42, 99] 57.576%\n", True, 42, 0, None),
+        ("Optimality gap: [17, 20] 15 % (8 backtracks, 9 nodes, 0.1 seconds)\n", True, 17, 8, None),
+        ("New solution: 5 (7 backtracks, 9 nodes, depth 3, 0.1 seconds)\n", True, 0, 7, None),
+        ("Dual bound: 31\n", True, 31, 0, None),
+    ],
+)
+def test_bounds_backtracks_and_ends_are_read(
+    line: str, ready: bool, lower: int, backtracks: int, finished: Status | None
+) -> None:
+    message = parse(line)
+    assert message is not None
+    assert (message.ready, message.lower, message.backtracks, message.finished) == (ready, lower, backtracks, finished)
+    assert message.labels is None
+
+
+@pytest.mark.parametrize("line", [" 0 2 1\n", "mapmrf labels 0 2 1\n"])
+def test_labellings_are_read(line: str) -> None:
+    message = parse(line)
+    assert message is not None and message.labels is not None
+    assert message.labels.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize("line", ["\n", "Node redundancy during HBFS: 9.375\n", "0 2 1 apples\n"])
+def test_other_lines_say_nothing(line: str) -> None:
+    assert parse(line) is None

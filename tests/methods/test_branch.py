@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mapmrf
@@ -21,12 +21,10 @@ from mapmrf.engines.elimination.and_or import AndOr
 from mapmrf.engines.elimination.elimination import BucketTree, Functions, PrimalGraph, find_order
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, Plan, Shifting
-from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.moves.neighbourhoods import BlockMoves
 from mapmrf.methods import branch
 from mapmrf.methods.branch import Branch
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, random_recipe, recipes, soft_recipes
+from strategies import Recipe, any_recipes, brute_force, plant, random_recipe, recipes
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
 """Nothing but the search: weak bounds and a poor first labelling."""
@@ -325,55 +323,6 @@ def test_join_graph_shifting_tightens_mini_buckets() -> None:
     assert shifted.value == pytest.approx(plain.value, abs=1e-9)
     assert shifted.details["root_bound"] < plain.details["root_bound"]
     assert shifted.details["nodes"] < plain.details["nodes"]
-
-
-@given(recipe=recipes(), seed=st.integers(0, 5))
-def test_local_search_never_loses_its_best_and_is_a_local_optimum_at_first(recipe: Recipe, seed: int) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    start = np.random.default_rng(seed).integers(0, graph.card)
-    local = LocalSearch(problem, start, seed)
-    local.run(10**6, 0)
-    assert not local.descending
-    rest = local.labels.copy()
-    for i in range(graph.n_vars):
-        for k in range(graph.card[i]):
-            flipped = rest.copy()
-            flipped[i] = k
-            if local.value > -math.inf:
-                assert graph.value(flipped) <= local.value + 1e-9
-    values = [local.value]
-    for _ in range(5):
-        local.run(10**6, 20)
-        values.append(local.value)
-    assert values == sorted(values)
-    assert local.value == graph.value(local.labels)
-    assert local.trials == 100
-
-
-@given(recipe=soft_recipes() | hard_recipes(), seed=st.integers(0, 5))
-@settings(max_examples=15)
-def test_block_moves_never_make_a_labelling_worse(recipe: Recipe, seed: int) -> None:
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    moves = BlockMoves(problem, PrimalGraph.of(problem), seed)
-    labels = np.random.default_rng(seed).integers(0, graph.card)
-    for _ in range(6):
-        before = graph.value(labels)
-        moves.move(labels)
-        assert graph.value(labels) >= before - 1e-9
-    assert moves.effort == 6 * 16
-
-
-def test_a_block_move_is_exact_in_its_block() -> None:
-    """A block that covers a whole component finds its optimum in one move."""
-    graph = frustrated(3, 3, seed=2)
-    problem = Problem.compile(graph)
-    moves = BlockMoves(problem, PrimalGraph.of(problem), 0)
-    moves._size = 40.0
-    labels = np.zeros(9, dtype=np.int64)
-    moves.move(labels)
-    assert graph.value(labels) == pytest.approx(brute_force(graph)[0])
 
 
 def test_the_search_continues_from_a_better_value_that_it_is_told() -> None:

@@ -23,8 +23,8 @@ from mapmrf.engines.elimination.elimination import (
 )
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, Plan, Shifting
+from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.moves.neighbourhoods import BlockMoves
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least
@@ -204,7 +204,7 @@ class _State:
         """Some block moves on the best labelling."""
         labels = self.local.labels.copy()
         for _ in range(n_moves):
-            moves.move(labels)
+            moves.optimise_ball(labels)
         self.local.offer(labels)
 
     def shifting(self) -> Shifting | None:
@@ -251,7 +251,7 @@ class _State:
         """AND/OR branch and bound: first a short search with small mini-buckets, then one with all the memory."""
         problem = self.problem
         tree = BucketTree.build(graph, problem.graph.card, order)
-        moves = BlockMoves(problem, graph, self.seed)
+        moves = BlockMoves(problem, self.seed, graph)
         yield from self.perturb()
         if shifting is None:
             given = Functions.of(problem, tree, problem.graph.theta_v, problem.graph.theta_t, problem.table_at)

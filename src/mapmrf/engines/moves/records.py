@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -29,5 +30,11 @@ def blank(fields: type[Fields]) -> Fields:
     >>> tally.tried, tally.gain
     (1, 0.0)
     """
-    dtype = np.dtype([(name, KINDS[kind]) for name, kind in get_type_hints(fields).items()], align=True)
-    return cast(Fields, np.zeros(1, dtype).view(np.recarray)[0])
+    return cast(Fields, np.zeros(1, _dtype_of(fields))[0])
+
+
+@cache
+def _dtype_of(fields: type) -> np.dtype[np.void]:
+    """The numpy type of a record: one object for all records, since numba is slow to recognise a new one."""
+    plain = np.dtype([(name, KINDS[kind]) for name, kind in get_type_hints(fields).items()], align=True)
+    return np.dtype((np.record, plain))

@@ -15,10 +15,9 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.method import Start
-from mapmrf.methods import chains
 from mapmrf.methods.chains import Chains
 from mapmrf.problem import Problem
-from strategies import Recipe, random_recipe, recipes, soft_recipes
+from strategies import Recipe, random_recipe, soft_recipes
 
 
 def alone(graph: FactorGraph, labels: np.ndarray | None = None, seed: int = 0, **options: Any) -> np.ndarray:
@@ -86,16 +85,6 @@ def test_a_chain_crosses_a_valley_as_long_as_itself() -> None:
 def test_chains_reach_more_than_flips_on_a_frustrated_grid() -> None:
     graph = grid(20, 20, 3.0, seed=2)
     assert mapmrf.solve(graph, "chains").value > mapmrf.solve(graph, "flips", depth=3).value
-
-
-@given(recipe=recipes(), entries=st.integers(1, 30))
-@settings(max_examples=15)
-def test_cutting_the_work_into_short_steps_changes_nothing(recipe: Recipe, entries: int) -> None:
-    graph = recipe.graph()
-    whole = alone(graph)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chains, "STEP_ENTRIES", entries)
-        assert alone(graph).tolist() == whole.tolist()
 
 
 def test_the_order_depends_on_the_seed_alone() -> None:

@@ -64,7 +64,7 @@ def test_the_pool_keeps_the_best_and_no_more_than_it_may() -> None:
     values = [value for value, _ in state.pool]
     assert len(values) == 5 and values == sorted(values, reverse=True)
     assert all(graph.value(labels) == value for value, labels in state.pool)
-    assert state.value >= values[0]
+    assert state.best.value >= values[0]
 
 
 def test_the_given_labelling_is_the_first_parent() -> None:

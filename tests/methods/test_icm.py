@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import ICM, FactorGraph, OptionError, Status
 from mapmrf.method import Start
-from mapmrf.methods import icm
 from mapmrf.problem import Problem
 from strategies import Recipe, at_rest, brute_force, cost, hard_recipes, random_recipe, recipes, soft_recipes
 
@@ -51,15 +50,6 @@ def test_the_first_start_is_the_best_unary_labelling(recipe: Recipe) -> None:
     assert alone(graph).tolist() == alone(graph, np.array(best, dtype=np.int64)).tolist()
 
 
-@given(recipe=hard_recipes(), step_entries=st.integers(1, 20))
-def test_cutting_the_work_into_short_steps_changes_nothing(recipe: Recipe, step_entries: int) -> None:
-    graph = recipe.graph()
-    whole = alone(graph)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(icm, "STEP_ENTRIES", step_entries)
-        assert alone(graph).tolist() == whole.tolist()
-
-
 def test_more_starts_find_more() -> None:
     """A model whose best unary labelling is a poor local optimum."""
     graph = FactorGraph.from_pairwise([[0.1, 0.0], [0.1, 0.0]], [[0, 1]], [[0.0, -5.0], [-5.0, 3.0]])
@@ -87,18 +77,9 @@ def test_an_iteration_is_as_many_visits_as_there_are_variables() -> None:
     problem, method = Problem.compile(graph), ICM(max_iterations=1)
     state = method.start(problem, 0, Start(np.zeros(n, dtype=np.int64)))
     progress = method.step(problem, state)
-    assert (state.visits, progress.iterations, progress.finished) == (n, 1, None)
+    assert (state.ascent.visits, progress.iterations, progress.finished) == (n, 1, None)
     assert mapmrf.solve(graph, method, initial=np.zeros(n, dtype=np.int64)).status is Status.ITERATION_LIMIT
     assert mapmrf.solve(graph, "icm", initial=np.zeros(n, dtype=np.int64)).status is Status.CONVERGED
-
-
-def test_the_kernel_runs_as_plain_python() -> None:
-    graph = random_recipe(21, 6, 12, hard=0.2).graph()
-    with pytest.MonkeyPatch.context() as patch:
-        for kernel in ("ascend", "next_marked", "score_states", "best_state"):
-            patch.setattr(icm, kernel, getattr(icm, kernel).py_func)
-        plain = alone(graph)
-    assert plain.tolist() == alone(graph).tolist()
 
 
 @given(recipe=hard_recipes(), data=st.data())

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.moves.flips import Descent
-from mapmrf.engines.moves.kicks import FlipKicks
-from mapmrf.methods import restarts
-from mapmrf.problem import Problem
-from strategies import Recipe, hard_recipes, recipes
 
 MOVES = ["flips", "chains", "blocks"]
 
@@ -37,35 +30,6 @@ def test_small_grids_are_solved(move: str) -> None:
     result = mapmrf.solve(graph, "restarts", move=move)
     assert result.status is Status.CONVERGED
     assert result.value == pytest.approx(best)
-
-
-@given(recipe=recipes(), kick=st.integers(1, 6), entries=st.integers(1, 60), seed=st.integers(0, 5))
-@settings(max_examples=15)
-def test_the_labels_between_two_steps_never_get_worse(recipe: Recipe, kick: int, entries: int, seed: int) -> None:
-    """Whatever is under way, a kick that has not been judged is not shown."""
-    graph = recipe.graph()
-    problem = Problem.compile(graph)
-    descent = Descent(problem, 2)
-    descent.restart(np.zeros(graph.n_vars, dtype=np.int64))
-    kicks = FlipKicks(problem, descent, kick, seed)
-    value = graph.value(kicks.labels())
-    for _ in range(60):
-        kicks.run(entries, 30, 0.0)
-        now = graph.value(kicks.labels())
-        assert now >= value - 1e-9 * max(1.0, abs(value))
-        value = max(now, value)
-
-
-@given(recipe=recipes() | hard_recipes(), entries=st.integers(1, 50), seed=st.integers(0, 3))
-@settings(max_examples=10)
-def test_cutting_the_work_into_short_steps_changes_nothing(recipe: Recipe, entries: int, seed: int) -> None:
-    graph = recipe.graph()
-    whole = mapmrf.solve(graph, "restarts", seed=seed, max_iterations=6)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restarts, "STEP_ENTRIES", entries)
-        pieces = mapmrf.solve(graph, "restarts", seed=seed, max_iterations=6)
-    assert pieces.labels.tolist() == whole.labels.tolist()
-    assert (pieces.iterations, pieces.details) == (whole.iterations, whole.details)
 
 
 def test_parts_of_a_change_are_judged_one_by_one() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, short
-from mapmrf.engines.moves.annealing_kernels import sweep_pairs, sweep_states
-from mapmrf.engines.moves.flips import local_scale, make_field, place_at
+from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.engines.moves.annealing import Sweeps, new_sweeps
+from mapmrf.engines.moves.flip_state import local_scale
+from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -18,7 +19,7 @@ from mapmrf.result import Status
 Rule = Literal["metropolis", "heat_bath"]
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step looks at, at most: some 20 ms."""
+"""Table entries that one step reads, at most: some 20 ms."""
 QUENCH = 100
 """Sweeps at temperature 0 after a read, at most: they end when nothing changes."""
 SHORT_QUENCH = 10
@@ -75,28 +76,23 @@ class Annealing(Method):
         labels = initial.first_labels(problem.graph)
         reads = min(self.reads, self.max_iterations)
         ends = offsets(np.full(reads, self.max_iterations // reads) + (np.arange(reads) < self.max_iterations % reads))
-        random = np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64)
-        sweeps: _Pairs | _States
-        if all(batch.shape == (2, 2) for batch in problem.batches) and np.all(problem.graph.card == 2):
-            sweeps = _Pairs(problem, random)
-        else:
-            sweeps = _States(problem, random, self.rule == "heat_bath")
+        sweeps = new_sweeps(problem, self.rule == "heat_bath", seed)
         sweeps.restart(labels)
-        best, value = labels.copy(), problem.graph.value(labels)
-        return _State(sweeps, ends, local_scale(problem), np.random.default_rng(seed), best, value)
+        best = Incumbent(problem.graph, labels)
+        return _State(sweeps, ends, local_scale(problem), np.random.default_rng(seed), best)
 
     def step(self, problem: Problem, state: _State) -> Progress:
         """Sweep for some milliseconds, at most to the end of a read."""
         end = int(state.ends[state.read + 1])
         n = max(1, min(end - state.sweeps_done, STEP_ENTRIES // state.sweeps.work))
-        state.sweeps.run(self._temperatures(state, n))
+        state.sweeps.run(self.temperatures(state, n))
         state.sweeps_done += n
         if state.sweeps_done == end:
             state.finish_read(problem)
         finished = Status.CONVERGED if state.read + 1 == len(state.ends) else None
-        return Progress(state.sweeps_done, labels=state.best.copy(), value=state.value, finished=finished)
+        return Progress(state.sweeps_done, labels=state.best.labels, value=state.best.value, finished=finished)
 
-    def _temperatures(self, state: _State, n: int) -> Floats:
+    def temperatures(self, state: _State, n: int) -> Floats:
         """Temperatures of the next sweeps."""
         begin, end = int(state.ends[state.read]), int(state.ends[state.read + 1])
         passed = (state.sweeps_done - begin + np.arange(n)) / max(1, end - begin - 1)
@@ -104,10 +100,12 @@ class Annealing(Method):
         return result
 
     def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best read; one that was cut short counts too, as it stands after a descent."""
+        """The best read; one that was cut short counts too, as it stands after a quench."""
+        labels = state.best.labels
         if state.read + 1 < len(state.ends) and state.sweeps_done > state.ends[state.read]:
-            state.try_present(problem)
-        return Answer(labels=state.best, details={"reads": float(state.read)})
+            present = state.quench_present()
+            labels = present if state.best.evaluate(present) > state.best.value else labels
+        return Answer(labels=labels, details={"reads": float(state.read)})
 
 
 @dataclass
@@ -116,106 +114,39 @@ class _State:
 
     Attributes
     ----------
+    sweeps
+        The labelling that is annealed.
     ends
         Sweeps done at the begin of every read, and at the end of the last.
     unit
         The temperatures' unit.
     """
 
-    sweeps: _Pairs | _States
+    sweeps: Sweeps
     ends: Ints
     unit: float
     random: np.random.Generator
-    best: Ints
-    value: float
+    best: Incumbent
     read: int = 0
     sweeps_done: int = 0
 
     def finish_read(self, problem: Problem) -> None:
-        """Descend, keep the labelling if it is the best, and begin the next read."""
-        self.descend(problem, QUENCH)
+        """Quench, keep the labelling if it is the best, and begin the next read."""
+        self.best.offer(self.quench(QUENCH))
         self.read += 1
         if self.read + 1 < len(self.ends):
             self.sweeps.restart(self.random.integers(0, problem.graph.card))
 
-    def descend(self, problem: Problem, most: int) -> None:
-        """Sweep at temperature 0, at most so often, and keep the labelling if it is the best."""
+    def quench(self, most: int) -> Ints:
+        """Sweep at temperature 0 until nothing changes, at most so often; returns the labelling."""
         for _ in range(most):
             if self.sweeps.run(np.zeros(1)) == 0:
                 break
-        labels = self.sweeps.labels.astype(np.int64)
-        value = problem.graph.value(labels)
-        if value > self.value:
-            self.best, self.value = labels, value
+        return self.sweeps.labels()
 
-    def try_present(self, problem: Problem) -> None:
-        """Descend from the present labelling and come back to it."""
-        present = self.sweeps.labels.copy()
-        self.descend(problem, SHORT_QUENCH)
+    def quench_present(self) -> Ints:
+        """The present labelling after a short quench; the read can go on from where it was."""
+        present = self.sweeps.labels()
+        quenched = self.quench(SHORT_QUENCH)
         self.sweeps.restart(present)
-
-
-class _Pairs:
-    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1.
-
-    Attributes
-    ----------
-    work
-        Table entries that a sweep looks at, about.
-    """
-
-    def __init__(self, problem: Problem, random: Any) -> None:
-        floor = make_field(problem, 1).floor
-        graph, scope = problem.graph, problem.scope.reshape(-1, 2).astype(np.int64)
-        theta = np.maximum(graph.theta_v, floor).reshape(-1, 2)
-        entries = [np.maximum(graph.theta_t[problem.table_at + c], floor) for c in range(4)]
-        ends = np.concatenate([scope[:, 0], scope[:, 1]])
-        slope = np.concatenate([entries[2] - entries[0], entries[1] - entries[0]])
-        self._field = theta[:, 1] - theta[:, 0] + np.bincount(ends, slope, problem.n_vars)
-        order = np.argsort(ends, kind="stable")
-        self._ptr = offsets(np.bincount(ends, minlength=problem.n_vars))
-        self._nbr = short(np.concatenate([scope[:, 1], scope[:, 0]])[order])
-        coupling = entries[0] + entries[3] - entries[1] - entries[2]
-        self._coupling = np.concatenate([coupling, coupling])[order]
-        self.labels, self._gain, self._random = (
-            np.zeros(problem.n_vars, dtype=np.int8),
-            np.zeros(problem.n_vars),
-            random,
-        )
-        self.work = max(1, problem.n_vars + 2 * problem.n_factors)
-
-    def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
-        self.labels[:] = labels
-
-    def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; returns the flips of the last sweep."""
-        return int(
-            sweep_pairs(
-                temperatures, self._ptr, self._nbr, self._field, self._coupling, self.labels, self._gain, self._random
-            )
-        )
-
-
-class _States:
-    """Sweeps over any model."""
-
-    def __init__(self, problem: Problem, random: Any, heat_bath: bool) -> None:
-        self.problem, self._heat_bath, self._random = problem, heat_bath, random
-        self._field: Any = make_field(problem, 1)
-        self._weight = np.zeros(int(problem.graph.card.max(initial=1)))
-        self.work = max(1, problem.n_states + problem.n_edge_states)
-
-    @property
-    def labels(self) -> Ints:
-        """The labelling."""
-        found: Ints = self._field.labels
-        return found
-
-    def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
-        place_at(self.problem, self._field, labels)
-
-    def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; returns the changes of the last sweep."""
-        return int(sweep_states(self._field, temperatures, self._heat_bath, self._weight, self._random))
+        return quenched

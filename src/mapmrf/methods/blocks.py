@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.blocks import PER_VARIABLE, Moves
+from mapmrf.engines.moves.blocks import PER_VARIABLE, BlockMoves
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
@@ -57,15 +57,15 @@ class Blocks(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Begin with the labelling given, or with the best state of every variable alone."""
         labels = initial.first_labels(problem.graph)
-        return _State(Moves(problem, seed), labels, problem.graph.value(labels))
+        return _State(BlockMoves(problem, seed), labels, problem.graph.value(labels))
 
     def step(self, problem: Problem, state: _State) -> Progress:
         """Make passes until they have gone through some millions of table entries."""
         work = 0
         while True:
             before = state.moves.work
-            state.moves.block_pass(state.labels, self.width)
-            # a pass that freezes everybody has looked at everybody all the same
+            state.moves.optimise(state.labels, self.width)
+            # a pass that freezes every variable has gone through all of them nevertheless
             work += max(state.moves.work - before, PER_VARIABLE * problem.n_vars)
             state.passes += 1
             value = problem.graph.value(state.labels)
@@ -86,7 +86,7 @@ class Blocks(Method):
 class _State:
     """A run."""
 
-    moves: Moves
+    moves: BlockMoves
     labels: Ints
     value: float
     passes: int = 0

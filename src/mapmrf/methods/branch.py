@@ -21,8 +21,8 @@ from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
 from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
+from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.moves.neighbourhoods import BlockMoves
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
@@ -223,7 +223,7 @@ class BranchRun(PhasedRun):
         """Some block moves on the best labelling."""
         labels = self.incumbent.labels.copy()
         for _ in range(n_moves):
-            moves.move(labels)
+            moves.optimise_ball(labels)
         self.incumbent.offer(labels)
 
     # -- cost shifting ------------------------------------------------------------------------------------------------
@@ -291,7 +291,7 @@ class BranchRun(PhasedRun):
     def branch(self, graph: PrimalGraph, order: Order, shifting: CostShifting | None) -> Iterator[Progress]:
         """AND/OR branch and bound: first a short search with small mini-buckets, then one with all the memory."""
         tree = BucketTree.build(graph, self.problem.graph.card, order)
-        moves = BlockMoves(self.problem, graph, self.seed)
+        moves = BlockMoves(self.problem, self.seed, graph)
         yield from self.perturb()
         given = self.given_functions(tree, shifting)
         if self.method.join_sweeps > 0:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mapmrf.engines.moves.flips import ChainSearch
+from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step looks at, at most: some 20 ms."""
+"""Table entries that one step reads, at most: some 20 ms."""
 
 
 @dataclass(frozen=True)

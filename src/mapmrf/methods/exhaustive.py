@@ -11,13 +11,15 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.graph import FactorGraph
+from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 BLOCK = 2**14
-"""Labellings that are evaluated at once, at most (or one variable's states, if those are more)."""
+"""Labellings that are evaluated at once, at most."""
 
 STEP_SECONDS = 0.03
 """Time after which a step lets the loop look at its limits."""
@@ -67,70 +69,76 @@ class Exhaustive(Method):
             return None
         return f"it has {size} labellings, more than max_labellings = {self.max_labellings}"
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
-        """Choose the variables at the end that are enumerated at once."""
-        free = np.flatnonzero(problem.graph.card > 1)
-        card = problem.graph.card[free]
-        size, n_inner = 1, 0
-        while n_inner < len(free) and (n_inner == 0 or size * card[-1 - n_inner] <= BLOCK):
-            size *= int(card[-1 - n_inner])
-            n_inner += 1
-        n_outer = len(free) - n_inner
-        return _State(
-            inner=free[n_outer:],
-            outer=free[:n_outer],
-            n_blocks=math.prod(card[:n_outer].tolist()),
-            terms=[(problem.graph.scope_of(a), problem.graph.table(a)) for a in range(problem.n_factors)],
-            labels=np.zeros(problem.n_vars, dtype=np.int64),
-            best=np.zeros(problem.n_vars, dtype=np.int64),
-        )
+    def start(self, problem: Problem, seed: int, initial: Start) -> Enumeration:
+        """Begin with the first block."""
+        return Enumeration(problem.graph)
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: Enumeration) -> Progress:
         """Evaluate blocks of labellings for a few hundredths of a second."""
         end = time.perf_counter() + STEP_SECONDS
         while state.done < min(state.n_blocks, self.max_iterations) and time.perf_counter() < end:
-            state.search_block(problem)
+            state.search_block()
         if state.done < state.n_blocks:
-            return Progress(state.done, labels=state.best.copy(), value=state.value)
-        finished = Status.INFEASIBLE if state.value == -math.inf else Status.OPTIMAL
-        bound = problem.graph.value(state.best)  # the same sum, in the order of the value it is compared with
-        return Progress(state.done, labels=state.best.copy(), bound=bound, finished=finished)
+            return Progress(state.done, labels=state.best.labels, value=state.best.value)
+        finished = Status.INFEASIBLE if state.best.value == -math.inf else Status.OPTIMAL
+        return Progress(state.done, labels=state.best.labels, bound=state.best.value, finished=finished)
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: Enumeration) -> Answer:
         """The best labelling so far."""
-        return Answer(labels=state.best)
+        return Answer(labels=state.best.labels)
 
 
-@dataclass
-class _State:
-    """A run: which variables are enumerated at once (`inner`), and how many blocks of them are done."""
+class Enumeration:
+    """All labellings of a model in lexicographic order, block by block.
 
-    inner: Ints
-    outer: Ints
-    n_blocks: int
-    terms: list[tuple[Ints, Floats]]
-    labels: Ints
-    best: Ints
-    value: float = -math.inf
-    done: int = 0
+    A block holds all labellings of the inner variables, the last ones, under one labelling of the outer variables.
 
-    def search_block(self, problem: Problem) -> None:
-        """Evaluate all labellings of the inner variables under the next labelling of the outer ones."""
-        graph = problem.graph
+    Parameters
+    ----------
+    graph
+        The model.
+    block
+        Labellings of a block, at most (or one variable's states, if those are more).
+
+    Attributes
+    ----------
+    inner, outer
+        The variables that have more than one state.
+    n_blocks, done
+        Blocks in all, and evaluated so far.
+    best
+        The first of the best labellings so far.
+    """
+
+    def __init__(self, graph: FactorGraph, block: int = BLOCK) -> None:
+        free = np.flatnonzero(graph.card > 1)
+        card = graph.card[free]
+        size, n_inner = 1, 0
+        while n_inner < len(free) and (n_inner == 0 or size * card[-1 - n_inner] <= block):
+            size *= int(card[-1 - n_inner])
+            n_inner += 1
+        n_outer = len(free) - n_inner
+        self.graph, self.inner, self.outer = graph, free[n_outer:], free[:n_outer]
+        self.n_blocks, self.done = math.prod(card[:n_outer].tolist()), 0
+        self.labels = np.zeros(graph.n_vars, dtype=np.int64)
+        self.best = Incumbent(graph, self.labels)
+        self._terms = [(graph.scope_of(a), graph.table(a)) for a in range(graph.n_factors)]
+
+    def search_block(self) -> None:
+        """Evaluate the next block."""
+        graph = self.graph
         self.labels[self.outer] = _digits(self.done, graph.card[self.outer])
         values = np.full(tuple(graph.card[self.inner]), graph.constant)
         for i in range(graph.n_vars):
-            values += self.slice_of(np.array([i]), graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
-        for scope, table in self.terms:
-            values += self.slice_of(scope, table)
+            values += self._slice(np.array([i]), graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
+        for scope, table in self._terms:
+            values += self._slice(scope, table)
         place = int(values.argmax())
-        if values.flat[place] > self.value:
-            self.value = float(values.flat[place])
-            self.best[self.outer] = self.labels[self.outer]
-            self.best[self.inner] = _digits(place, graph.card[self.inner])
+        self.labels[self.inner] = _digits(place, graph.card[self.inner])
+        self.best.offer(self.labels, float(values.flat[place]))
         self.done += 1
 
-    def slice_of(self, scope: Ints, table: Floats) -> Floats:
+    def _slice(self, scope: Ints, table: Floats) -> Floats:
         """A table at the outer labels, with an axis for every inner variable (of length 1 outside the scope)."""
         axis = np.searchsorted(self.inner, scope)
         is_inner = np.isin(scope, self.inner)

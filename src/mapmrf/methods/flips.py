@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mapmrf.engines.moves.flips import Descent
+from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step looks at, at most: some 20 ms."""
+"""Table entries that one step reads, at most: some 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Flips(Method):
     Attributes
     ----------
     max_iterations
-        An iteration is the work of one sweep: as many flips made or variables looked at as there are variables.
+        An iteration is the work of one sweep: as many flips made or variables visited as there are variables.
     depth
         Largest number of variables in a set: 1 for single flips, 2 for pairs as well, and so on.
 
@@ -49,13 +49,13 @@ class Flips(Method):
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations", "depth")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> Descent:
+    def start(self, problem: Problem, seed: int, initial: Start) -> FlipSearch:
         """Begin with the labelling given, or with the best state of every variable alone."""
-        descent = Descent(problem, self.depth)
-        descent.restart(initial.first_labels(problem.graph))
-        return descent
+        search = FlipSearch(problem, self.depth)
+        search.restart(initial.first_labels(problem.graph))
+        return search
 
-    def step(self, problem: Problem, state: Descent) -> Progress:
+    def step(self, problem: Problem, state: FlipSearch) -> Progress:
         """Flip for some milliseconds."""
         n = max(1, problem.n_vars)
         state.run(STEP_ENTRIES, self.max_iterations * n - state.visits)
@@ -63,6 +63,6 @@ class Flips(Method):
         begun = n - 1 if finished else 0  # a sweep that ended early counts as well
         return Progress((state.visits + begun) // n, labels=state.labels(), finished=finished)
 
-    def answer(self, problem: Problem, state: Descent) -> Answer:
+    def answer(self, problem: Problem, state: FlipSearch) -> Answer:
         """The labelling where the run stands."""
         return Answer(labels=state.labels())

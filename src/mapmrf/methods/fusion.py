@@ -9,8 +9,11 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.blocks import Moves
-from mapmrf.engines.moves.flips import ChainSearch, Descent
+from mapmrf.engines.moves.blocks import BlockMoves
+from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.crossover import Crossover
+from mapmrf.engines.moves.flips import FlipSearch
+from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -19,7 +22,7 @@ from mapmrf.result import Status
 Optimum = Literal["flips", "chains", "blocks"]
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step looks at, at most: some 20 ms."""
+"""Table entries that one step reads, at most: some 20 ms."""
 PER_STATE = 8
 """Table entries that a crossing reads for every state of a variable, about."""
 CALM = 2
@@ -28,7 +31,7 @@ CALM = 2
 
 @dataclass(frozen=True)
 class Fusion(Method):
-    """Descend from many random labellings, and let the best one take whatever any of them has better.
+    """Climb from many random labellings, and let the best one take over whatever any of them has better.
 
     The variables in which two labellings differ fall into connected parts that share no factor. The better choice for
     each part gives the best of all combinations of the two, in linear time (partition crossover). The best labelling is
@@ -81,20 +84,20 @@ class Fusion(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Begin with the labelling given, or with the best state of every variable alone."""
         labels = initial.first_labels(problem.graph)
-        state = _State(problem, Moves(problem, seed), self._climb(problem, seed), labels, problem.graph.value(labels))
-        state.climb.restart(labels)
-        return state
+        climb, best = self._climb(problem, seed), Incumbent(problem.graph, labels)
+        climb.restart(labels)
+        return _State(problem, Crossover(problem), climb, best, np.random.default_rng(seed))
 
     def _climb(self, problem: Problem, seed: int) -> Climb:
-        """The descent that was asked for."""
+        """The local search that was asked for."""
         if self.descent == "flips":
-            return Descent(problem, self.depth)
+            return FlipSearch(problem, self.depth)
         if self.descent == "chains":
             return ChainSearch(problem, self.length, 1, seed)
-        return _Passes(problem, self.width, seed)
+        return _BlockSearch(problem, self.width, seed)
 
     def step(self, problem: Problem, state: _State) -> Progress:
-        """Descend for some milliseconds; at the end of a descent, cross."""
+        """Climb for some milliseconds; cross at every local optimum."""
         work = 0
         while work < STEP_ENTRIES:
             work += state.climb.run(STEP_ENTRIES - work)
@@ -104,11 +107,11 @@ class Fusion(Method):
             if state.starts >= min(self.starts, self.max_iterations):
                 break
         finished = Status.CONVERGED if state.starts >= self.starts else None
-        return Progress(state.starts, labels=state.best.copy(), value=state.value, finished=finished)
+        return Progress(state.starts, labels=state.best.labels, value=state.best.value, finished=finished)
 
     def answer(self, problem: Problem, state: _State) -> Answer:
         """The best labelling."""
-        return Answer(labels=state.best, details={"starts": float(state.starts)})
+        return Answer(labels=state.best.labels, details={"starts": float(state.starts)})
 
 
 @dataclass
@@ -118,7 +121,11 @@ class _State:
     Attributes
     ----------
     climb
-        The descent under way: from a random labelling, or of the best one if `mending`.
+        The local search under way: from a random labelling, or from the best one if `polishing`.
+    best
+        The best labelling.
+    random
+        Where random labellings come from.
     pool
         Values and labellings of local optima, the best first.
     starts
@@ -126,53 +133,53 @@ class _State:
     """
 
     problem: Problem
-    moves: Moves
+    crossover: Crossover
     climb: Climb
-    best: Ints
-    value: float
+    best: Incumbent
+    random: np.random.Generator
     pool: list[tuple[float, Ints]] = field(default_factory=list)
-    mending: bool = False
+    polishing: bool = False
     starts: int = 0
 
     def arrive(self, room: int) -> int:
-        """Cross at the end of a descent and begin the next one; returns the entries read, about."""
-        found, before = self.climb.labels(), self.value
+        """Cross a local optimum and begin the next search; returns the entries read, about."""
+        found, before = self.climb.labels(), self.best.value
         self.cross(found)
-        if not self.mending:
+        if not self.polishing:
             self.keep(found, room)
-        crossed = self.value > before
-        for _, other in self.pool if self.mending or crossed else []:
+        crossed = self.best.value > before
+        for _, other in self.pool if self.polishing or crossed else []:
             self.cross(other)
-        if self.value > before:
-            self.mending = True
-            self.climb.restart(self.best)
+        if self.best.value > before:
+            self.polishing = True
+            self.climb.restart(self.best.labels)
         else:
-            self.mending = False
+            self.polishing = False
             self.starts += 1
-            self.climb.restart(self.moves.random.integers(0, self.problem.graph.card))
+            self.climb.restart(self.random.integers(0, self.problem.graph.card))
         return PER_STATE * len(self.problem.graph.theta_v) * (1 + len(self.pool))
 
     def cross(self, other: Ints) -> None:
-        """Let the best labelling take all parts of another that are better."""
-        mixed = self.best.copy()
-        if self.moves.fuse(mixed, other) == 0.0 and self.value > -math.inf:
-            return
-        value = self.problem.graph.value(mixed)
-        if value > self.value or self.value == -math.inf:
-            self.best, self.value = mixed, value
+        """Let the best labelling take over all parts of another that are better."""
+        mixed = self.best.labels.copy()
+        gain = self.crossover.fuse(mixed, other)
+        if self.best.value == -math.inf:  # fewer broken constraints do not show in the value
+            self.best.prefer(mixed)
+        elif gain != 0.0:
+            self.best.offer(mixed)
 
     def keep(self, labels: Ints, room: int) -> None:
         """Put a local optimum into the pool, and let the worst go."""
-        self.pool.append((self.problem.graph.value(labels), labels))
+        self.pool.append((self.best.evaluate(labels), labels))
         self.pool.sort(key=lambda item: -item[0])
         del self.pool[room:]
 
 
-class _Passes:
+class _BlockSearch:
     """Block passes until some bring no change."""
 
     def __init__(self, problem: Problem, width: float, seed: int) -> None:
-        self.moves, self.width = Moves(problem, seed), width
+        self.blocks, self.width = BlockMoves(problem, seed), width
         self.now = np.zeros(problem.n_vars, dtype=np.int64)
         self.calm = 0
 
@@ -187,14 +194,14 @@ class _Passes:
 
     def run(self, entries: int) -> int:
         """Make passes for about so many table entries; returns the entries."""
-        began = self.moves.work
-        while self.calm < CALM and self.moves.work < began + entries:
-            self.calm = self.calm + 1 if self.moves.block_pass(self.now, self.width) == 0 else 0
-        return self.moves.work - began
+        began = self.blocks.work
+        while self.calm < CALM and self.blocks.work < began + entries:
+            self.calm = self.calm + 1 if self.blocks.optimise(self.now, self.width) == 0 else 0
+        return self.blocks.work - began
 
     def labels(self) -> Ints:
         """The labelling."""
         return self.now.copy()
 
 
-Climb = Descent | ChainSearch | _Passes
+Climb = FlipSearch | ChainSearch | _BlockSearch

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.blocks import Moves
-from mapmrf.engines.moves.flips import ChainSearch, Descent, local_scale
+from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.crossover import Crossover
+from mapmrf.engines.moves.flip_state import local_scale
+from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
+from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -18,7 +21,7 @@ from mapmrf.result import Status
 Move = Literal["flips", "chains", "blocks"]
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step looks at, at most: some 20 ms."""
+"""Table entries that one step reads, at most: some 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,9 @@ class Restarts(Method):
         labels = initial.first_labels(problem.graph)
         per_round = max(1, math.ceil(2 * problem.n_vars / (1 + min(self.kick, max(1, problem.n_vars)))))
         heat = self.temperature * local_scale(problem)
-        moves = Moves(problem, seed) if self.temperature > 0 else None
-        return _State(self._kicks(problem, labels, seed), per_round, heat, moves, labels, problem.graph.value(labels))
+        crossover = Crossover(problem) if self.temperature > 0 else None
+        best = Incumbent(problem.graph, labels)
+        return _State(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
 
     def _kicks(self, problem: Problem, labels: Ints, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
         """The kicks with the repair that was asked for."""
@@ -91,7 +95,7 @@ class Restarts(Method):
             chains = ChainSearch(problem, self.length, 1, seed)
             chains.restart(labels)
             return ChainKicks(problem, chains, self.kick, seed)
-        flips = Descent(problem, self.depth)
+        flips = FlipSearch(problem, self.depth)
         flips.restart(labels)
         return FlipKicks(problem, flips, self.kick, seed)
 
@@ -101,7 +105,7 @@ class Restarts(Method):
         end = (state.rounds + 1) * state.per_round
         if problem.n_vars > 0:
             kicks.run(STEP_ENTRIES, end, state.heat * (1.0 - state.rounds / self.max_iterations))
-        value = state.take(problem)
+        value = state.update_best()
         if kicks.done >= end or problem.n_vars == 0:
             state.rounds += 1
             state.calm = 0 if value > state.value_before else state.calm + 1
@@ -109,12 +113,12 @@ class Restarts(Method):
         patient = state.calm < self.patience or self.temperature > 0
         over = state.rounds >= self.max_iterations and self.temperature > 0
         finished = Status.CONVERGED if over or not patient else None
-        return Progress(state.rounds, labels=state.best.copy(), value=value, finished=finished)
+        return Progress(state.rounds, labels=state.best.labels, value=value, finished=finished)
 
     def answer(self, problem: Problem, state: _State) -> Answer:
         """The best labelling."""
         details = {"kicks": float(state.kicks.done), "kicks_taken": float(state.kicks.taken)}
-        return Answer(labels=state.best, details=details)
+        return Answer(labels=state.best.labels, details=details)
 
 
 @dataclass
@@ -127,27 +131,27 @@ class _State:
         Kicks of a round.
     heat
         The first temperature.
-    moves
+    crossover
         For crossing the best labelling with the present one, where that can be worse.
+    best
+        The best labelling.
     """
 
     kicks: FlipKicks | ChainKicks | BlockKicks
     per_round: int
     heat: float
-    moves: Moves | None
-    best: Ints
-    value: float
+    crossover: Crossover | None
+    best: Incumbent
     value_before: float = -math.inf
     rounds: int = 0
     calm: int = 0
 
-    def take(self, problem: Problem) -> float:
-        """Let the best labelling have all that the present one has better; returns its value."""
+    def update_best(self) -> float:
+        """Let the best labelling take over all that the present one has better; returns its value."""
         now = self.kicks.labels()
-        if self.moves is not None:
-            self.moves.fuse(self.best, now)
-            now = self.best
-        value = problem.graph.value(now)
-        if value >= self.value:
-            self.best, self.value = now, value
-        return self.value
+        if self.crossover is not None:
+            mixed = self.best.labels.copy()
+            self.crossover.fuse(mixed, now)
+            now = mixed
+        self.best.prefer(now)
+        return self.best.value

@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets, ranges, short
 from mapmrf.engines.messages.mplp_kernels import bound_of, decode, pass_trees, passes_factors, passes_pairs2, peel
 from mapmrf.engines.moves.ascent import Ascent
-from mapmrf.engines.moves.fusion_kernels import fuse
+from mapmrf.engines.moves.crossover import Crossover
 from mapmrf.method import Start
 from mapmrf.problem import Problem
 
@@ -222,6 +222,7 @@ class Primal:
     def __init__(self, problem: Problem, start: Start) -> None:
         self.problem = problem
         self.ascent = Ascent(problem)
+        self.crossover = Crossover(problem, tol=0.0)
         self.labels = start.first_labels(problem.graph)
         self.value = problem.graph.value(self.labels) if start.labels is not None else -math.inf
         self.fresh = start.labels is None
@@ -244,13 +245,7 @@ class Primal:
 
     def cross(self, other: Ints) -> None:
         """Take over every independent group of variables in which another labelling is better."""
-        problem, graph = self.problem, self.problem.graph
-        among, seen = np.arange(problem.n_vars), np.zeros(problem.n_vars, dtype=bool)
-        looked = np.zeros(problem.n_factors, dtype=bool)
-        fuse(
-            self.labels, other, among, seen, looked, graph.var_ptr, graph.theta_v, graph.theta_t, problem.nbr_ptr,
-            self.ascent.factor_of, problem.scope_ptr, problem.scope, problem.edge_stride, problem.table_at, 0.0,
-        )  # fmt: skip
+        self.crossover.fuse(self.labels, other)
 
 
 @dataclass

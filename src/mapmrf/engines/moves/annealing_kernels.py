@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.engines.moves.gain_kernels import set_state, sum_row
-from mapmrf.engines.moves.local_search_kernels import draw
-from mapmrf.kernels.jit import bare, compiled
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.moves.flip_state_kernels import FlipState, set_state, sum_row
+from mapmrf.engines.moves.random_kernels import UNIT, Bits, draw
+from mapmrf.kernels.jit import compiled, inlined
 
 NEVER = -44.0
 """Exponents below this are refused without asking chance: exp(-44) is less than 2**-63."""
@@ -14,26 +17,46 @@ SIGNIFICANT = 1e-12
 """At temperature 0 a gain must be more than this part of what it is a difference of."""
 
 
-@bare
-def gains_of_flips(ptr, nbr, field, coupling, labels, gain):
-    """Gain of every flip of binary variables, summed afresh."""
+class QuadraticForm(NamedTuple):
+    """A model of binary variables and pairs: ``sum_i slope_i x_i + sum_ij coupling_ij x_i x_j`` and a constant.
+
+    Every coupling stands in the rows of both its variables: those of `i` are at ``ptr[i]:ptr[i + 1]``.
+    """
+
+    ptr: Ints
+    nbr: Ints
+    slope: Floats
+    coupling: Floats
+
+
+@inlined
+def sum_gains(form: QuadraticForm, labels: Ints, gain: Floats) -> None:
+    """Gain of every flip, summed afresh."""
     for i in range(len(labels)):
-        slope = field[i]
-        for e in range(ptr[i], ptr[i + 1]):
-            slope += coupling[e] * labels[nbr[e]]
+        slope = form.slope[i]
+        for e in range(form.ptr[i], form.ptr[i + 1]):
+            slope += form.coupling[e] * labels[form.nbr[e]]
         gain[i] = slope if labels[i] == 0 else -slope
 
 
-@compiled
-def sweep_pairs(temperatures, ptr, nbr, field, coupling, labels, gain, random):
-    """Metropolis sweeps over binary variables with pairwise couplings, one per temperature; flips of the last sweep.
+@inlined
+def flip_bit(form: QuadraticForm, labels: Ints, gain: Floats, i: int) -> None:
+    """Flip a variable, and keep the gains up to date."""
+    new = 1 - labels[i]
+    labels[i] = new
+    gain[i] = -gain[i]
+    shift = 2.0 * new - 1.0
+    for e in range(form.ptr[i], form.ptr[i + 1]):
+        j = form.nbr[e]
+        gain[j] += (1.0 - 2.0 * labels[j]) * shift * form.coupling[e]
 
-    The value is ``sum_i field_i x_i + sum_ij coupling_ij x_i x_j`` and a constant; every coupling stands in the rows of
-    both its variables.
-    """
-    gains_of_flips(ptr, nbr, field, coupling, labels, gain)
+
+@compiled
+def sweep_pairs(form: QuadraticForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
+    """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
+    sum_gains(form, labels, gain)
     flips = 0
-    x = random[0]
+    x = random[0]  # the generator's state stays in a register: this loop does little else
     for temperature in temperatures:
         beta = 1.0 / temperature if temperature > 0.0 else np.inf
         flips = 0
@@ -45,62 +68,78 @@ def sweep_pairs(temperatures, ptr, nbr, field, coupling, labels, gain, random):
                 x ^= x << np.uint64(13)
                 x ^= x >> np.uint64(7)
                 x ^= x << np.uint64(17)
-                if np.exp(g * beta) * 9007199254740992.0 <= np.float64(x >> np.uint64(11)):
+                if np.exp(g * beta) * UNIT <= np.float64(x >> np.uint64(11)):
                     continue
-            elif temperature == 0.0 and g <= SIGNIFICANT * abs(field[i]):
+            elif temperature == 0.0 and g <= SIGNIFICANT * abs(form.slope[i]):
                 continue
             flips += 1
-            new = 1 - labels[i]
-            labels[i] = new
-            gain[i] = -g
-            shift = 2.0 * new - 1.0
-            for e in range(ptr[i], ptr[i + 1]):
-                j = nbr[e]
-                gain[j] += (1.0 - 2.0 * labels[j]) * shift * coupling[e]
+            flip_bit(form, labels, gain, i)
     random[0] = x
     return flips
 
 
+@inlined
+def best_label(score: Floats, row: int, n_k: int, old: int) -> int:
+    """The state of the highest score, the present one unless another is significantly better."""
+    new = old
+    for k in range(n_k):
+        least = SIGNIFICANT * (abs(score[row + k]) + abs(score[row + new]))
+        if score[row + k] > score[row + new] + least:
+            new = k
+    return new
+
+
+@inlined
+def heat_bath_label(score: Floats, row: int, n_k: int, temperature: float, weight: Floats, random: Bits) -> int:
+    """A state drawn from the Boltzmann distribution of the scores; `weight` is scratch."""
+    top = -np.inf
+    for k in range(n_k):
+        top = max(top, score[row + k])
+    total = 0.0
+    for k in range(n_k):
+        total += np.exp((score[row + k] - top) / temperature)
+        weight[k] = total
+    level = total * (draw(random, 1 << 53) / UNIT)
+    new = 0
+    while new < n_k - 1 and weight[new] <= level:
+        new += 1
+    return new
+
+
+@inlined
+def metropolis_label(score: Floats, row: int, n_k: int, old: int, temperature: float, random: Bits) -> int:
+    """Another state drawn evenly, if the Metropolis rule accepts it, else the present one."""
+    new: int = draw(random, n_k - 1)
+    new += 1 if new >= old else 0
+    power = (score[row + new] - score[row + old]) / temperature
+    if power < 0.0 and (power < NEVER or np.exp(power) <= draw(random, 1 << 53) / UNIT):
+        new = old
+    return new
+
+
 @compiled
-def sweep_states(f, temperatures, heat_bath, weight, random):
+def sweep_states(state: FlipState, temperatures: Floats, heat_bath: bool, weight: Floats, random: Bits) -> int:
     """Sweeps over the variables of any model, by Metropolis or heat bath, one per temperature; changes of the last.
 
-    `f` is a `Field` of `mapmrf.engines.moves.gain_kernels`, whose scores are summed afresh first; `weight` is scratch.
+    The scores are summed afresh first; `weight` is scratch.
     """
-    for i in range(len(f.card)):
-        sum_row(f, i)
+    score = state.score
+    for i in range(len(state.labels)):
+        sum_row(state, i)
     changes = 0
     for temperature in temperatures:
         changes = 0
-        for i in range(len(f.card)):
-            n_k, row, old = f.card[i], f.var_ptr[i], f.labels[i]
+        for i in range(len(state.labels)):
+            n_k, row, old = state.model.card[i], state.model.var_ptr[i], state.labels[i]
             if n_k == 1:
                 continue
-            new = old
             if temperature == 0.0:
-                for k in range(n_k):
-                    least = SIGNIFICANT * (abs(f.score[row + k]) + abs(f.score[row + new]))
-                    if f.score[row + k] > f.score[row + new] + least:
-                        new = k
+                new = best_label(score, row, n_k, old)
             elif heat_bath:
-                top = -np.inf
-                for k in range(n_k):
-                    top = max(top, f.score[row + k])
-                total = 0.0
-                for k in range(n_k):
-                    total += np.exp((f.score[row + k] - top) / temperature)
-                    weight[k] = total
-                level = total * (draw(random, 1 << 53) / 9007199254740992.0)
-                new = 0
-                while new < n_k - 1 and weight[new] <= level:
-                    new += 1
+                new = heat_bath_label(score, row, n_k, temperature, weight, random)
             else:
-                new = draw(random, n_k - 1)
-                new += 1 if new >= old else 0
-                power = (f.score[row + new] - f.score[row + old]) / temperature
-                if power < 0.0 and (power < NEVER or np.exp(power) <= draw(random, 1 << 53) / 9007199254740992.0):
-                    new = old
+                new = metropolis_label(score, row, n_k, old, temperature, random)
             if new != old:
                 changes += 1
-                set_state(f, i, new, 0)
+                set_state(state, i, new, 0)
     return changes

@@ -1,4 +1,4 @@
-"""Single-variable ascent, the descent that everything else falls back on."""
+"""Single-variable ascent in the order of the variables."""
 
 from __future__ import annotations
 
@@ -7,22 +7,20 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.ascent_kernels import ascend
+from mapmrf.engines.moves.ascent_kernels import Climber, Round, RoundCursor, ascend
+from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.engines.moves.records import blank
 from mapmrf.problem import Problem
 
 STEP_ENTRIES = 3_000_000
-"""Table entries that one step looks at, at most: some 40 ms."""
+"""Table entries that one run reads, at most: some 40 ms."""
 
 
 class Ascent:
-    """A labelling that climbs: the labels, what every factor contributes, and the variables to visit.
+    """A labelling that climbs by changes of single variables.
 
     Attributes
     ----------
-    factor_of, stride_of
-        The factor, and the variable's stride in its table, of every edge; laid out by variable like `problem.nbr`.
-    place : (n_factors,)
-        Entry of `theta_t` that every factor takes now.
     labels : (n_vars,)
         Where the ascent stands.
     visits
@@ -30,40 +28,44 @@ class Ascent:
     """
 
     def __init__(self, problem: Problem) -> None:
-        n, widest = problem.n_vars, int(problem.graph.card.max(initial=1))
         self.problem = problem
-        self.factor_of: Ints = problem.edge_factor[problem.nbr]
-        self.stride_of: Ints = problem.edge_stride[problem.nbr]
-        self.place: Ints = np.zeros(problem.n_factors, dtype=np.int64)
-        self.labels: Ints = np.zeros(n, dtype=np.int64)
         self.visits = 0
-        self._block = 1 + math.isqrt(n)
-        self._marked = np.zeros(n, dtype=bool)
-        self._marks_in = np.zeros(self._block, dtype=np.int64)
-        self._cursor = np.zeros(2, dtype=np.int64)
-        self._broken, self._score = np.zeros(widest, dtype=np.int64), np.zeros(widest)
+        self._model = lay_out(problem)
+        self._climber = new_climber(problem)
+        stretch = 1 + math.isqrt(problem.n_vars)
+        marked, marks_in = np.zeros(problem.n_vars, dtype=bool), np.zeros(stretch, dtype=np.int64)
+        self._marks = Round(marked, marks_in, stretch, blank(RoundCursor))
+
+    @property
+    def labels(self) -> Ints:
+        """Where the ascent stands."""
+        return self._climber.labels
 
     @property
     def at_optimum(self) -> bool:
         """Whether no single change helps."""
-        return bool(self._cursor[0] == 0)
+        return self._marks.cursor.n_marked == 0
 
     def restart(self, labels: Ints) -> None:
         """Start again at a labelling, with every variable marked."""
-        n = self.problem.n_vars
-        self.labels[:] = labels
-        self.place[:] = self.problem.table_at
-        moved = self.stride_of * np.repeat(self.labels, self.problem.degree)
-        np.add.at(self.place, self.factor_of, moved)
-        self._marked[:] = True
-        self._marks_in[:] = np.bincount(np.arange(n) // self._block, minlength=len(self._marks_in))
-        self._cursor[:] = n, 0
+        n, marks = self.problem.n_vars, self._marks
+        self._climber.labels[:] = labels
+        self._climber.place[:] = table_places(self.problem, self._climber.labels)
+        marks.marked[:] = True
+        marks.marks_in[:] = np.bincount(np.arange(n) // marks.stretch, minlength=len(marks.marks_in))
+        marks.cursor.n_marked, marks.cursor.variable = n, 0
 
-    def run(self, max_visits: int) -> None:
-        """Visit marked variables until there is none, or a step's work is done."""
-        graph, problem = self.problem.graph, self.problem
-        self.visits += ascend(
-            graph.card, graph.var_ptr, graph.theta_v, graph.theta_t, problem.nbr_ptr, problem.scope_ptr, problem.scope,
-            self.factor_of, self.stride_of, self.place, self.labels, self._marked, self._marks_in, self._cursor,
-            self._broken, self._score, self._block, max_visits, STEP_ENTRIES,
-        )  # fmt: skip
+    def run(self, max_visits: int, entries: int = STEP_ENTRIES) -> None:
+        """Visit marked variables until there is none, or so many were visited or table entries read."""
+        self.visits += ascend(self._model, self._climber, self._marks, max_visits, entries)
+
+
+def new_climber(problem: Problem) -> Climber:
+    """A climber at the labels zero."""
+    widest = int(problem.graph.card.max(initial=1))
+    return Climber(
+        labels=np.zeros(problem.n_vars, dtype=np.int64),
+        place=problem.table_at.astype(np.int64),
+        broken=np.zeros(widest, dtype=np.int64),
+        score=np.zeros(widest),
+    )

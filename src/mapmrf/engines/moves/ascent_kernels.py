@@ -1,93 +1,160 @@
-"""Single-variable ascent: a marked variable takes its best state, and marks its neighbours if it changes."""
+"""Single-variable ascent: a variable takes its best state, and its neighbours are due again if that is a change.
+
+`score_states`, `best_state` and `move_to` are the one ascent that there is. Who is visited next is decided twice:
+`ascend` goes round in the order of the variables, which is OpenGM's order and gives the paper's figures for ICM; the
+local search of the exact methods takes variables first come, first served, which touches only the surroundings of a
+perturbation, however large the model.
+"""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.jit import compiled
+from mapmrf.engines.moves.move_model import MoveModel
+from mapmrf.kernels.jit import compiled, inlined
+
+MARGIN = 1e-13
+"""Gains below this part of the sums that they are a difference of are round-off."""
 
 
-@compiled
-def score_states(
-    i: int, label: int, card: Ints, var_ptr: Ints, theta_v: Floats, theta_t: Floats, nbr_ptr: Ints,
-    factor_of: Ints, stride_of: Ints, place: Ints, broken: Ints, score: Floats,
-) -> None:  # fmt: skip
-    """Hard entries and finite sum that every state of variable `i` would have, all other variables as they are."""
-    for k in range(card[i]):
-        theta = theta_v[var_ptr[i] + k]
+class Climber(NamedTuple):
+    """A labelling that climbs.
+
+    Attributes
+    ----------
+    labels : (n_vars,)
+        Where it stands.
+    place : (n_factors,)
+        Entry of `theta_t` that every factor takes there.
+    broken, score : (largest cardinality,)
+        Forbidden entries and finite sum of each state of the variable looked at.
+    """
+
+    labels: Ints
+    place: Ints
+    broken: Ints
+    score: Floats
+
+
+class RoundCursor:
+    """How far the round has come: marked variables, and the variable to go on from."""
+
+    n_marked: int
+    variable: int
+
+
+class Round(NamedTuple):
+    """The variables due, visited in their order, round and round.
+
+    Attributes
+    ----------
+    marked : (n_vars,)
+        Which variables are due.
+    marks_in
+        How many of them are in every stretch of `stretch` variables: stretches without any are skipped.
+    cursor
+        How far the round has come.
+    """
+
+    marked: Bools
+    marks_in: Ints
+    stretch: int
+    cursor: RoundCursor
+
+
+@inlined
+def score_states(model: MoveModel, climber: Climber, i: int) -> None:
+    """Forbidden entries and finite sum that every state of variable `i` would have, all other variables as they are."""
+    broken, score, n_k = climber.broken, climber.score, model.card[i]
+    for k in range(n_k):
+        theta = model.theta_v[model.var_ptr[i] + k]
         hard = theta == -np.inf
         broken[k] = 1 if hard else 0
         score[k] = 0.0 if hard else theta
-    for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-        stride = stride_of[e]
-        at = place[factor_of[e]] - stride * label
-        for k in range(card[i]):
-            theta = theta_t[at + k * stride]
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        stride = model.stride_of[e]
+        at = climber.place[model.factor_of[e]] - stride * climber.labels[i]
+        for k in range(n_k):
+            theta = model.theta_t[at + k * stride]
             if theta == -np.inf:
                 broken[k] += 1
             else:
                 score[k] += theta
 
 
-@compiled
-def best_state(label: int, n_states: int, broken: Ints, score: Floats) -> int:
+@inlined
+def best_state(climber: Climber, label: int, n_states: int) -> int:
     """The state to move to: the present one unless another breaks less, or as much and scores higher."""
+    broken, score = climber.broken, climber.score
     best = label
     for k in range(n_states):
         if broken[k] < broken[best]:
             best = k
         elif broken[k] == broken[best]:
-            # A margin above round-off, so that equal states do not take turns for ever.
-            margin = 1e-13 * (abs(score[k]) + abs(score[best]))
+            # a margin above round-off, so that equal states do not take turns for ever
+            margin = MARGIN * (abs(score[k]) + abs(score[best]))
             if score[k] > score[best] + margin:
                 best = k
     return best
 
 
-@compiled
-def next_marked(i: int, marked: Bools, marks_in: Ints, block: int) -> int:
-    """The first marked variable from `i` on, round the end; there must be one. Blocks without marks are skipped."""
-    n = len(marked)
+@inlined
+def move_to(model: MoveModel, climber: Climber, i: int, k: int) -> None:
+    """Set variable `i` to state `k`."""
+    shift = k - climber.labels[i]
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        climber.place[model.factor_of[e]] += model.stride_of[e] * shift
+    climber.labels[i] = k
+
+
+@inlined
+def next_marked(marks: Round, i: int) -> int:
+    """The first marked variable from `i` on, round the end; there must be one."""
+    n = len(marks.marked)
     i = i if i < n else 0
-    while not marked[i]:
-        b = i // block
-        i = i + 1 if marks_in[b] > 0 else (b + 1) * block
+    while not marks.marked[i]:
+        b = i // marks.stretch
+        i = i + 1 if marks.marks_in[b] > 0 else (b + 1) * marks.stretch
         i = i if i < n else 0
     return i
 
 
+@inlined
+def mark_neighbours(model: MoveModel, marks: Round, i: int) -> int:
+    """Mark the neighbours of a variable; returns how many were not marked before."""
+    n_new = 0
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if j != i and not marks.marked[j]:
+                marks.marked[j] = True
+                marks.marks_in[j // marks.stretch] += 1
+                n_new += 1
+    return n_new
+
+
 @compiled
-def ascend(
-    card: Ints, var_ptr: Ints, theta_v: Floats, theta_t: Floats, nbr_ptr: Ints, scope_ptr: Ints, scope: Ints,
-    factor_of: Ints, stride_of: Ints, place: Ints, labels: Ints, marked: Bools, marks_in: Ints, cursor: Ints,
-    broken: Ints, score: Floats, block: int, max_visits: int, max_entries: int,
-) -> int:  # fmt: skip
-    """Look at marked variables until none is left or a budget is spent; return how many were looked at."""
-    n_marked, i = cursor[0], cursor[1]
+def ascend(model: MoveModel, climber: Climber, marks: Round, max_visits: int, max_entries: int) -> int:
+    """Visit marked variables until none is left or a budget is spent; return how many were visited."""
+    n_marked, i = marks.cursor.n_marked, marks.cursor.variable
     visits = 0
     entries = 0
     while n_marked > 0 and visits < max_visits and entries < max_entries:
-        i = next_marked(i, marked, marks_in, block)
-        marked[i] = False
-        marks_in[i // block] -= 1
+        i = next_marked(marks, i)
+        marks.marked[i] = False
+        marks.marks_in[i // marks.stretch] -= 1
         n_marked -= 1
         visits += 1
-        entries += card[i] * (1 + nbr_ptr[i + 1] - nbr_ptr[i])
-        old = labels[i]
-        score_states(i, old, card, var_ptr, theta_v, theta_t, nbr_ptr, factor_of, stride_of, place, broken, score)
-        new = best_state(old, card[i], broken, score)
-        if new != old:
-            labels[i] = new
-            for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-                a = factor_of[e]
-                place[a] += stride_of[e] * (new - old)
-                for j_at in range(scope_ptr[a], scope_ptr[a + 1]):
-                    j = scope[j_at]
-                    if j != i and not marked[j]:
-                        marked[j] = True
-                        marks_in[j // block] += 1
-                        n_marked += 1
+        entries += model.card[i] * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+        score_states(model, climber, i)
+        new = best_state(climber, climber.labels[i], model.card[i])
+        if new != climber.labels[i]:
+            move_to(model, climber, i, new)
+            n_marked += mark_neighbours(model, marks, i)
         i += 1
-    cursor[0], cursor[1] = n_marked, i
+    marks.cursor.n_marked, marks.cursor.variable = n_marked, i
     return visits

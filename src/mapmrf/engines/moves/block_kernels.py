@@ -7,9 +7,14 @@ the value. Graphs are in compressed rows: the neighbours of `v` are ``nbr[ptr[v]
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.order_kernels import append
+from mapmrf.engines.moves.move_model import MoveModel
+from mapmrf.engines.moves.random_kernels import Bits, next_bits
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 BUCKETS = 512
@@ -17,63 +22,93 @@ BUCKETS = 512
 PER_BIT = 8
 
 
-@inlined
-def draw(seed):
-    """Next number of a small random sequence (xorshift); `seed` holds its state."""
-    x = seed[0]
-    x ^= x << np.uint64(13)
-    x ^= x >> np.uint64(7)
-    x ^= x << np.uint64(17)
-    seed[0] = x
-    return x
+class Block(NamedTuple):
+    """The variables that a pass optimises; all others are frozen.
+
+    Attributes
+    ----------
+    order
+        The variables in the order of their elimination.
+    scope_ptr, scope
+        The neighbours of each at that time.
+    """
+
+    order: Ints
+    scope_ptr: Ints
+    scope: Ints
+
+
+# -- which variables, in which order ----------------------------------------------------------------------------------
+
+
+class InnerLists(NamedTuple):
+    """Lists of neighbours within a region in a common pool: where each starts, its length, and the room that it has."""
+
+    start: Ints
+    length: Ints
+    room: Ints
+
+
+class WeightLists(NamedTuple):
+    """The variables of a region, listed by the table that eliminating each would make.
+
+    Attributes
+    ----------
+    bits, table
+        Weight of a variable, and of its table: its own and those of its neighbours together.
+    weight
+        Weight by which it is listed: that of its table, up to the last bucket.
+    head, after, before
+        The first of every list; who comes after and before each variable (-1: nobody).
+    """
+
+    bits: Ints
+    table: Ints
+    weight: Ints
+    head: Ints
+    after: Ints
+    before: Ints
 
 
 @bare
-def unlink(v, weight, head, after, before):
+def unlink(lists: WeightLists, v: int) -> None:
     """Take `v` out of the list of its weight."""
+    after, before = lists.after, lists.before
     if before[v] >= 0:
         after[before[v]] = after[v]
     else:
-        head[weight[v]] = after[v]
+        lists.head[lists.weight[v]] = after[v]
     if after[v] >= 0:
         before[after[v]] = before[v]
 
 
 @bare
-def link(v, weight, head, after, before):
+def link(lists: WeightLists, v: int) -> None:
     """Put `v` in front of the list of its weight."""
-    first = head[weight[v]]
-    after[v] = first
-    before[v] = -1
+    weight = min(lists.table[v], BUCKETS - 1)
+    first = lists.head[weight]
+    lists.after[v] = first
+    lists.before[v] = -1
     if first >= 0:
-        before[first] = v
-    head[weight[v]] = v
+        lists.before[first] = v
+    lists.head[weight] = v
+    lists.weight[v] = weight
 
 
-@bare
-def reweigh(v, size, weight, head, after, before):
-    """Move `v` to the list of its new size."""
-    new = min(size[v], BUCKETS - 1)
-    if new != weight[v]:
-        unlink(v, weight, head, after, before)
-        weight[v] = new
-        link(v, weight, head, after, before)
-
-
-@bare
-def drop(a, v, pool, start, count):
+@inlined
+def drop(lists: InnerLists, pool: Ints, a: int, v: int) -> None:
     """Take `v` off the list of `a`."""
-    last = start[a] + count[a] - 1
-    for at in range(start[a], last + 1):
+    last = lists.start[a] + lists.length[a] - 1
+    for at in range(lists.start[a], last + 1):
         if pool[at] == v:
             pool[at] = pool[last]
             break
-    count[a] -= 1
+    lists.length[a] -= 1
 
 
 @compiled
-def inner_lists(ptr, nbr, region, local):
-    """Neighbours within a region, in numbers of the region, with room to grow: start, length, room, and the lists."""
+def inner_lists(ptr: Ints, nbr: Ints, region: Ints, local: Ints) -> tuple[InnerLists, Ints, int]:
+    """Neighbours within a region, in numbers of the region, with room to grow: the lists, their pool, and its end."""
     n = len(region)
     start, count, room = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
     most = 0
@@ -92,89 +127,147 @@ def inner_lists(ptr, nbr, region, local):
         count[i] = end - free
         room[i] = 2 * count[i] + 4
         free += room[i]
-    return start, count, room, pool, free
+    return InnerLists(start, count, room), pool, free
 
 
 @compiled
-def plan_pass(ptr, nbr, bits, region, limit, local, seed):
+def weight_lists(bits: Ints, region: Ints, lists: InnerLists, pool: Ints) -> WeightLists:
+    """List the variables of a region; of equal weights, the first of the region comes first."""
+    n = len(region)
+    head = np.full(BUCKETS, -1, np.int32)
+    after, before, weight = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
+    own, table = np.empty(n, np.int64), np.zeros(n, np.int64)
+    for i in range(n):
+        own[i] = bits[region[i]]
+    weights = WeightLists(own, table, weight, head, after, before)
+    for i in range(n - 1, -1, -1):
+        table[i] = own[i]
+        for at in range(lists.start[i], lists.start[i] + lists.length[i]):
+            table[i] += own[pool[at]]
+        link(weights, i)
+    return weights
+
+
+@inlined
+def dearest(weights: WeightLists, random: Bits) -> int:
+    """A variable of the heaviest table, one of the first two."""
+    high = BUCKETS - 1
+    while weights.head[high] < 0:
+        high -= 1
+    v: int = weights.head[high]
+    if next_bits(random) & np.uint64(1) and weights.after[v] >= 0:
+        v = weights.after[v]
+    return v
+
+
+@compiled
+def join_all(
+    scope: Ints, begin: int, end: int, lists: InnerLists, pool: Ints, free: int, weights: WeightLists, mark: Ints
+) -> tuple[Ints, int]:
+    """Make the variables ``scope[begin:end]`` neighbours of one another; returns the pool and its end.
+
+    `mark` holds places in `scope`, plus one, of earlier calls or 0.
+    """
+    for i in range(begin, end):
+        a = scope[i]
+        for at in range(lists.start[a], lists.start[a] + lists.length[a]):
+            mark[pool[at]] = i + 1
+        for j in range(i + 1, end):
+            b = scope[j]
+            if mark[b] != i + 1:
+                pool, free = append(a, b, pool, lists.start, lists.length, lists.room, free)
+                pool, free = append(b, a, pool, lists.start, lists.length, lists.room, free)
+                weights.table[a] += weights.bits[b]
+                weights.table[b] += weights.bits[a]
+    return pool, free
+
+
+@compiled
+def with_room(scope: Ints, used: int, wanted: int) -> Ints:
+    """The array itself, or a larger one with its first `used` entries where it has no room for `wanted`."""
+    if wanted <= len(scope):
+        return scope
+    bigger = np.empty(2 * wanted, np.int32)
+    for at in range(used):
+        bigger[at] = scope[at]
+    return bigger
+
+
+@compiled
+def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local: Ints, random: Bits) -> Block:
     """Choose who of a region is eliminated, in which order, over which neighbours; all others are frozen.
 
     `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before equals.
-    `local` is scratch of -1, left so. Returns the eliminated variables in order, and their neighbours at that time in
-    compressed rows.
+    `local` is scratch of -1, left so.
     """
     n = len(region)
     for i in range(n):
         local[region[i]] = i
-    start, count, room, pool, free = inner_lists(ptr, nbr, region, local)
-    head = np.full(BUCKETS, -1, np.int32)
-    after, before, weight = np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(n, np.int32)
-    size = np.zeros(n, np.int64)
-    for i in range(n - 1, -1, -1):
+    lists, pool, free = inner_lists(ptr, nbr, region, local)
+    for i in range(n):
         local[region[i]] = -1
-        size[i] = bits[region[i]]
-        for at in range(start[i], start[i] + count[i]):
-            size[i] += bits[region[pool[at]]]
-        weight[i] = min(size[i], BUCKETS - 1)
-        link(i, weight, head, after, before)
+    weights = weight_lists(bits, region, lists, pool)
     mark = np.zeros(n, np.int64)
-    stamp, low, n_done = 0, 0, 0
-    done = np.empty(n, np.int32)
+    low, n_done = 0, 0
+    order = np.empty(n, np.int32)
     scope_ptr = np.zeros(n + 1, np.int64)
-    scope = np.empty(8 * n + 64, np.int32)
+    scope: Ints = np.empty(8 * n + 64, np.int32)
     for _ in range(n):
-        while head[low] < 0:
+        while weights.head[low] < 0:
             low += 1
         freeze = low > limit
-        if freeze:
-            high = BUCKETS - 1
-            while head[high] < 0:
-                high -= 1
-            v = head[high]
-            if draw(seed) & np.uint64(1) and after[v] >= 0:
-                v = after[v]
-        else:
-            v = head[low]
-        unlink(v, weight, head, after, before)
-        for at in range(start[v], start[v] + count[v]):
-            a = pool[at]
-            drop(a, v, pool, start, count)
-            size[a] -= bits[region[v]]
+        v = dearest(weights, random) if freeze else weights.head[low]
+        unlink(weights, v)
+        for at in range(lists.start[v], lists.start[v] + lists.length[v]):
+            drop(lists, pool, pool[at], v)
+            weights.table[pool[at]] -= weights.bits[v]
         if not freeze:
-            begin, end = scope_ptr[n_done], scope_ptr[n_done] + count[v]
-            if end > len(scope):
-                bigger = np.empty(2 * end, np.int32)
-                for at in range(begin):
-                    bigger[at] = scope[at]
-                scope = bigger
-            for k in range(count[v]):
-                scope[begin + k] = pool[start[v] + k]
-            done[n_done] = region[v]
+            begin, end = scope_ptr[n_done], scope_ptr[n_done] + lists.length[v]
+            scope = with_room(scope, begin, end)
+            for k in range(lists.length[v]):
+                scope[begin + k] = pool[lists.start[v] + k]
+            order[n_done] = region[v]
             n_done += 1
             scope_ptr[n_done] = end
-            for i in range(begin, end):
-                a = scope[i]
-                stamp += 1
-                for at in range(start[a], start[a] + count[a]):
-                    mark[pool[at]] = stamp
-                for j in range(i + 1, end):
-                    b = scope[j]
-                    if mark[b] != stamp:
-                        pool, free = append(a, b, pool, start, count, room, free)
-                        pool, free = append(b, a, pool, start, count, room, free)
-                        size[a] += bits[region[b]]
-                        size[b] += bits[region[a]]
-        for at in range(start[v], start[v] + count[v]):
+            pool, free = join_all(scope, begin, end, lists, pool, free, weights, mark)
+        for at in range(lists.start[v], lists.start[v] + lists.length[v]):
             a = pool[at]
-            reweigh(a, size, weight, head, after, before)
-            low = min(low, weight[a])
+            if min(weights.table[a], BUCKETS - 1) != weights.weight[a]:
+                unlink(weights, a)
+                link(weights, a)
+            low = min(low, weights.weight[a])
     for at in range(scope_ptr[n_done]):
         scope[at] = region[scope[at]]
-    return done[:n_done], scope_ptr[: n_done + 1], scope
+    return Block(order[:n_done], scope_ptr[: n_done + 1], scope)
+
+
+# -- dynamic programming ----------------------------------------------------------------------------------------------
+
+
+class BlockScratch(NamedTuple):
+    """Scratch per variable: place in the order (-1 if frozen), and stride in the function at hand (0 if not in it)."""
+
+    place: Ints
+    step: Ints
+
+
+class BlockMessages(NamedTuple):
+    """Best sum and best state of every eliminated variable, for all states of its scope; tables start at `at_ptr`."""
+
+    at_ptr: Ints
+    best: Floats
+    choice: Ints
+
+
+class BlockSums(NamedTuple):
+    """Sums for all states of a variable and of its scope, and the offsets of a function in all states of the scope."""
+
+    total: Floats
+    offset: Ints
 
 
 @bare
-def sort_by(values, begin, end, place):
+def sort_by(values: Ints, begin: int, end: int, place: Ints) -> None:
     """Sort a short stretch by place."""
     for i in range(begin + 1, end):
         v = values[i]
@@ -186,8 +279,8 @@ def sort_by(values, begin, end, place):
 
 
 @bare
-def spread(offset, begin, end, scope, card, step):
-    """Offsets of a function in all states of `scope`, the last variable fastest; `step` is its stride per variable."""
+def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> int:
+    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest; returns their number."""
     offset[0] = 0
     size = 1
     for at in range(end - 1, begin - 1, -1):
@@ -201,24 +294,26 @@ def spread(offset, begin, end, scope, card, step):
 
 
 @bare
-def add_function(total, table, base, stride, states, size, offset):
+def add_function(sums: BlockSums, table: Floats, base: int, stride: int, n_states: int, size: int) -> None:
     """Add a function to the sums of all states of a variable and of its scope."""
-    for k in range(states):
+    total, offset = sums.total, sums.offset
+    for k in range(n_states):
         first = base + k * stride
         row = k * size
         for j in range(size):
             total[row + j] += table[first + offset[j]]
 
 
-@bare
-def lay_out(done, scope_ptr, scope, card, place, at_ptr):
+@inlined
+def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
     """Leave those out of the scopes who were frozen later, sort the rest by elimination, and size the tables.
 
     Returns the largest number of sums that one elimination needs.
     """
+    scope_ptr, scope = block.scope_ptr, block.scope
     largest, kept = 1, 0
     begin = 0
-    for at in range(len(done)):
+    for at in range(len(block.order)):
         end = scope_ptr[at + 1]
         scope_ptr[at] = kept
         size = 1
@@ -230,120 +325,119 @@ def lay_out(done, scope_ptr, scope, card, place, at_ptr):
                 size *= card[u]
         sort_by(scope, scope_ptr[at], kept, place)
         at_ptr[at + 1] = at_ptr[at] + size
-        largest = max(largest, size * card[done[at]])
+        largest = max(largest, size * card[block.order[at]])
         begin = end
-    scope_ptr[len(done)] = kept
+    scope_ptr[len(block.order)] = kept
     return largest
 
 
-@bare
+@inlined
 def add_factor(
-    a, v, at, begin, end, size, scope, card, theta_t, factor_ptr, factor_scope, factor_stride, table_at, place, labels,
-    step, offset, total,
-):  # fmt: skip
-    """Add a factor to the sums of `v`, if `v` is the first of its variables to be eliminated."""
-    base = table_at[a]
+    model: MoveModel, block: Block, labels: Ints, scratch: BlockScratch, sums: BlockSums, at: int, a: int
+) -> None:
+    """Add a factor to the sums of a variable, if that is the first of the factor's variables to be eliminated."""
+    place, step = scratch.place, scratch.step
+    v = block.order[at]
+    base: int = model.table_at[a]
     least = at
-    for p in range(factor_ptr[a], factor_ptr[a + 1]):
-        u = factor_scope[p]
+    for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+        u = model.scope[p]
         if place[u] < 0:
-            base += factor_stride[p] * labels[u]
+            base += model.scope_stride[p] * labels[u]
         else:
             least = min(least, place[u])
-            step[u] = factor_stride[p]
+            step[u] = model.scope_stride[p]
     if least == at:
-        mine = step[v]
-        spread(offset, begin, end, scope, card, step)
-        add_function(total, theta_t, base, mine, card[v], size, offset)
-    for p in range(factor_ptr[a], factor_ptr[a + 1]):
-        step[factor_scope[p]] = 0
+        size = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
+        add_function(sums, model.theta_t, base, step[v], model.card[v], size)
+    for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+        step[model.scope[p]] = 0
 
 
-@bare
+@inlined
 def add_message(
-    child, v, begin, end, size, scope_ptr, scope, card, at_ptr, message, step, offset, total
-):  # fmt: skip
-    """Add the message of an eliminated variable to the sums of `v`."""
+    card: Ints, block: Block, messages: BlockMessages, step: Ints, sums: BlockSums, at: int, child: int
+) -> None:
+    """Add the message of an eliminated variable to the sums of the next one."""
+    scope, begin, end = block.scope, block.scope_ptr[child], block.scope_ptr[child + 1]
+    v = block.order[at]
     stride = 1
-    for k in range(scope_ptr[child + 1] - 1, scope_ptr[child] - 1, -1):
+    for k in range(end - 1, begin - 1, -1):
         step[scope[k]] = stride
         stride *= card[scope[k]]
-    mine = step[v]
-    spread(offset, begin, end, scope, card, step)
-    add_function(total, message, at_ptr[child], mine, card[v], size, offset)
-    for k in range(scope_ptr[child], scope_ptr[child + 1]):
+    size = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
+    add_function(sums, messages.best, messages.at_ptr[child], step[v], card[v], size)
+    for k in range(begin, end):
         step[scope[k]] = 0
 
 
-@compiled
-def solve_pass(
-    done, scope_ptr, scope, card, var_ptr, theta_v, theta_t, nbr_ptr, factor_of, factor_ptr, factor_scope,
-    factor_stride, table_at, labels, place, step,
-):  # fmt: skip
-    """Solve what `plan_pass` left free, exactly, and write the labels; returns how many changed.
-
-    `place` and `step` are scratch of -1 and 0, left so.
-    """
-    n_done = len(done)
-    for at in range(n_done):
-        place[done[at]] = at
-    at_ptr = np.zeros(n_done + 1, np.int64)
-    largest = lay_out(done, scope_ptr, scope, card, place, at_ptr)
-    message, choice = np.empty(at_ptr[n_done]), np.empty(at_ptr[n_done], np.uint16)
-    total, offset = np.empty(largest), np.empty(largest, np.int64)
-    first, following = np.full(n_done, -1, np.int32), np.full(n_done, -1, np.int32)
-    for at in range(n_done):
-        v = done[at]
-        begin, end = scope_ptr[at], scope_ptr[at + 1]
-        size = at_ptr[at + 1] - at_ptr[at]
-        for k in range(card[v]):
-            theta = theta_v[var_ptr[v] + k]
-            for j in range(size):
-                total[k * size + j] = theta
-        for e in range(nbr_ptr[v], nbr_ptr[v + 1]):
-            add_factor(
-                factor_of[e], v, at, begin, end, size, scope, card, theta_t, factor_ptr, factor_scope, factor_stride,
-                table_at, place, labels, step, offset, total,
-            )  # fmt: skip
-        child = first[at]
-        while child >= 0:
-            add_message(child, v, begin, end, size, scope_ptr, scope, card, at_ptr, message, step, offset, total)
-            child = following[child]
-        maximise(total, card[v], size, labels[v], at_ptr[at], message, choice)
-        if end > begin:
-            parent = place[scope[begin]]
-            following[at] = first[parent]
-            first[parent] = at
-    for at in range(n_done):
-        place[done[at]] = -1
-    return follow(done, scope_ptr, scope, at_ptr, choice, card, labels)
-
-
-@bare
-def maximise(total, states, size, label, at, message, choice):
+@inlined
+def maximise(messages: BlockMessages, total: Floats, at: int, n_states: int, label: int) -> None:
     """Best state of a variable for every state of its scope; the present label wins over equals."""
+    best, choice = messages.best, messages.choice
+    begin = messages.at_ptr[at]
+    size = messages.at_ptr[at + 1] - begin
     for j in range(size):
-        message[at + j] = total[label * size + j]
-        choice[at + j] = label
-    for k in range(states):
+        best[begin + j] = total[label * size + j]
+        choice[begin + j] = label
+    for k in range(n_states):
         row = k * size
         for j in range(size):
             value = total[row + j]
-            if value > message[at + j]:
-                message[at + j] = value
-                choice[at + j] = k
+            if value > best[begin + j]:
+                best[begin + j] = value
+                choice[begin + j] = k
 
 
-@bare
-def follow(done, scope_ptr, scope, at_ptr, choice, card, labels):
+@inlined
+def read_labels(block: Block, messages: BlockMessages, card: Ints, labels: Ints) -> int:
     """Read the labels off, last eliminated first; returns how many changed."""
+    scope = block.scope
     changed = 0
-    for at in range(len(done) - 1, -1, -1):
+    for at in range(len(block.order) - 1, -1, -1):
         j = 0
-        for k in range(scope_ptr[at], scope_ptr[at + 1]):
+        for k in range(block.scope_ptr[at], block.scope_ptr[at + 1]):
             j = j * card[scope[k]] + labels[scope[k]]
-        new = choice[at_ptr[at] + j]
-        if new != labels[done[at]]:
-            labels[done[at]] = new
+        new = messages.choice[messages.at_ptr[at] + j]
+        if new != labels[block.order[at]]:
+            labels[block.order[at]] = new
             changed += 1
     return changed
+
+
+@compiled
+def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockScratch) -> int:
+    """Solve what `plan_block` left free, exactly, and write the labels; returns how many changed.
+
+    The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
+    """
+    order, scope_ptr, card = block.order, block.scope_ptr, model.card
+    n = len(order)
+    for at in range(n):
+        scratch.place[order[at]] = at
+    at_ptr = np.zeros(n + 1, np.int64)
+    largest = trim(block, card, scratch.place, at_ptr)
+    messages = BlockMessages(at_ptr, np.empty(at_ptr[n]), np.empty(at_ptr[n], np.uint16))
+    sums = BlockSums(np.empty(largest), np.empty(largest, np.int64))
+    first, following = np.full(n, -1, np.int32), np.full(n, -1, np.int32)
+    for at in range(n):
+        v = order[at]
+        size = at_ptr[at + 1] - at_ptr[at]
+        for k in range(card[v]):
+            theta = model.theta_v[model.var_ptr[v] + k]
+            for j in range(size):
+                sums.total[k * size + j] = theta
+        for e in range(model.nbr_ptr[v], model.nbr_ptr[v + 1]):
+            add_factor(model, block, labels, scratch, sums, at, model.factor_of[e])
+        child = first[at]
+        while child >= 0:
+            add_message(card, block, messages, scratch.step, sums, at, child)
+            child = following[child]
+        maximise(messages, sums.total, at, card[v], labels[v])
+        if scope_ptr[at + 1] > scope_ptr[at]:
+            parent = scratch.place[block.scope[scope_ptr[at]]]
+            following[at] = first[parent]
+            first[parent] = at
+    for at in range(n):
+        scratch.place[order[at]] = -1
+    return read_labels(block, messages, card, labels)

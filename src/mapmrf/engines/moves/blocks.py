@@ -1,4 +1,4 @@
-"""Improvement moves on any factor graph: exact blocks, crossover, and the neighbourhoods that they work on."""
+"""Block moves: set many variables to their exact optimum given the labels of all others."""
 
 from __future__ import annotations
 
@@ -7,81 +7,89 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.order_kernels import ball
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.engines.moves.block_kernels import PER_BIT, plan_pass, solve_pass
-from mapmrf.engines.moves.fusion_kernels import fuse
+from mapmrf.engines.moves.block_kernels import PER_BIT, Block, BlockScratch, plan_block, solve_block
+from mapmrf.engines.moves.move_model import lay_out
 from mapmrf.problem import Problem
-
-FUSION_TOLERANCE = 1e-12
-"""What a part must gain, relative to the size of the potentials, to count as better than round-off."""
 
 PER_VARIABLE = 2000
 """Table entries that take as long as planning for one variable of a block pass."""
 
+BALL_WIDTH = 14.0
+"""Logarithm to base 2 of the largest table of a ball: a move takes some milliseconds."""
 
-class Moves:
-    """Moves on the labellings of one problem; every move keeps or raises the value.
+SMALL = 16
+"""Variables that a ball counts as, at least: the overhead of a move."""
+
+
+class BlockMoves:
+    """Block moves on the labellings of one problem; every move keeps or raises the value.
 
     Attributes
     ----------
     random
         Where everything random comes from.
     work
-        Table entries that the block passes have looked at so far, roughly.
+        Table entries that the moves have read so far, roughly.
+    ball_size
+        Variables of the next balls, at most.
+    effort
+        Variables of all balls so far, each counted as often as it was in one; a small ball counts as 16 variables.
     """
 
     def __init__(self, problem: Problem, seed: int, graph: PrimalGraph | None = None) -> None:
+        n = problem.n_vars
         self.problem = problem
         self.random = np.random.default_rng(seed)
         self.graph = PrimalGraph.of(problem) if graph is None else graph
-        model = problem.graph
-        stride = problem.edge_stride.astype(np.int64)
-        factor_of = problem.edge_factor[problem.nbr].astype(np.int32)
-        self._tables = (model.var_ptr, model.theta_v, model.theta_t, problem.nbr_ptr, factor_of)
-        self._factors = (problem.scope_ptr, problem.scope, stride, problem.table_at)
-        self.work = 0
-        self._bits = np.floor(PER_BIT * np.log2(model.card)).astype(np.int64)
-        self._local = np.full(problem.n_vars, -1, dtype=np.int32)
-        self._place = np.full(problem.n_vars, -1, dtype=np.int32)
-        self._step = np.zeros(problem.n_vars, dtype=np.int64)
-        self._all = np.arange(problem.n_vars)
-        self._seen = np.zeros(problem.n_vars, dtype=bool)
-        self._looked = np.zeros(problem.n_factors, dtype=bool)
-        self._seed = np.array([0x9E3779B97F4A7C15 ^ (2 * seed + 1)], dtype=np.uint64)
-        finite = np.abs(model.theta_t[np.isfinite(model.theta_t)])
-        self._tol = FUSION_TOLERANCE * float(finite.max(initial=0.0))
+        self.work = self.effort = 0
+        self.ball_size = 32.0
+        self._model = lay_out(problem)
+        self._bits = np.floor(PER_BIT * np.log2(problem.graph.card)).astype(np.int64)
+        self._local = np.full(n, -1, dtype=np.int32)
+        self._scratch = BlockScratch(np.full(n, -1, dtype=np.int32), np.zeros(n, dtype=np.int64))
+        self._bit_state = np.array([0x9E3779B97F4A7C15 ^ (2 * seed + 1)], dtype=np.uint64)
 
-    def block_pass(self, labels: Ints, width: float, region: Ints | None = None) -> int:
+    def optimise(self, labels: Ints, width: float, region: Ints | None = None) -> int:
         """Optimise a large part of a region (all variables if None) exactly, tables up to ``2**width`` entries.
 
         Returns how many labels changed, in place.
         """
         if region is None:
             region = self.random.permutation(self.problem.n_vars)
-        limit = int(PER_BIT * width)
-        done, scope_ptr, scope = plan_pass(
-            self.graph.ptr, self.graph.nbr, self._bits, region, limit, self._local, self._seed
-        )
-        self.work += self._cost(done, scope_ptr, scope)
-        card = self.problem.graph.card
-        scratch = (self._place, self._step)
-        changed = solve_pass(done, scope_ptr, scope, card, *self._tables, *self._factors, labels, *scratch)
-        return int(changed)
+        return self._solve(self._plan(region, width), labels)
 
-    def _cost(self, done: Ints, scope_ptr: Ints, scope: Ints) -> int:
-        """Table entries of an elimination, each counted for every function that is read for it."""
-        below = np.concatenate([[0], np.cumsum(self._bits[scope[: scope_ptr[-1]]])])
-        sizes = np.exp2((self._bits[done] + np.diff(below[scope_ptr])) / PER_BIT)
-        return int(sizes @ (self.problem.degree[done] + 1.0)) + PER_VARIABLE * len(done)
+    def optimise_ball(self, labels: Ints) -> int:
+        """Optimise a ball around a random variable exactly; returns how many labels changed, in place.
 
-    def fuse(self, labels: Ints, other: Ints, region: Ints | None = None) -> float:
-        """Take all parts of another labelling that are better, in place; returns the gain.
-
-        Where all variables that differ lie in a region, that saves a look at all others.
+        Balls grow as long as all their variables can be optimised at once.
         """
-        among = self._all if region is None else region
-        scratch = (self._seen, self._looked)
-        gain, _ = fuse(labels, other, among, *scratch, *self._tables, *self._factors, self._tol)
-        return float(gain)
+        largest = int(self.ball_size)
+        size = int(self.random.integers(max(2, largest // 2), largest + 2))
+        region = self.random.permutation(self.neighbourhood(size))
+        self.effort += max(len(region), SMALL)
+        block = self._plan(region, BALL_WIDTH)
+        if len(block.order) < len(region):
+            self.ball_size = max(2.0, 0.8 * self.ball_size)
+        else:
+            self.ball_size = min(1.05 * self.ball_size + 0.1, float(self.problem.n_vars))
+        return self._solve(block, labels)
+
+    def _plan(self, region: Ints, width: float) -> Block:
+        """Choose who of a region is optimised."""
+        return plan_block(
+            self.graph.ptr, self.graph.nbr, self._bits, region, int(PER_BIT * width), self._local, self._bit_state
+        )
+
+    def _solve(self, block: Block, labels: Ints) -> int:
+        """Optimise a block; returns how many labels changed."""
+        self.work += self._cost(block)
+        return int(solve_block(self._model, block, labels, self._scratch))
+
+    def _cost(self, block: Block) -> int:
+        """Table entries of an elimination, each counted for every function that is read for it."""
+        below = np.concatenate([[0], np.cumsum(self._bits[block.scope[: block.scope_ptr[-1]]])])
+        sizes = np.exp2((self._bits[block.order] + np.diff(below[block.scope_ptr])) / PER_BIT)
+        return int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
 
     def neighbourhood(self, size: int) -> Ints:
         """The variables nearest to a random one, at most `size` of them, nearest first."""

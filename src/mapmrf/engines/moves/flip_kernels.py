@@ -1,6 +1,6 @@
 """The lazy flipper: the best change of every small connected set of variables, each set looked at once per change.
 
-A variable whose surrounding has changed waits in the queue. When its turn comes, all connected sets that hold it and
+A variable whose surroundings have changed waits in the queue. When its turn comes, all connected sets that hold it and
 none who still waits are searched: so a set is searched when the last of its members leaves the queue, and no list of
 sets is ever stored. The search of one variable's sets can stop after any of them and be taken up again.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mapmrf.engines.moves.gain_kernels import (
-    HEAP,
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.moves.flip_state_kernels import (
     HINT,
-    LENGTH,
-    Array,
+    Agenda,
+    FlipList,
+    FlipState,
     dequeue,
     flip_best,
     make_change,
@@ -22,12 +23,27 @@ from mapmrf.engines.moves.gain_kernels import (
 )
 from mapmrf.kernels.jit import compiled, inlined
 
-LEVEL, REACH, SIZE = 0, 1, 2
-"""Places in `Sets.count`: variables of the present set that are flipped (-1: no search), size up to which sets are
-searched, and size of the best change found."""
+
+class SetCursor:
+    """Where the search of sets stands.
+
+    Attributes
+    ----------
+    level
+        Variables of the present set that are flipped; -1: no search is under way.
+    reach
+        Size up to which sets are searched.
+    best_gain, n_best
+        Gain and size of the best change found.
+    """
+
+    level: int
+    reach: int
+    n_best: int
+    best_gain: float
 
 
-class Sets(NamedTuple):
+class SetSearch(NamedTuple):
     """The search of the sets that hold one variable.
 
     Attributes
@@ -41,121 +57,130 @@ class Sets(NamedTuple):
         Gain of all flips below a level, and the size of what it is a difference of.
     best_var, best_state : (depth,)
         The best change so far.
-    best
-        Its gain.
-    count
-        See the constants of this module.
+    cursor
+        Where the search stands.
     """
 
-    cand: Array
-    listed: Array
-    spot: Array
-    end: Array
-    state: Array
-    old: Array
-    top: Array
-    total: Array
-    size: Array
-    best_var: Array
-    best_state: Array
-    best: Array
-    count: Array
+    cand: Ints
+    listed: Bools
+    spot: Ints
+    end: Ints
+    state: Ints
+    old: Ints
+    top: Ints
+    total: Floats
+    size: Floats
+    best_var: Ints
+    best_state: Ints
+    cursor: SetCursor
 
 
 @inlined
-def weigh(f, s, level, u, k):
-    """Gain of the present set with `u` in state `k`; the best is remembered. Returns the size of the scores."""
-    row = f.var_ptr[u]
-    new, now = f.score[row + k], f.score[row + f.labels[u]]
-    gain = s.total[level] + (new - now)
-    size = s.size[level] + abs(new) + abs(now)
-    if gain > s.best[0] and gain > HINT * size:
-        s.best[0] = gain
-        s.count[SIZE] = level + 1
+def weigh(flips: FlipState, sets: SetSearch, level: int, u: int, k: int) -> tuple[float, float]:
+    """Gain of the present set with `u` in state `k`, and the size of the scores; the best is remembered."""
+    cursor = sets.cursor
+    row = flips.model.var_ptr[u]
+    new, now = flips.score[row + k], flips.score[row + flips.labels[u]]
+    gain = sets.total[level] + (new - now)
+    size = sets.size[level] + abs(new) + abs(now)
+    if gain > cursor.best_gain and gain > HINT * size:
+        cursor.best_gain = gain
+        cursor.n_best = level + 1
         for at in range(level):
-            s.best_var[at] = s.cand[s.spot[at]]
-            s.best_state[at] = s.state[at]
-        s.best_var[level], s.best_state[level] = u, k
+            sets.best_var[at] = sets.cand[sets.spot[at]]
+            sets.best_state[at] = sets.state[at]
+        sets.best_var[level], sets.best_state[level] = u, k
     return gain, size
 
 
 @inlined
-def list_neighbours(f, w, s, level, u):
+def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: int, u: int) -> None:
     """Append the neighbours of `u` that are neither listed nor waiting: who may join after it."""
-    end = s.end[level]
-    for e in range(f.nbr_ptr[u], f.nbr_ptr[u + 1]):
-        a = f.factor_of[e]
-        for p in range(f.scope_ptr[a], f.scope_ptr[a + 1]):
-            j = f.scope[p]
-            if not s.listed[j] and not w.queued[j] and f.card[j] > 1:
-                s.listed[j] = True
-                s.cand[end] = j
+    model = flips.model
+    end = sets.end[level]
+    for e in range(model.nbr_ptr[u], model.nbr_ptr[u + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
+            if not sets.listed[j] and not agenda.queued[j] and model.card[j] > 1:
+                sets.listed[j] = True
+                sets.cand[end] = j
                 end += 1
-    s.end[level + 1] = end
+    sets.end[level + 1] = end
 
 
 @inlined
-def look(f, w, s):
-    """Look at the next set, or the next state of its last member; returns the number of entries."""
-    level = s.count[LEVEL]
-    u = s.cand[s.spot[level]]
-    n_k, x = f.card[u], f.labels[u]
-    deepest = level == s.count[REACH] - 1
-    if s.state[level] < 0 and not deepest:
-        list_neighbours(f, w, s, level, u)
-    k = s.state[level] + 1
+def begin_search(sets: SetSearch, v: int) -> None:
+    """Begin with the sets that hold `v`."""
+    sets.cand[0] = v
+    sets.listed[v] = True
+    sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0
+    sets.total[0], sets.size[0] = 0.0, 0.0
+    sets.cursor.best_gain = 0.0
+    sets.cursor.level, sets.cursor.n_best = 0, 0
+
+
+@inlined
+def search_next(flips: FlipState, agenda: Agenda, sets: SetSearch) -> int:
+    """Evaluate the next set, or the next state of its last member; returns the number of entries."""
+    spot, end, state, top, cursor = sets.spot, sets.end, sets.state, sets.top, sets.cursor
+    level = cursor.level
+    u = sets.cand[spot[level]]
+    n_k, x = flips.model.card[u], flips.labels[u]
+    deepest = level == cursor.reach - 1
+    if state[level] < 0 and not deepest:
+        list_neighbours(flips, agenda, sets, level, u)
+    k = state[level] + 1
     gain = size = 0.0
     while k < n_k:
         if k != x:
-            gain, size = weigh(f, s, level, u, k)
+            gain, size = weigh(flips, sets, level, u, k)
             if not deepest:
                 break
         k += 1
-    s.state[level] = k
-    if k < n_k and s.spot[level] + 1 < s.end[level + 1]:
-        s.old[level] = x
-        s.top[level + 1] = set_state(f, u, k, s.top[level])
-        s.total[level + 1], s.size[level + 1] = gain, size
-        s.spot[level + 1], s.state[level + 1] = s.spot[level] + 1, -1
-        s.count[LEVEL] = level + 1
-        return 2 * (s.top[level + 1] - s.top[level])
+    state[level] = k
+    if k < n_k and spot[level] + 1 < end[level + 1]:
+        sets.old[level] = x
+        top[level + 1] = set_state(flips, u, k, top[level])
+        sets.total[level + 1], sets.size[level + 1] = gain, size
+        spot[level + 1], state[level + 1] = spot[level] + 1, -1
+        cursor.level = level + 1
+        return 2 * int(top[level + 1] - top[level])
     if k >= n_k:
         if not deepest:
-            for at in range(s.end[level], s.end[level + 1]):
-                s.listed[s.cand[at]] = False
-        s.spot[level] += 1
-        s.state[level] = -1
-        if s.spot[level] == s.end[level]:
+            for at in range(end[level], end[level + 1]):
+                sets.listed[sets.cand[at]] = False
+        spot[level] += 1
+        state[level] = -1
+        if spot[level] == end[level]:
             level -= 1
-            s.count[LEVEL] = level
+            cursor.level = level
             if level >= 0:
-                take_back(f, s.cand[s.spot[level]], s.old[level], s.top[level], s.top[level + 1])
-    return n_k
+                take_back(flips, sets.cand[spot[level]], sets.old[level], top[level], top[level + 1])
+    return int(n_k)
 
 
 @compiled
-def flip_sets(f, w, s, budget, max_visits):
-    """Make improving changes until there is none or a budget is spent; returns entries and variables looked at."""
+def flip_sets(
+    flips: FlipState, agenda: Agenda, sets: SetSearch, budget: int, max_visits: int
+) -> tuple[int, int]:  # fmt: skip
+    """Make improving changes until there is none or a budget is spent; returns entries and variables visited."""
+    best = FlipList(sets.best_var, sets.best_state, sets.old, sets.top)
     work, visits = 0, 0
     while work < budget:
-        if s.count[LEVEL] >= 0:
-            work += look(f, w, s)
-            if s.count[LEVEL] < 0:
-                s.listed[s.cand[0]] = False
-                if s.count[SIZE] > 0:
-                    work += make_change(f, w, s.best_var, s.best_state, s.old, s.top, s.count[SIZE])
+        if sets.cursor.level >= 0:
+            work += search_next(flips, agenda, sets)
+            if sets.cursor.level < 0:
+                sets.listed[sets.cand[0]] = False
+                if sets.cursor.n_best > 0:
+                    work += make_change(flips, agenda, best, sets.cursor.n_best)
         elif visits >= max_visits:
             break
-        elif w.count[HEAP] > 0:
-            work += flip_best(f, w)
+        elif agenda.counts.heap_length > 0:
+            work += flip_best(flips, agenda)
             visits += 1
-        elif w.count[LENGTH] > 0:
-            v = dequeue(w.queue, w.queued, w.count)
-            s.cand[0] = v
-            s.listed[v] = True
-            s.spot[0], s.end[0], s.state[0], s.top[0] = 0, 1, -1, 0
-            s.total[0], s.size[0], s.best[0] = 0.0, 0.0, 0.0
-            s.count[LEVEL], s.count[SIZE] = 0, 0
+        elif agenda.counts.queue_length > 0:
+            begin_search(sets, dequeue(agenda))
             visits += 1
         else:
             break

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.blocks import Moves
-from mapmrf.engines.moves.flips import ChainSearch, Descent
-from mapmrf.engines.moves.gain_kernels import NOTED
-from mapmrf.engines.moves.kick_kernels import KICKED, KICKS, TAKEN, Kick, kick_and_chain, kick_and_flip
+from mapmrf.engines.moves.blocks import BlockMoves
+from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.crossover import Crossover, new_part_scratch
+from mapmrf.engines.moves.flips import FlipSearch
+from mapmrf.engines.moves.kick_kernels import KickCounts, Kicks, kick_and_chain, kick_and_flip
+from mapmrf.engines.moves.random_kernels import seeded
+from mapmrf.engines.moves.records import blank
 from mapmrf.problem import Problem
 
 AROUND = 4
@@ -31,28 +33,28 @@ class SearchKicks(ABC):
         The search: it comes first, and it repairs.
     """
 
-    def __init__(self, problem: Problem, search: Descent | ChainSearch, largest: int, seed: int) -> None:
+    def __init__(self, problem: Problem, search: FlipSearch | ChainSearch, largest: int, seed: int) -> None:
         self.search = search
-        self.largest = min(largest, max(1, problem.n_vars))
-        self.kick: Any = make_kick(problem, seed)
+        largest = min(largest, max(1, problem.n_vars))
+        self.kicks = Kicks(largest, seeded(seed), new_part_scratch(problem), blank(KickCounts))
 
     def restart(self, labels: Ints) -> None:
-        """Go on from another labelling."""
-        self.kick.count[KICKED] = 0
+        """Continue from another labelling."""
+        self.kicks.counts.pending = 0
         self.search.restart(labels)
 
     @property
     def done(self) -> int:
         """Kicks that have been judged."""
-        return int(self.kick.count[KICKS])
+        return int(self.kicks.counts.judged)
 
     @property
     def taken(self) -> int:
         """Kicks of which something was kept."""
-        return int(self.kick.count[TAKEN])
+        return int(self.kicks.counts.kept)
 
     def run(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Descend, then kick and repair, for about so many table entries and up to so many kicks in all."""
+        """Climb, then kick and repair, for about so many table entries and up to so many kicks in all."""
         if self.search.at_rest:
             self.repair(entries, max_kicks, temperature)
         else:
@@ -64,25 +66,18 @@ class SearchKicks(ABC):
 
     def labels(self) -> Ints:
         """The labelling, as it was before a kick that has not been judged."""
-        labels = self.search.labels()
-        if self.kick.count[KICKED]:
-            front = self.search.front
-            noted = front.noted[: front.count[NOTED]]
-            labels[noted] = front.origin[noted]
-        return labels
+        return self.search.agenda.origin.copy() if self.kicks.counts.pending else self.search.labels()
 
 
 class FlipKicks(SearchKicks):
     """Kicks that flips of small sets repair."""
 
-    search: Descent
+    search: FlipSearch
 
     def repair(self, entries: int, max_kicks: int, temperature: float) -> None:
         """Kick and repair."""
         search = self.search
-        kick_and_flip(
-            search.field, search.front, search.sets, self.kick, self.largest, temperature, entries, max_kicks
-        )  # fmt: skip
+        kick_and_flip(search.flips, search.agenda, search.sets, self.kicks, temperature, entries, max_kicks)
 
 
 class ChainKicks(SearchKicks):
@@ -93,21 +88,7 @@ class ChainKicks(SearchKicks):
     def repair(self, entries: int, max_kicks: int, temperature: float) -> None:
         """Kick and repair."""
         search = self.search
-        kick_and_chain(
-            search.field, search.front, search.chain, self.kick, self.largest, temperature, search.breadth, entries,
-            max_kicks,
-        )  # fmt: skip
-
-
-def make_kick(problem: Problem, seed: int) -> Kick:
-    """Room for kicks, and where their random numbers come from."""
-    return Kick(
-        random=np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64),
-        part=np.zeros(problem.n_vars, dtype=np.int64),
-        seen=np.zeros(problem.n_vars, dtype=bool),
-        looked=np.zeros(problem.n_factors, dtype=bool),
-        count=np.zeros(3, dtype=np.int64),
-    )
+        kick_and_chain(search.flips, search.agenda, search.chain, self.kicks, temperature, entries, max_kicks)
 
 
 class BlockKicks:
@@ -116,29 +97,30 @@ class BlockKicks:
     def __init__(self, problem: Problem, labels: Ints, largest: int, width: float, seed: int) -> None:
         self.problem, self.width = problem, width
         self.largest = min(largest, max(1, problem.n_vars))
-        self.moves = Moves(problem, seed)
+        self.blocks, self.crossover = BlockMoves(problem, seed), Crossover(problem)
         self.now = labels
         self.calm = self.done = self.taken = 0
 
     def run(self, entries: int, max_kicks: int, temperature: float) -> None:
         """Pass over the model, then kick and repair, for about so many table entries and up to so many kicks in all."""
-        end = self.moves.work + PER_KICK * self.done + entries
-        while self.moves.work < end and self.calm < CALM:
-            self.calm = self.calm + 1 if self.moves.block_pass(self.now, self.width) == 0 else 0
-        while self.moves.work + PER_KICK * self.done < end and self.done < max_kicks:
+        blocks = self.blocks
+        end = blocks.work + PER_KICK * self.done + entries
+        while blocks.work < end and self.calm < CALM:
+            self.calm = self.calm + 1 if blocks.optimise(self.now, self.width) == 0 else 0
+        while blocks.work + PER_KICK * self.done < end and self.done < max_kicks:
             self.taken += self.attempt(temperature)
             self.done += 1
 
     def attempt(self, temperature: float) -> bool:
         """Kick once; returns whether something was kept."""
-        random, graph = self.moves.random, self.problem.graph
+        random, graph = self.blocks.random, self.problem.graph
         size = int(random.integers(1, self.largest + 1))
-        region = self.moves.neighbourhood(AROUND * size)
+        region = self.blocks.neighbourhood(AROUND * size)
         trial = self.now.copy()
         trial[region[:size]] = random.integers(0, graph.card[region[:size]])
-        self.moves.block_pass(trial, self.width, region)
+        self.blocks.optimise(trial, self.width, region)
         if temperature == 0.0:
-            return self.moves.fuse(self.now, trial, region) > 0.0
+            return self.crossover.fuse(self.now, trial, region) > 0.0
         gain = graph.value(trial) - graph.value(self.now)
         good = bool(gain >= temperature * np.log(1.0 - random.random()))
         if good:

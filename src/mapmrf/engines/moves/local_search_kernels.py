@@ -1,124 +1,159 @@
-"""Iterated local search: perturb a neighbourhood, descend again, keep what is not worse."""
+"""Iterated local search: perturb a neighbourhood, climb again, keep what is not worse."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.arrays import Bools, Ints
+from mapmrf.engines.moves.ascent_kernels import MARGIN, Climber, best_state, move_to, score_states
+from mapmrf.engines.moves.move_model import MoveModel
+from mapmrf.engines.moves.random_kernels import Bits, draw
+from mapmrf.kernels.jit import compiled, inlined
+
+
+class WaitingEnds:
+    """Where a ring of waiting variables begins, and how many they are."""
+
+    begin: int
+    length: int
+
+
+class Waiting(NamedTuple):
+    """The variables due, first come, first served: a ring, who is in it, and its ends."""
+
+    ring: Ints
+    queued: Bools
+    ends: WaitingEnds
+
+
+class UndoLog(NamedTuple):
+    """Changes of a trial: variables and their labels before."""
+
+    variable: Ints
+    label: Ints
+
+
+class TrialChange(NamedTuple):
+    """What a trial has changed so far.
+
+    Attributes
+    ----------
+    mended, gain
+        Forbidden entries mended, and the finite gain.
+    size
+        Size of the sums that the gain of the ascent is a difference of.
+    n_log
+        Changes in the log.
+    entries
+        Table entries read.
+    """
+
+    mended: int
+    gain: float
+    size: float
+    n_log: int
+    entries: int
 
 
 @inlined
-def draw(random, n):
-    """A whole number below `n` (xorshift; the state is ``random[0]``, never 0)."""
-    x = random[0]
-    x ^= x << np.uint64(13)
-    x ^= x >> np.uint64(7)
-    x ^= x << np.uint64(17)
-    random[0] = x
-    return np.int64((x >> np.uint64(11)) % np.uint64(n))
-
-
-@inlined
-def weigh(i, label, card, var_ptr, theta_v, theta_t, nbr_ptr, factor_of, stride_of, place, broken, score):
-    """Hard entries and finite sum that every state of variable `i` would have, all others as they are."""
-    n_k = card[i]
-    for k in range(n_k):
-        theta = theta_v[var_ptr[i] + k]
-        broken[k] = 1 if theta == -np.inf else 0
-        score[k] = 0.0 if theta == -np.inf else theta
-    for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-        stride = stride_of[e]
-        at = place[factor_of[e]] - stride * label
-        for k in range(n_k):
-            theta = theta_t[at + k * stride]
-            if theta == -np.inf:
-                broken[k] += 1
-            else:
-                score[k] += theta
-
-
-@bare
-def move(i, k, labels, nbr_ptr, scope_ptr, scope, factor_of, stride_of, place, queue, queued, state):
-    """Set variable `i` to `k` and queue the variables beside it; `state` holds the queue's begin and length."""
-    n = len(labels)
-    for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-        a = factor_of[e]
-        place[a] += stride_of[e] * (k - labels[i])
-        for at in range(scope_ptr[a], scope_ptr[a + 1]):
-            j = scope[at]
+def queue_neighbours(model: MoveModel, waiting: Waiting, i: int) -> None:
+    """Queue the neighbours of a variable that has changed."""
+    ring, queued, ends = waiting.ring, waiting.queued, waiting.ends
+    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+        a = model.factor_of[e]
+        for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
+            j = model.scope[p]
             if j != i and not queued[j]:
                 queued[j] = True
-                queue[(state[0] + state[1]) % n] = j
-                state[1] += 1
-    labels[i] = k
+                ring[(ends.begin + ends.length) % len(ring)] = j
+                ends.length += 1
+
+
+@inlined
+def perturb(
+    model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, random: Bits, largest: int
+) -> TrialChange:
+    """Draw new labels on a random walk of up to `largest` variables."""
+    labels, broken, score = climber.labels, climber.broken, climber.score
+    mended, gain, n_log, entries = 0, 0.0, 0, 0
+    n_steps = 1 + draw(random, largest)
+    i = draw(random, len(labels))
+    for _ in range(n_steps):
+        score_states(model, climber, i)
+        k = draw(random, model.card[i])
+        gain += score[k] - score[labels[i]]
+        mended -= broken[k] - broken[labels[i]]
+        log.variable[n_log], log.label[n_log] = i, labels[i]
+        n_log += 1
+        move_to(model, climber, i, k)
+        queue_neighbours(model, waiting, i)
+        degree = model.nbr_ptr[i + 1] - model.nbr_ptr[i]
+        entries += model.card[i] * degree
+        if degree == 0:
+            break
+        a = model.factor_of[model.nbr_ptr[i] + draw(random, degree)]
+        i = model.scope[model.scope_ptr[a] + draw(random, model.scope_ptr[a + 1] - model.scope_ptr[a])]
+    return TrialChange(mended, gain, 0.0, n_log, entries)
+
+
+@inlined
+def climb(
+    model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, change: TrialChange, budget: int
+) -> TrialChange:
+    """Visit the waiting variables until there is none or a budget is spent, as part of a trial.
+
+    A log without room means that nothing will be undone; one that is full ends the changes of its trial.
+    """
+    labels, ring, ends = climber.labels, waiting.ring, waiting.ends
+    broken, score = climber.broken, climber.score
+    room = len(log.variable)
+    mended, gain, size, n_log, entries = change.mended, change.gain, change.size, change.n_log, change.entries
+    while ends.length > 0 and entries < budget:
+        i = ring[ends.begin]
+        ends.begin = (ends.begin + 1) % len(ring)
+        ends.length -= 1
+        waiting.queued[i] = False
+        old = labels[i]
+        score_states(model, climber, i)
+        entries += model.card[i] * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+        k = best_state(climber, old, model.card[i])
+        if k == old or (room > 0 and n_log == room):
+            continue
+        gain += score[k] - score[old]
+        mended -= broken[k] - broken[old]
+        size += abs(score[k]) + abs(score[old])
+        if room > 0:
+            log.variable[n_log], log.label[n_log] = i, old
+            n_log += 1
+        move_to(model, climber, i, k)
+        queue_neighbours(model, waiting, i)
+    return TrialChange(mended, gain, size, n_log, entries)
 
 
 @compiled
-def perturb_and_descend(
-    budget: int, random: Ints, largest: int, labels: Ints, place: Ints, card: Ints, var_ptr: Ints, theta_v: Floats,
-    theta_t: Floats, nbr_ptr: Ints, scope_ptr: Ints, scope: Ints, factor_of: Ints, stride_of: Ints, queue: Ints,
-    queued: Bools, state: Ints, log: Ints, broken: Ints, score: Floats, max_trials: int,
-) -> int:  # fmt: skip
-    """Descend from the queue; then draw neighbourhoods of up to `largest` variables at random and descend again.
+def climb_from_queue(model: MoveModel, climber: Climber, waiting: Waiting, budget: int) -> int:
+    """Climb until no variable waits or about `budget` table entries are read; returns the entries."""
+    nothing = UndoLog(waiting.ring[:0], waiting.ring[:0])
+    return climb(model, climber, waiting, nothing, TrialChange(0, 0.0, 0.0, 0, 0), budget).entries
 
-    A trial that breaks more hard entries, or as many at a lower sum, is undone. At most `max_trials`, and about
-    `budget` table entries; returns the number of trials. `log` has room for the changes of one trial.
+
+@compiled
+def perturb_and_climb(
+    model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, random: Bits, largest: int, budget: int,
+    max_trials: int,
+) -> int:  # fmt: skip
+    """Perturb neighbourhoods of up to `largest` variables, one after another, and climb again each time.
+
+    A trial that breaks more constraints, or as many at a lower sum, is undone. At most `max_trials`, and about `budget`
+    table entries; returns the number of trials. `log` has room for the changes of one trial.
     """
-    n = len(labels)
-    room = len(log) // 2
     trials = 0
-    first = state[1] > 0  # what the queue begins with is no trial: nothing of it is undone
-    while budget > 0 and (first or trials < max_trials):
-        gain, mended, n_log = 0.0, 0, 0
-        scale = 0.0
-        if not first:
-            trials += 1
-            size = 1 + draw(random, largest)
-            i = draw(random, n)
-            for _ in range(size):
-                weigh(
-                    i, labels[i], card, var_ptr, theta_v, theta_t, nbr_ptr, factor_of, stride_of, place, broken, score
-                )
-                k = draw(random, card[i])
-                gain += score[k] - score[labels[i]]
-                mended -= broken[k] - broken[labels[i]]
-                log[2 * n_log], log[2 * n_log + 1] = i, labels[i]
-                n_log += 1
-                move(i, k, labels, nbr_ptr, scope_ptr, scope, factor_of, stride_of, place, queue, queued, state)
-                budget -= card[i] * (nbr_ptr[i + 1] - nbr_ptr[i])
-                if nbr_ptr[i + 1] == nbr_ptr[i]:
-                    break
-                a = factor_of[nbr_ptr[i] + draw(random, nbr_ptr[i + 1] - nbr_ptr[i])]
-                i = scope[scope_ptr[a] + draw(random, scope_ptr[a + 1] - scope_ptr[a])]
-        while state[1] > 0 and (budget > 0 or not first):
-            i = queue[state[0]]
-            state[0] = (state[0] + 1) % n
-            state[1] -= 1
-            queued[i] = False
-            old = labels[i]
-            weigh(i, old, card, var_ptr, theta_v, theta_t, nbr_ptr, factor_of, stride_of, place, broken, score)
-            budget -= card[i] * (1 + nbr_ptr[i + 1] - nbr_ptr[i])
-            k = old
-            for s in range(card[i]):
-                # a margin above round-off, so that equal states do not take turns for ever
-                margin = 1e-13 * (abs(score[s]) + abs(score[k]))
-                if broken[s] < broken[k] or (broken[s] == broken[k] and score[s] > score[k] + margin):
-                    k = s
-            if k == old or (not first and n_log == room):
-                continue
-            gain += score[k] - score[old]
-            mended -= broken[k] - broken[old]
-            scale += abs(score[k]) + abs(score[old])
-            if not first:
-                log[2 * n_log], log[2 * n_log + 1] = i, old
-                n_log += 1
-            move(i, k, labels, nbr_ptr, scope_ptr, scope, factor_of, stride_of, place, queue, queued, state)
-        if not first and (mended < 0 or (mended == 0 and gain < -1e-13 * scale)):
-            for at in range(n_log - 1, -1, -1):
-                i = log[2 * at]
-                for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-                    place[factor_of[e]] += stride_of[e] * (log[2 * at + 1] - labels[i])
-                labels[i] = log[2 * at + 1]
-        first = False
+    while budget > 0 and trials < max_trials:
+        trials += 1
+        change = perturb(model, climber, waiting, log, random, largest)
+        change = climb(model, climber, waiting, log, change, 1 << 60)
+        budget -= change.entries
+        if change.mended < 0 or (change.mended == 0 and change.gain < -MARGIN * change.size):
+            for at in range(change.n_log - 1, -1, -1):
+                move_to(model, climber, log.variable[at], log.label[at])
     return trials

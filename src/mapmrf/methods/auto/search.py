@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.moves.blocks import Moves
-from mapmrf.engines.moves.flips import ChainSearch, Descent
+from mapmrf.engines.moves.blocks import BlockMoves
+from mapmrf.engines.moves.chains import ChainSearch
+from mapmrf.engines.moves.crossover import Crossover
+from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kicks import ChainKicks, FlipKicks, SearchKicks
 from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.bp import BP
@@ -71,7 +73,7 @@ class PoolSearch:
 
     def __init__(self, problem: Problem, seed: int, width: float, pool: int) -> None:
         self.problem, self.seed, self.width, self.size = problem, seed, width, pool
-        self.moves = Moves(problem, seed)
+        self.moves, self.crossover = BlockMoves(problem, seed), Crossover(problem)
         self.pool: list[Ints] = []
         self.values: list[float] = []
         self._n_steps = 0
@@ -109,7 +111,7 @@ class PoolSearch:
         labels = np.array(labels, dtype=np.int64)
         for _ in range(FIRST_PASSES):
             for block in self._blocks():
-                self.moves.block_pass(labels, FIRST_WIDTH, block)
+                self.moves.optimise(labels, FIRST_WIDTH, block)
                 yield
         value = self.problem.graph.value(labels)
         if self.pool:
@@ -140,7 +142,7 @@ class PoolSearch:
 
     def fuse(self, place: int, other: Ints, region: Ints | None = None) -> None:
         """Give a labelling of the pool the better parts of another one."""
-        self.moves.fuse(self.pool[place], other, region)
+        self.crossover.fuse(self.pool[place], other, region)
         self.values[place] = self.problem.graph.value(self.pool[place])
 
     # -- starting points ----------------------------------------------------------------------------------------------
@@ -183,7 +185,7 @@ class PoolSearch:
         while self.moves.work < end:
             self.moves.work += REGION_ENTRIES
             region = self._disturbed_region(trial)
-            self.moves.fuse(now, trial, region)
+            self.crossover.fuse(now, trial, region)
             trial[region] = now[region]
         self.values[place] = self.problem.graph.value(now)
         if self._n_steps % MIX_EVERY == 0:
@@ -202,9 +204,9 @@ class PoolSearch:
         else:  # force the middle into other states, and let the rest adapt to it first
             middle = region[: int(random.integers(1, 20))]
             trial[middle] = (trial[middle] + random.integers(1, np.maximum(card[middle], 2))) % card[middle]
-            moves.block_pass(trial, self.width, random.permutation(region[len(middle) :]))
+            moves.optimise(trial, self.width, random.permutation(region[len(middle) :]))
         for _ in range(2):
-            moves.block_pass(trial, self.width, random.permutation(region))
+            moves.optimise(trial, self.width, random.permutation(region))
         return region
 
     def kick(self) -> None:
@@ -231,5 +233,5 @@ class PoolSearch:
     def _make_kicks(self) -> SearchKicks:
         """Chains go further than flips of pairs, but cost more the more states there are."""
         if self.holds_few:
-            return FlipKicks(self.problem, Descent(self.problem, FLIP_DEPTH), FLIP_KICK, self.seed)
+            return FlipKicks(self.problem, FlipSearch(self.problem, FLIP_DEPTH), FLIP_KICK, self.seed)
         return ChainKicks(self.problem, ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed), CHAIN_KICK, self.seed)

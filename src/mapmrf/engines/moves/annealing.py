@@ -1,0 +1,106 @@
+"""Sweeps of simulated annealing over a labelling."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, offsets, short
+from mapmrf.engines.moves.annealing_kernels import QuadraticForm, sweep_pairs, sweep_states
+from mapmrf.engines.moves.flip_state import floor_of, new_flip_state, set_labels
+from mapmrf.engines.moves.random_kernels import seeded
+from mapmrf.problem import Problem
+
+
+class Sweeps(Protocol):
+    """Sweeps over the variables of a model."""
+
+    work: int
+    """Table entries that a sweep reads, about."""
+
+    def labels(self) -> Ints:
+        """The labelling."""
+
+    def restart(self, labels: Ints) -> None:
+        """Begin anew at a labelling."""
+
+    def run(self, temperatures: Floats) -> int:
+        """Sweep once at every temperature; returns the changes of the last sweep."""
+
+
+def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> Sweeps:
+    """Sweeps over a model: models of binary variables and pairs always use Metropolis."""
+    if all(batch.shape == (2, 2) for batch in problem.batches) and np.all(problem.graph.card == 2):
+        return PairSweeps(problem, seed)
+    return StateSweeps(problem, heat_bath, seed)
+
+
+class PairSweeps:
+    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1.
+
+    Attributes
+    ----------
+    gain : (n_vars,)
+        What every flip would gain, after a run.
+    """
+
+    def __init__(self, problem: Problem, seed: int) -> None:
+        self._form = quadratic_form(problem)
+        self._random = seeded(seed)
+        self._labels = np.zeros(problem.n_vars, dtype=np.int8)
+        self.gain = np.zeros(problem.n_vars)
+        self.work = max(1, problem.n_vars + 2 * problem.n_factors)
+
+    def labels(self) -> Ints:
+        """The labelling."""
+        return self._labels.astype(np.int64)
+
+    def restart(self, labels: Ints) -> None:
+        """Begin anew at a labelling."""
+        self._labels[:] = labels
+
+    def run(self, temperatures: Floats) -> int:
+        """Sweep once at every temperature; returns the flips of the last sweep."""
+        return int(sweep_pairs(self._form, temperatures, self._labels, self.gain, self._random))
+
+
+class StateSweeps:
+    """Sweeps over any model."""
+
+    def __init__(self, problem: Problem, heat_bath: bool, seed: int) -> None:
+        self.problem, self._heat_bath = problem, heat_bath
+        self._random = seeded(seed)
+        self._state = new_flip_state(problem, 1)
+        self._weight = np.zeros(int(problem.graph.card.max(initial=1)))
+        self.work = max(1, problem.n_states + problem.n_edge_states)
+
+    def labels(self) -> Ints:
+        """The labelling."""
+        return self._state.labels.copy()
+
+    def restart(self, labels: Ints) -> None:
+        """Begin anew at a labelling."""
+        set_labels(self.problem, self._state, labels)
+
+    def run(self, temperatures: Floats) -> int:
+        """Sweep once at every temperature; returns the changes of the last sweep."""
+        return int(sweep_states(self._state, temperatures, self._heat_bath, self._weight, self._random))
+
+
+def quadratic_form(problem: Problem) -> QuadraticForm:
+    """A model of binary variables and pairs as a quadratic form; forbidden entries count as a large loss."""
+    floor = floor_of(problem, 1)
+    graph, scope = problem.graph, problem.scope.reshape(-1, 2).astype(np.int64)
+    theta = np.maximum(graph.theta_v, floor).reshape(-1, 2)
+    entries = [np.maximum(graph.theta_t[problem.table_at + c], floor) for c in range(4)]
+    ends = np.concatenate([scope[:, 0], scope[:, 1]])
+    slope = np.concatenate([entries[2] - entries[0], entries[1] - entries[0]])
+    order = np.argsort(ends, kind="stable")
+    coupling = entries[0] + entries[3] - entries[1] - entries[2]
+    return QuadraticForm(
+        ptr=offsets(np.bincount(ends, minlength=problem.n_vars)),
+        nbr=short(np.concatenate([scope[:, 1], scope[:, 0]])[order]),
+        slope=theta[:, 1] - theta[:, 0] + np.bincount(ends, slope, problem.n_vars),
+        coupling=np.concatenate([coupling, coupling])[order],
+    )

@@ -1,0 +1,78 @@
+"""Search by chains of flips."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.moves.chain_kernels import Chain, ChainCursor, follow_chains
+from mapmrf.engines.moves.flip_state import begin_at, enqueue_all, is_empty, new_agenda, new_flip_state
+from mapmrf.engines.moves.flip_state_kernels import FlipList, refresh
+from mapmrf.engines.moves.records import blank
+from mapmrf.problem import Problem
+
+
+class ChainSearch:
+    """A labelling that rises by best flips and by chains of flips, until no chain helps.
+
+    Attributes
+    ----------
+    flips, agenda, visits, at_rest
+        As those of `FlipSearch`.
+    """
+
+    def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
+        length = min(length, max(1, problem.n_vars))
+        self.problem = problem
+        self.flips = new_flip_state(problem, length)
+        self.agenda = new_agenda(problem.n_vars)
+        self.chain = new_chain(problem.n_vars, length, breadth)
+        self.random = np.random.default_rng(seed)
+        self.visits = 0
+        self.at_rest = True
+
+    def restart(self, labels: Ints) -> None:
+        """Begin anew at a labelling."""
+        cursor = self.chain.cursor
+        cursor.variable = -1
+        cursor.state = cursor.second = cursor.improved = 0
+        begin_at(self.problem, self.flips, self.agenda, labels)
+        enqueue_all(self.agenda, self.random)
+        self.at_rest = False
+
+    def run(self, entries: int, max_visits: int = 1 << 60) -> int:
+        """Read about so many table entries, visit at most so many variables; returns the entries."""
+        work = 0
+        while work < entries and max_visits > 0 and not self.at_rest:
+            done, visits = follow_chains(self.flips, self.agenda, self.chain, entries - work, max_visits)
+            work, max_visits = work + done, max_visits - visits
+            self.visits += visits
+            if self.chain.cursor.variable < 0 and is_empty(self.agenda):
+                work += self._go_round()
+        return work
+
+    def _go_round(self) -> int:
+        """Start from every variable again, in another order, unless the last round helped nothing; returns entries."""
+        work = refresh(self.flips, self.agenda, 1)
+        self.at_rest = self.chain.cursor.improved == 0 and is_empty(self.agenda)
+        self.chain.cursor.improved = 0
+        if not self.at_rest:
+            enqueue_all(self.agenda, self.random)
+        return work
+
+    def labels(self) -> Ints:
+        """The labelling."""
+        return self.flips.labels.copy()
+
+
+def new_chain(n: int, length: int, breadth: int) -> Chain:
+    """Room for a chain of `length` flips of `n` variables."""
+    return Chain(
+        cand=np.zeros(n, dtype=np.int32),
+        kind=np.zeros(n, dtype=np.int8),
+        gain=np.zeros(n),
+        flip=np.zeros(n, dtype=np.int64),
+        flips=FlipList(*(np.zeros(length + extra, dtype=np.int64) for extra in (0, 0, 0, 1))),
+        breadth=breadth,
+        cursor=blank(ChainCursor),
+    )

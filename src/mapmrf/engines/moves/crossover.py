@@ -1,0 +1,56 @@
+"""Partition crossover of two labellings of a problem."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.moves.crossover_kernels import PartScratch, fuse
+from mapmrf.engines.moves.move_model import lay_out
+from mapmrf.problem import Problem
+
+TOLERANCE = 1e-12
+"""What a part must gain, relative to the size of the potentials, to count as better than round-off."""
+
+
+class Crossover:
+    """Crossover of labellings of one problem.
+
+    Parameters
+    ----------
+    tol
+        What a part must gain, relative to the size of the potentials.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> from mapmrf.engines.moves.crossover import Crossover
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
+    >>> labels = np.array([0, 0])
+    >>> Crossover(mapmrf.Problem.compile(graph)).fuse(labels, np.array([1, 1]))
+    1.0
+    >>> labels.tolist()
+    [1, 0]
+    """
+
+    def __init__(self, problem: Problem, tol: float = TOLERANCE) -> None:
+        n, theta_t = problem.n_vars, problem.graph.theta_t
+        self._model = lay_out(problem)
+        self._scratch = new_part_scratch(problem)
+        self._all = np.arange(n)
+        self._tol = tol * float(np.abs(theta_t[np.isfinite(theta_t)]).max(initial=0.0)) if tol > 0 else 0.0
+
+    def fuse(self, labels: Ints, other: Ints, region: Ints | None = None) -> float:
+        """Take all parts of another labelling that are better, in place; returns the gain.
+
+        Where all variables that differ lie in a region, naming it saves going through all others.
+        """
+        among = self._all if region is None else region
+        return float(fuse(self._model, labels, other, among, self._scratch, self._tol))
+
+
+def new_part_scratch(problem: Problem) -> PartScratch:
+    """Room for the search of parts."""
+    n = problem.n_vars
+    return PartScratch(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), np.zeros(problem.n_factors, dtype=bool))

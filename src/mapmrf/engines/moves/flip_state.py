@@ -1,0 +1,109 @@
+"""The table of single-flip gains and the agenda of a search on it: what flips, chains and restarts share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState, refresh
+from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.engines.moves.records import blank
+from mapmrf.problem import Problem
+
+
+def new_flip_state(problem: Problem, longest: int) -> FlipState:
+    """The labels zero, with room for moves of at most `longest` flips; no score is summed yet."""
+    owner = problem.edge_factor
+    states = problem.graph.card[problem.scope].astype(np.int64)
+    beside = np.bincount(owner, states, problem.n_factors)[owner] - states
+    logged = np.bincount(problem.scope, beside, problem.n_vars)
+    room = int(min(logged.sum(), longest * logged.max(initial=0)))
+    return FlipState(
+        model=lay_out(problem),
+        floor=floor_of(problem, longest),
+        labels=np.zeros(problem.n_vars, dtype=np.int64),
+        place=problem.table_at.astype(np.int64),
+        score=np.zeros(problem.n_states),
+        age=np.zeros(problem.n_vars, dtype=np.int32),
+        log_at=np.zeros(room, dtype=np.int64),
+        log_score=np.zeros(room),
+    )
+
+
+def floor_of(problem: Problem, longest: int) -> float:
+    """A number below everything finite that `longest` flips can lose; -inf if nothing is forbidden."""
+    graph = problem.graph
+    if problem.feasible_v.all() and not any(batch.hard for batch in problem.batches):
+        return -np.inf
+    size = _sizes(graph.theta_v, graph.var_ptr)
+    of_table = _sizes(graph.theta_t, graph.table_ptr)
+    of_factor = of_table[graph.table_of[problem.order]]
+    size += np.bincount(problem.scope, of_factor[problem.edge_factor], problem.n_vars)
+    return -float(1.0 + 2 * (longest + 1)) * max(float(size.max(initial=0.0)), np.finfo(np.float64).tiny)
+
+
+def _sizes(values: Floats, ptr: Ints) -> Floats:
+    """Largest absolute value of every block, among the finite."""
+    if len(ptr) <= 1:
+        return np.zeros(0)
+    finite = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return np.asarray(np.maximum.reduceat(finite, ptr[:-1]))
+
+
+def local_scale(problem: Problem) -> float:
+    """What a variable has at stake: the ranges of its factors' tables together, averaged over all variables."""
+    graph = problem.graph
+    if problem.n_factors == 0:
+        return 0.0
+    finite = np.isfinite(graph.theta_t)
+    high = np.maximum.reduceat(np.where(finite, graph.theta_t, -np.inf), graph.table_ptr[:-1])
+    low = np.minimum.reduceat(np.where(finite, graph.theta_t, np.inf), graph.table_ptr[:-1])
+    span = np.where(high > low, high, 0.0) - np.where(high > low, low, 0.0)
+    arity = np.diff(problem.scope_ptr)
+    return float(span[graph.table_of[problem.order]] @ arity) / problem.n_vars
+
+
+def set_labels(problem: Problem, flips: FlipState, labels: Ints) -> None:
+    """Set the labels and the places of the factors; the scores are left as they are."""
+    flips.labels[:] = labels
+    flips.place[:] = table_places(problem, flips.labels)
+
+
+def new_agenda(n: int) -> Agenda:
+    """An empty agenda of `n` variables."""
+    return Agenda(
+        heap=np.zeros(n, dtype=np.int32),
+        where=np.full(n, -1, dtype=np.int32),
+        key=np.zeros(n),
+        flip=np.zeros(n, dtype=np.int64),
+        queue=np.zeros(n, dtype=np.int32),
+        queued=np.zeros(n, dtype=bool),
+        changed=np.zeros(n, dtype=np.int32),
+        is_changed=np.zeros(n, dtype=bool),
+        origin=np.zeros(n, dtype=np.int64),
+        counts=blank(AgendaCounts),
+    )
+
+
+def begin_at(problem: Problem, flips: FlipState, agenda: Agenda, labels: Ints) -> None:
+    """Begin at a labelling: all scores summed, every variable ranked and queued."""
+    set_labels(problem, flips, labels)
+    agenda.origin[:] = labels
+    agenda.counts.queue_begin = agenda.counts.queue_length = agenda.counts.heap_length = agenda.counts.n_changed = 0
+    agenda.where[:] = -1
+    agenda.queued[:] = False
+    agenda.is_changed[:] = False
+    refresh(flips, agenda, 0)
+
+
+def enqueue_all(agenda: Agenda, random: np.random.Generator | None = None) -> None:
+    """Queue every variable, in the order of the variables or in a random one."""
+    n = len(agenda.queue)
+    agenda.queue[:] = np.arange(n) if random is None else random.permutation(n)
+    agenda.queued[:] = True
+    agenda.counts.queue_begin, agenda.counts.queue_length = 0, n
+
+
+def is_empty(agenda: Agenda) -> bool:
+    """Whether no flip gains and nobody waits."""
+    return agenda.counts.heap_length == 0 and agenda.counts.queue_length == 0

@@ -1,0 +1,74 @@
+"""A model laid out for moves: the factors of every variable, the variables of every factor."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, frozen, short
+from mapmrf.problem import Problem
+
+
+class MoveModel(NamedTuple):
+    """A model as kernels of moves read it.
+
+    Attributes
+    ----------
+    card, var_ptr, theta_v, theta_t
+        As in `FactorGraph`.
+    nbr_ptr, factor_of, stride_of
+        Factors of every variable, and the variable's stride in the table of each.
+    scope_ptr, scope, scope_stride
+        Variables of every factor, and their strides.
+    table_at : (n_factors,)
+        Where the factors' tables start in `theta_t`.
+    """
+
+    card: Ints
+    var_ptr: Ints
+    theta_v: Floats
+    theta_t: Floats
+    nbr_ptr: Ints
+    factor_of: Ints
+    stride_of: Ints
+    scope_ptr: Ints
+    scope: Ints
+    scope_stride: Ints
+    table_at: Ints
+
+
+_laid_out: WeakKeyDictionary[Problem, MoveModel] = WeakKeyDictionary()
+
+
+def lay_out(problem: Problem) -> MoveModel:
+    """Lay a problem out for moves; all moves on a problem share one layout."""
+    if problem not in _laid_out:
+        graph = problem.graph
+        _laid_out[problem] = MoveModel(
+            card=_packed(graph.card),
+            var_ptr=_packed(graph.var_ptr),
+            theta_v=graph.theta_v,
+            theta_t=graph.theta_t,
+            nbr_ptr=_packed(problem.nbr_ptr),
+            factor_of=_packed(problem.edge_factor[problem.nbr]),
+            stride_of=_packed(problem.edge_stride[problem.nbr]),
+            scope_ptr=_packed(problem.scope_ptr),
+            scope=_packed(problem.scope),
+            scope_stride=_packed(problem.edge_stride),
+            table_at=_packed(problem.table_at),
+        )
+    return _laid_out[problem]
+
+
+def _packed(values: Ints) -> Ints:
+    """Read-only and in 32 bits where they fit, so that kernels are compiled for one kind of array."""
+    return frozen(np.ascontiguousarray(short(values)))
+
+
+def table_places(problem: Problem, labels: Ints) -> Ints:
+    """Entry of `theta_t` that every factor takes under a labelling, (n_factors,)."""
+    moved = problem.edge_stride * labels[problem.scope]
+    shift = np.bincount(problem.edge_factor, moved, problem.n_factors).astype(np.int64)
+    return shift + problem.table_at

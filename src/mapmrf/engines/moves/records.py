@@ -1,0 +1,41 @@
+"""Records: a few named numbers that kernels change in place."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cache
+from typing import TypeVar, cast, get_type_hints
+
+import numpy as np
+
+Fields = TypeVar("Fields")
+
+KINDS = {int: np.int64, float: np.float64}
+
+
+def blank(fields: type[Fields]) -> Fields:
+    """A record of zeros with the fields that a class annotates, of type int or float.
+
+    Kernels read and write its fields as Python does: it is numpy's record, which looks like an instance of the class. A
+    field must not have the name of an attribute of numpy scalars,
+    such as `size`.
+
+    Examples
+    --------
+    >>> from mapmrf.engines.moves.records import blank
+    >>> class Tally:
+    ...     tried: int
+    ...     gain: float
+    >>> tally = blank(Tally)
+    >>> tally.tried += 1
+    >>> tally.tried, tally.gain
+    (1, 0.0)
+    """
+    return cast(Fields, np.zeros(1, _dtype_of(cast(Hashable, fields)))[0])
+
+
+@cache
+def _dtype_of(fields: Hashable) -> np.dtype[np.void]:
+    """The numpy type of a record: one object for all records, since numba is slow to recognise a new one."""
+    plain = np.dtype([(name, KINDS[kind]) for name, kind in get_type_hints(fields).items()], align=True)
+    return np.dtype((np.record, plain))

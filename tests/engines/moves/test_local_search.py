@@ -1,0 +1,90 @@
+"""Iterated local search: a local optimum at first, never worse afterwards."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf.datasets import grid
+from mapmrf.engines.moves import local_search, local_search_kernels
+from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.problem import Problem
+from strategies import Recipe, random_recipe, recipes
+
+
+@given(recipe=recipes(), seed=st.integers(0, 5))
+def test_local_search_never_loses_its_best_and_is_a_local_optimum_at_first(recipe: Recipe, seed: int) -> None:
+    graph = recipe.graph()
+    problem = Problem.compile(graph)
+    start = np.random.default_rng(seed).integers(0, graph.card)
+    local = LocalSearch(problem, start, seed)
+    local.run(10**6, 0)
+    assert not local.descending
+    rest = local.labels.copy()
+    for i in range(graph.n_vars):
+        for k in range(graph.card[i]):
+            flipped = rest.copy()
+            flipped[i] = k
+            if local.value > -math.inf:
+                assert graph.value(flipped) <= local.value + 1e-9
+    values = [local.value]
+    for _ in range(5):
+        local.run(10**6, 20)
+        values.append(local.value)
+    assert values == sorted(values)
+    assert local.value == graph.value(local.labels)
+    assert local.trials == 100
+
+
+def test_perturbations_find_more_than_the_ascent_alone() -> None:
+    graph = grid(15, 15, 3.0, seed=4)
+    local = LocalSearch(Problem.compile(graph), np.zeros(225, dtype=np.int64), 0)
+    local.run(10**7, 0)
+    first = local.value
+    assert local.run(10**7, 500)
+    assert local.value > first + 1.0
+
+
+def test_a_better_labelling_is_kept_and_a_worse_one_is_not() -> None:
+    graph = grid(4, 4, 2.0, seed=1)
+    labels = np.zeros(16, dtype=np.int64)
+    local = LocalSearch(Problem.compile(graph), labels, 0)
+    better = labels.copy()
+    better[0] = 1
+    worse, better = sorted((labels, better), key=graph.value)
+    local.offer(worse)
+    assert not local.offer(worse)
+    local.offer(better)
+    assert local.value == graph.value(better) and local.labels.tolist() == better.tolist()
+
+
+def test_a_large_budget_in_pieces_descends_to_the_same_optimum() -> None:
+    graph = random_recipe(5, 30, 60, hard=0.1).graph()
+    problem, start = Problem.compile(graph), np.zeros(30, dtype=np.int64)
+    whole, pieces = LocalSearch(problem, start, 0), LocalSearch(problem, start, 0)
+    whole.run(10**6, 0)
+    n_runs = 0
+    while pieces.descending:
+        pieces.run(10, 0)
+        n_runs += 1
+    assert n_runs > 3
+    assert pieces.value == whole.value
+
+
+def test_the_kernels_run_as_plain_python() -> None:
+    graph = random_recipe(7, 8, 14, hard=0.1).graph()
+    problem, start = Problem.compile(graph), np.zeros(8, dtype=np.int64)
+    compiled, plain = LocalSearch(problem, start, 3), LocalSearch(problem, start, 3)
+    compiled.run(10**5, 30)
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in ("climb_from_queue", "perturb_and_climb"):
+            patch.setattr(local_search, kernel, getattr(local_search_kernels, kernel).py_func)
+        for kernel in ("perturb", "climb", "queue_neighbours"):
+            patch.setattr(local_search_kernels, kernel, getattr(local_search_kernels, kernel).py_func)
+        plain.run(10**5, 30)
+    assert plain.trials == compiled.trials == 30
+    assert plain.labels.tolist() == compiled.labels.tolist()

@@ -1,0 +1,69 @@
+"""The layout of a model for moves, and records for kernels."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.engines.moves.records import blank
+from mapmrf.kernels.jit import compiled
+from mapmrf.problem import Problem
+from strategies import Recipe, random_recipe, recipes
+
+
+@given(recipe=recipes(), data=st.data())
+def test_the_places_of_a_labelling_hold_its_potentials(recipe: Recipe, data: st.DataObject) -> None:
+    graph = recipe.graph()
+    problem, labels = Problem.compile(graph), np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card])
+    model, places = lay_out(problem), table_places(problem, labels)
+    value = graph.constant + model.theta_v[model.var_ptr[:-1] + labels].sum() + model.theta_t[places].sum()
+    assert value == pytest.approx(graph.value(labels))
+
+
+@given(recipe=recipes())
+def test_both_lists_of_the_layout_hold_the_same_edges(recipe: Recipe) -> None:
+    model = lay_out(Problem.compile(recipe.graph()))
+    owner = np.repeat(np.arange(len(model.table_at)), np.diff(model.scope_ptr))
+    by_factor = sorted(zip(model.scope.tolist(), owner.tolist(), model.scope_stride.tolist(), strict=True))
+    variable = np.repeat(np.arange(len(model.card)), np.diff(model.nbr_ptr))
+    by_variable = zip(variable.tolist(), model.factor_of.tolist(), model.stride_of.tolist(), strict=True)
+    assert sorted(by_variable) == by_factor
+
+
+def test_a_problem_is_laid_out_once_and_let_go() -> None:
+    problem = Problem.compile(random_recipe(1, 6, 8).graph())
+    assert lay_out(problem) is lay_out(problem)
+    assert not lay_out(problem).scope.flags.writeable
+    gone = weakref.ref(lay_out(problem).factor_of)
+    del problem
+    gc.collect()
+    assert gone() is None
+
+
+class Tally:
+    """Fields of a record."""
+
+    tried: int
+    gain: float
+
+
+@compiled
+def add(tally: Tally, gain: float) -> None:
+    """Count a gain."""
+    tally.tried += 1
+    tally.gain += gain
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_kernels_write_to_records(python: bool) -> None:
+    tally = blank(Tally)
+    kernel = add.py_func if python else add  # type: ignore[attr-defined]
+    kernel(tally, 0.5)
+    kernel(tally, 1.5)
+    assert (tally.tried, tally.gain) == (2, 2.0)

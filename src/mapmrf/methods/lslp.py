@@ -112,8 +112,9 @@ class LSLP(Method):
     lp_phase, lp_rho, lp_iterations
         Solve without the sphere first, which certifies easy models; its fixed relative penalty and iteration limit.
     stop, tol, patience
-        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` measurements; without a sphere
-        consistent, and bound and ``<theta, mu>`` equal, within `tol`. ``"paper"``: both weighted residuals below `tol`.
+        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` measurements; without a
+        sphere consistent, and bound and ``<theta, mu>`` equal, within `tol`. ``"paper"``: both weighted residuals below
+        `tol`.
     read_out
         ``"best"`` labelling of all measurements, or the ``"last"`` one.
     check_every
@@ -407,6 +408,9 @@ class _Phase(NamedTuple):
     certifying: bool = False
 
 
+NO_PHASE = _Phase("", 0)
+
+
 @dataclass(eq=False)
 class _State:
     """State of a run: the engine and where in the sequence of phases it is.
@@ -420,7 +424,7 @@ class _State:
     unit: float
     seed: int
     initial: Start
-    phase: _Phase = _Phase("", 0)
+    phase: _Phase = NO_PHASE
     waiting: list[_Phase] = field(default_factory=list)
     phase_began: int = 0
     iterations: int = 0

@@ -136,7 +136,7 @@ class Tree:
         """Do at most n iterations; returns how many were done."""
         done = 0
         while done < n:
-            if self.node is None and not self._activate():
+            if self.node is None and not self.activate():
                 break
             assert self.node is not None
             left = max(1, self.options.node_iterations - self.node.iterations)
@@ -145,7 +145,7 @@ class Tree:
             done += step
         return done
 
-    def _activate(self) -> bool:
+    def activate(self) -> bool:
         """Take the next open node that is not cut off and set ADMM up for it."""
         while self.open:
             node = heapq.heappop(self.open)
@@ -196,14 +196,14 @@ class Tree:
         settled = max(self.admm.primal, self.admm.dual) < SETTLED
         stalled = node.iterations > n and before - node.bound < STALLED * (node.bound - self.best.value)
         if settled or stalled or node.iterations >= self.options.node_iterations:
-            self._branch(node, now)
+            self.branch(node, now)
             self.node = None
 
-    def _branch(self, node: Node, now: float) -> None:
+    def branch(self, node: Node, now: float) -> None:
         """Strike out states that cannot beat the incumbent, and split the most fractional variable that is left."""
         self._polish()
-        left = self._left(node)
-        with_state = np.where(left, np.minimum(node.bound, now - self._losses()), -math.inf)
+        left = self.states_left(node)
+        with_state = np.where(left, np.minimum(node.bound, now - self.losses()), -math.inf)
         alive = with_state > self.cut_at
         self._cut(float(np.max(with_state[~alive], initial=-math.inf)))
         ptr = self.problem.graph.var_ptr
@@ -235,7 +235,7 @@ class Tree:
         """Smallest first; of equals the one that was made last."""
         return (-bound if self.options.node_order == "best" else -float(depth), -next(self.made))
 
-    def _left(self, node: Node) -> Bools:
+    def states_left(self, node: Node) -> Bools:
         """Which states a node's decisions leave."""
         ptr, left = self.problem.graph.var_ptr, self.free.copy()
         for one in node.decisions:
@@ -265,7 +265,7 @@ class Tree:
                 found.extend(Decision(int(i), int(k), False) for k in np.flatnonzero(dead[begin:end]))
         return tuple(found)
 
-    def _losses(self) -> Floats:
+    def losses(self) -> Floats:
         """What the dual bound loses, at least, when a variable takes a state: all of its factors must go along."""
         lam_e = edge_states_of(self.engine, self.engine.multipliers())
         loss = np.zeros(self.problem.n_states)

@@ -65,7 +65,7 @@ class Engine:
             s=np.zeros(0 if only_pairs else layout.q_size),
             slots=np.zeros(layout.slot_size, dtype=np.int32),
             x=np.zeros(layout.slot_size),
-            count=np.zeros(problem.n_factors if layout.slot_size else 0, dtype=np.int32),
+            n_slots=np.zeros(problem.n_factors if layout.slot_size else 0, dtype=np.int32),
             pull=np.zeros(0),
         )
         self.factor_sphere: FactorSphere | None = None
@@ -202,7 +202,7 @@ class Engine:
             self.update_rho()
 
     def update_upsilon(self) -> None:
-        """upsilon = P_S(c mu_v + lam_v / rho): the scale of the projection; the variable step applies it."""
+        """Algorithm 1, upsilon = P_S(c mu_v + lam_v / rho): the projection's scale; the variable step applies it."""
         if self.has_sphere:
             sphere = self.sphere
             variable_steps.update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
@@ -210,27 +210,31 @@ class Engine:
             self.factor_sphere.update_upsilon(self)
 
     def update_mu_f(self, keep: bool) -> None:
-        """mu_a = argmin over the simplex of -theta_a . mu_a + rho/2 sum_i |c mu_i + lam_ia / rho - M_ia mu_a|^2."""
+        """Algorithm 1, mu_a = argmin over the simplex of -theta_a . mu_a + rho/2 sum_i |t_ia - M_ia mu_a|^2.
+
+        The targets are t_ia = c mu_i + lam_ia / rho.
+        """
         self.workers.run(factor_steps.update_compact_pairs, self._pair_calls)
         for step, calls in self._factor_calls:
             self.workers.run(step, [(*call, keep) for call in calls])
 
     def update_mu_v(self) -> None:
-        """mu_i = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))] / [eps (d_i + 2) + c^2 rho (d_i + 1)].
+        """Algorithm 1, mu_i = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))] / denominator.
 
-        The same pass moves the sphere's multiplier, lam_i += rho (c mu_i - upsilon_i).
-        """  # noqa: E501
+        The denominator is epsilon (d_i + 2) + c^2 rho (d_i + 1). The same pass moves the sphere's multiplier,
+        lam_i += rho (c mu_i - upsilon_i).
+        """
         step = variable_steps.update_compact_variables if self.all_compact else variable_steps.update_variables
         self.workers.run(step, self._variable_calls)
 
     def update_lam(self) -> None:
-        """lam_ia += rho (c mu_i - M_ia mu_a): nothing moves, for lam_ia = rho c mu_i - q is read off q."""
+        """Algorithm 1, lam_ia += rho (c mu_i - M_ia mu_a): nothing moves, for lam_ia = rho c mu_i - q is read off q."""
         penalties.update_lam(self.penalty)
         if self.factor_sphere is not None:
             self.factor_sphere.update_lam(self)
 
     def update_rho(self) -> None:
-        """rho = min(eta rho, rho_upper)."""
+        """Algorithm 1, rho = min(eta rho, rho_upper)."""
         penalties.update_rho(self.penalty)
 
     def _plan_pairs(self) -> list[tuple[Any, ...]]:
@@ -264,7 +268,7 @@ class Engine:
         of_vars = measurement.measure_variables(self.penalty, variables, self.iterates, rounding)
         for kernel, calls in self._measurement_calls:
             self.workers.run(kernel, calls)
-        found = self._factor_sums.view(np.float64).reshape(-1, len(FACTOR_SUMS.names))  # a column per field
+        found = self._factor_sums.view(np.float64).reshape(len(self._factor_sums), -1)  # a column per field
         bound, value, relaxed = (self.layout.constant + np.array(of_vars[:3]) + found[:, :3].sum(axis=0)).tolist()
         return Measurement(
             bound=bound,
@@ -295,12 +299,12 @@ class Engine:
             at += len(tasks)
             spans = [slice(*span) for span in self.workers.spans(len(tasks))]
             if kind == FactorKind.PAIR2_COMPACT:
-                calls = [(tasks[mine], *pairs, found[mine]) for mine in spans]
-                plan.append((measurement.measure_compact_pairs, calls))
+                plan.append((measurement.measure_compact_pairs, [(tasks[mine], *pairs, found[mine]) for mine in spans]))
             else:
                 shares = zip(spans, self.scratch, strict=True)
-                calls = [(tasks[mine], *tables, room, found[mine]) for mine, room in shares]
-                plan.append((measurement.measure_tables, calls))
+                plan.append(
+                    (measurement.measure_tables, [(tasks[mine], *tables, room, found[mine]) for mine, room in shares])
+                )
         return plan
 
     def variables(self) -> Floats:
@@ -322,7 +326,7 @@ class Engine:
         slots = self.factors.slots[block].reshape(batch.n, row.slot_width)[rows]
         if row.kind == FactorKind.FOREST:
             slots = (slots >> 16) * batch.shape[1] + ((slots & 0xFFFF) >> 1)
-        used = np.arange(row.slot_width) < self.factors.count[batch.factors][rows, None]
+        used = np.arange(row.slot_width) < self.factors.n_slots[batch.factors][rows, None]
         factor, slot = np.nonzero(used)
         out = np.zeros((len(slots), batch.n_configs))
         out[factor, slots[factor, slot]] = self.factors.x[block].reshape(batch.n, row.slot_width)[rows][factor, slot]

@@ -27,26 +27,27 @@ class FactorSphere:
         self.lam = np.zeros(n)
         self.upsilon = np.full(n, 0.5)
         self.off2 = 0.0
-        engine.factors.count[:] = 0
+        engine.factors.n_slots[:] = 0
         self.mu_f: Floats = np.repeat(1.0 / size, size)
 
     def _point(self, engine: Engine) -> Floats:
         """What is projected, from the centre of the sphere."""
-        return self.mu_f + self.lam / (engine.penalty[0].rho * engine.penalty[0].sphere_weight) - 0.5
+        rho = float(engine.penalty[0].rho * engine.penalty[0].sphere_weight)
+        return self.mu_f + self.lam / rho - 0.5
 
     def at_centre(self, engine: Engine) -> bool:
         """Whether the point to project is the centre, where the projection is undefined."""
         return not self._point(engine).any()
 
     def update_upsilon(self, engine: Engine) -> None:
-        """upsilon = P_S(mu_F + lam / rho), and the pull that it exerts."""
+        """Project: upsilon = P_S(mu_F + lam / rho), and the pull that it exerts."""
         a = self._point(engine)
         norm = float(np.linalg.norm(a))
         self.upsilon = 0.5 + a * (self.radius / norm if norm > 0 else 1.0)
         engine.factors.pull[:] = engine.penalty[0].rho * engine.penalty[0].sphere_weight * self.upsilon - self.lam
 
     def update_lam(self, engine: Engine) -> None:
-        """lam += rho (mu_F - upsilon)."""
+        """Move the multiplier: lam += rho (mu_F - upsilon)."""
         self.mu_f = dense(engine.problem, engine.factor_marginals)
         rest = self.mu_f - self.upsilon
         self.off2 = float(rest @ rest)

@@ -2,10 +2,10 @@
 
 Each kernel takes pieces of batches (`tasks`) and solves, factor by factor and exactly,
 
-    mu_a = argmin over the simplex of  -theta_a . mu_a + rho/2 sum_i || t_ia - M_ia mu_a ||^2,   t_ia = c mu_i + lam_ia / rho
+    mu_a = argmin over the simplex of  -theta_a . mu_a + rho/2 sum_i || t_ia - M_ia mu_a ||^2
 
-(the free variant has another weight of lam in t). With s = M_ia mu_a it leaves q = rho s - lam_ia, where over-relaxation
-takes ``relaxation s + (1 - relaxation) c mu_i`` for s.
+with the targets t_ia = c mu_i + lam_ia / rho (the free variant has another weight of lam). With s = M_ia mu_a it leaves
+q = rho s - lam_ia, where over-relaxation takes ``relaxation s + (1 - relaxation) c mu_i`` for s.
 """
 
 from __future__ import annotations
@@ -77,9 +77,7 @@ def update_pairs(
 
 
 @compiled
-def _pairs(
-    task: np.record, penalty: Penalty, tables: TableArrays, iterates: Iterates, s: Floats, keep: bool
-) -> None:
+def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Iterates, s: Floats, keep: bool) -> None:
     """2x2 factors of variables with both states stored; the closed form needs only differences."""
     p = penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
@@ -136,7 +134,7 @@ def _triples(
     p = penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
     last_leak, last_rho_c = p.last_leak, p.last_rho_c
-    mu, q, edge_mu, x, count = iterates.mu, iterates.q, tables.edge_mu, factors.x, factors.count
+    mu, q, edge_mu, x, count = iterates.mu, iterates.q, tables.edge_mu, factors.x, factors.n_slots
     q_at, edge_at, factor_at, slots_at, capacity = (
         task.q_at, task.edge_at, task.factor_at, task.slot_at, task.slot_width,
     )  # fmt: skip
@@ -201,7 +199,7 @@ def _forests(
     sizes = tables.shape[task.shape_at : task.shape_at + 2]
     widths = tables.shape[task.shape_at + 2 : task.shape_at + 4]
     k1, k2 = sizes[0], sizes[1]
-    slots, x, count, table_at = factors.slots, factors.x, factors.count, tables.table_at
+    slots, x, count, table_at = factors.slots, factors.x, factors.n_slots, tables.table_at
     lam, u, marginal = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     room = forest_scratch(scratch.numbers[3:], scratch.integers)
     for f in range(task.begin, task.end):
@@ -260,7 +258,7 @@ def _dense(
     numbers = scratch.numbers
     lam, u, marginal = numbers[0], numbers[1, :n_states], numbers[2]
     room = DenseScratch(numbers[3], numbers[4], numbers[5], numbers[6], scratch.square)
-    slots, x, count = factors.slots, factors.x, factors.count
+    slots, x, count = factors.slots, factors.x, factors.n_slots
     on = task.kind == FactorKind.RIDGE and len(factors.pull) > 0
     ridge = penalty[0].sphere_weight if on else 0.0
     size = n_configs if on else 0

@@ -48,7 +48,7 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
         price = tables_of(engine, batch, rows)
         for k in range(batch.arity):
             price = price + mine[:, batch.state_at[k] + batch.config[:, k]]
-        total += float(_cone_distance2(price, block > SUPPORT).sum())
+        total += float(cone_distance2(price, block > SUPPORT).sum())
     return total
 
 
@@ -62,7 +62,7 @@ def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
     return np.asarray(tables)
 
 
-def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
+def cone_distance2(price: Floats, used: np.ndarray) -> Floats:
     """Squared distance of each row from {tau on its support, at most tau elsewhere}, minimised over tau.
 
     The best tau averages the support's prices and those of the others that lie above it: begin with the support and add

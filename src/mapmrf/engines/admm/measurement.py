@@ -154,7 +154,7 @@ def _measure_task(
         if kind == FactorKind.PAIR2:
             relaxed += pair2_value(theta, table_at, factors.s[place.at + 1], factors.s[place.at + 3])
             continue
-        for e in range(slot_at, slot_at + factors.count[a]):
+        for e in range(slot_at, slot_at + factors.n_slots[a]):
             slot = factors.slots[e]
             t = slot_row(slot) * sizes[1] + slot_col(slot) if kind == FactorKind.FOREST else slot
             relaxed += theta[table_at + t] * factors.x[e]
@@ -191,12 +191,13 @@ def pair2_value(theta: Floats, t: int, p1: float, p2: float) -> float:
     """<theta_a, mu_a> of a 2x2 factor whose marginals are given: mass goes where the coupling wants it."""
     j = theta[t] + theta[t + 3] - theta[t + 1] - theta[t + 2]
     both = min(p1, p2) if j >= 0.0 else max(0.0, p1 + p2 - 1.0)
-    return (
+    value: float = (
         (1.0 - p1 - p2 + both) * theta[t]
         + (p2 - both) * theta[t + 1]
         + (p1 - both) * theta[t + 2]
         + both * theta[t + 3]
     )
+    return value
 
 
 @inlined

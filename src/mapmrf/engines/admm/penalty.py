@@ -146,15 +146,16 @@ def target_weight(penalty: Penalty, rho: float) -> float:
 def next_rho(penalty: Penalty) -> float:
     """The rho of the next iteration: min(eta rho, rho_upper) where a rise is due."""
     p = penalty[0]
-    return min(p.eta * p.rho, max(p.rho_upper, p.rho)) if (p.k + 1) % p.update_every == 0 else p.rho
+    rho: float = min(p.eta * p.rho, max(p.rho_upper, p.rho)) if (p.k + 1) % p.update_every == 0 else p.rho
+    return rho
 
 
 @compiled
 def update_lam(penalty: Penalty) -> None:
-    """lam_ia += rho (c mu_i - M_ia mu_a): with q = rho M_ia mu_a - lam_ia that is rho c mu_i - q, where q is read.
+    """Algorithm 1, lam_ia += rho (c mu_i - M_ia mu_a).
 
-    So nothing moves: it is enough to remember rho c. The free variant leaks, see `PENALTY`. The sphere's lam_i have been
-    moved by the variable step.
+    With q = rho M_ia mu_a - lam_ia this is lam_ia = rho c mu_i - q, which is formed where it is needed. So nothing
+    moves, it is enough to remember rho c; the free variant leaks, see `PENALTY`. The variable step has moved lam_i.
     """
     p = penalty[0]
     p.last_leak, p.last_rho_c = p.leak, p.rho * p.c
@@ -162,7 +163,7 @@ def update_lam(penalty: Penalty) -> None:
 
 @compiled
 def update_rho(penalty: Penalty) -> None:
-    """rho = min(eta rho, rho_upper), every `update_every` iterations; closes the iteration."""
+    """Algorithm 1, rho = min(eta rho, rho_upper), every `update_every` iterations; closes the iteration."""
     p = penalty[0]
     rho = next_rho(penalty)
     p.k += 1

@@ -112,7 +112,7 @@ class FactorState(NamedTuple):
 
     s
         The copies M_ia mu_a, laid out like q and written only when asked for; compact 2x2 factors find them again.
-    slots, x, count
+    slots, x, n_slots
         mu_a as its support, masses that sum to 1, and the support's size: where the factor's next step begins.
     pull
         What a sphere on the factors adds to the potential of every configuration; empty without.
@@ -121,7 +121,7 @@ class FactorState(NamedTuple):
     s: Floats
     slots: NDArray[np.int32]
     x: Floats
-    count: NDArray[np.int32]
+    n_slots: NDArray[np.int32]
     pull: Floats
 
 

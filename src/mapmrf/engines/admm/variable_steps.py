@@ -33,9 +33,9 @@ class BlockScratch(NamedTuple):
 
 @compiled
 def update_upsilon(norm2: Floats, target2: Floats, scale: Floats, blocks: bool) -> None:
-    """upsilon = P_S(c mu_v + lam_v / rho), by its scale: 1/2 + scale (a - 1/2), scale = sqrt(n) / 2 / |a - 1/2|.
+    """Algorithm 1, upsilon = P_S(c mu_v + lam_v / rho) = 1/2 + scale (a - 1/2): the scale, sqrt(n) / 2 / |a - 1/2|.
 
-    One scale for all chunks, or one each (`blocks`); 1 where the centre itself is to be projected, for which P_S is undefined.
+    One scale for all chunks, or one each (`blocks`). P_S is undefined at the centre: there the scale is 1.
     """
     total, target = 0.0, 0.0
     for chunk in range(len(norm2)):
@@ -104,9 +104,7 @@ def _compact_chunk(
 
 
 @compiled
-def _gather(
-    base: int, n: int, penalty: Penalty, variables: VariableArrays, q: Floats, scratch: BlockScratch
-) -> None:
+def _gather(base: int, n: int, penalty: Penalty, variables: VariableArrays, q: Floats, scratch: BlockScratch) -> None:
     """Sums of q and inverse denominators of n variables from `base` on."""
     nbr_ptr, nbr_q = variables.nbr_ptr, variables.nbr_q
     total_q, inverse = scratch.total_q, scratch.inverse
@@ -147,7 +145,8 @@ def update_variables(
 ) -> None:
     """mu_i and lam_i of chunks first:last of variables of any width.
 
-    mu_i   = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))] / [eps (d_i + 2) + c^2 rho (d_i + 1)]
+    mu_i   = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))]
+             / [epsilon (d_i + 2) + c^2 rho (d_i + 1)]
     lam_i += rho (c mu_i - upsilon_i)
 
     in the tied variant; `PENALTY` has the coefficients of both. Leaves the squared norm of the next projection's points
@@ -218,7 +217,7 @@ def _centres(
 def _distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
     """Squared distance of a variable's point from the centre of its sphere; a compact one counts half its square."""
     if width == 1:
-        a = c * mu[at] + target_lam_v * lam_v[at]
+        a: float = c * mu[at] + target_lam_v * lam_v[at]
         return 0.5 * a * a
     centre, _ = _centres(kind, at, width, c, target_lam_v, mu, lam_v)
     total = 0.0
@@ -286,7 +285,7 @@ def iterate_pairs(
     variables: VariableArrays,
     iterates: Iterates,
 ) -> None:
-    """n iterations on a model of compact variables and 2x2 factors: the loop of `Engine.run` in one call."""
+    """Do n iterations on a model of compact variables and 2x2 factors: the loop of `Engine.run` in one call."""
     for _ in range(n):
         update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
         update_compact_pairs(tasks, penalty, pairs, iterates)

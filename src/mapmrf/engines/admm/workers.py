@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Workers:
-    """This thread and those that help it; without helpers a plain loop.
+    """The calling thread and those that help it; without helpers a plain loop.
 
     Attributes
     ----------

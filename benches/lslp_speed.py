@@ -38,9 +38,8 @@ def engine_of(graph: mapmrf.FactorGraph, threads: int) -> Engine:
 def streamed(engine: Engine) -> float:
     """Seconds numpy takes to read and write the bytes of an iteration once."""
     layout = engine.layout
-    n_read = (
-        engine.q.nbytes + engine.mu.nbytes * 2 + layout.strength.nbytes + layout.edge_mu.nbytes + layout.nbr_q.nbytes
-    )
+    arrays = (layout.pairs.strength, layout.pairs.edge_mu, layout.variables.nbr_q)
+    n_read = engine.q.nbytes + engine.mu.nbytes * 2 + sum(array.nbytes for array in arrays)
     n_write = engine.q.nbytes + engine.mu.nbytes * 2
     source, target = np.ones(n_read // 8), np.ones(n_write // 8)
 

@@ -1,28 +1,39 @@
 """LS-LP written out once more, with matrices: slow, plain numpy, sharing no code with the package's kernels.
 
-`DenseADMM` follows the equations of the method line by line; `simplex_qp` is a textbook active set that checks its own
-answer against the optimality conditions, so that what it returns is right whatever its path was.
+The heart is the code of the page on LS-LP: `simplex_qp` is its active set, and checks the answer against the optimality
+conditions, so that what it returns is right whatever its path was. `DenseADMM` adds the options that the page leaves
+out.
 """
 
 from __future__ import annotations
 
 import copy
-import itertools
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mapmrf.engines.admm import penalty as K
 from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 
+PAGE = Path(__file__).parents[1] / "docs" / "methods" / "lslp.md"
 
-def marginal_matrix(shape: tuple[int, ...]) -> np.ndarray:
-    """All M_ia of a table, one above the other: (sum of shape, number of configurations)."""
-    configs = list(itertools.product(*(range(r) for r in shape)))
-    return np.array([[float(t[k] == state) for t in configs] for k, r in enumerate(shape) for state in range(r)])
+
+def page_code() -> dict[str, Any]:
+    """The functions of "LS-LP in 60 lines of numpy", from the page itself."""
+    (block,) = re.findall(r"```python\n(import numpy as np\n.*?def lslp\(.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, str(PAGE), "exec"), names)
+    return names
+
+
+ON_PAGE = page_code()
+marginal_matrix = ON_PAGE["marginal_matrix"]
 
 
 def kkt_violation(
@@ -43,39 +54,12 @@ def simplex_qp(
     m: np.ndarray, u: np.ndarray, theta: np.ndarray, rho: float, ridge: float = 0.0, pull: float | np.ndarray = 0.0
 ) -> np.ndarray:
     """The minimiser that `kkt_violation` describes (one of them, where it is not unique)."""
-    hessian = m.T @ m + ridge * np.eye(m.shape[1])
-    linear = theta + pull + m.T @ u
-    size = max(1.0, rho, np.abs(linear[np.isfinite(linear)]).max())
-    support = [int(np.argmax(linear))]
-    y = np.zeros(m.shape[1])
-    y[support] = rho
-    for _ in range(2000):
-        k = len(support)
-        system = np.zeros((k + 1, k + 1))
-        system[:k, :k] = hessian[np.ix_(support, support)]
-        system[:k, k] = system[k, :k] = 1.0
-        values, vectors = np.linalg.eigh(system[:k, :k])
-        if values[0] < 1e-9:  # a direction that moves no marginal: follow it uphill until an entry is empty
-            way = vectors[:, 0] * (1.0 if vectors[:, 0] @ linear[support] > 0 else -1.0)
-            way = way if way.min() < -1e-9 else -way
-        else:
-            goal = np.linalg.solve(system, np.append(linear[support], rho))
-            if goal[:k].min() >= -1e-14 * rho:
-                y[support] = np.maximum(goal[:k], 0.0)
-                price = linear - hessian @ y
-                price[support] = -np.inf
-                if price.max() <= goal[k] + 1e-12 * size:
-                    break
-                support.append(int(np.argmax(price)))
-                continue
-            way = goal[:k] - y[support]
-        down = np.flatnonzero(way < -1e-15 * size)
-        ratios = y[support][down] / -way[down]
-        gone = int(down[np.argmin(ratios)])
-        y[support] += ratios.min() * way
-        y[support[gone]] = 0.0
-        y = np.maximum(y, 0.0)
-        del support[gone]
+    if ridge > 0.0:  # more rows for M
+        n = m.shape[1]
+        tall, long = np.concatenate([m, math.sqrt(ridge) * np.eye(n)]), np.concatenate([u, np.zeros(n)])
+        y = ON_PAGE["simplex_qp"](tall, long, theta + pull, rho)
+    else:
+        y = ON_PAGE["simplex_qp"](m, u, theta + pull, rho)
     assert kkt_violation(m, u, theta, rho, y, ridge, pull) < 1e-10
     return y
 
@@ -268,6 +252,6 @@ def seen_by(engine: Engine, reference: DenseADMM) -> list[np.ndarray]:
     """mu_F as an engine shows it: compact 2x2 factors, which do not store it, show the next factor step's."""
     ahead = copy.deepcopy(reference)
     ahead.update_mu_f()
-    kinds = np.repeat(engine.layout.batch[:, K.KIND], engine.layout.batch[:, K.N])
+    kinds = np.repeat(engine.layout.batch["kind"], engine.layout.batch["n"])
     pairs = zip(kinds, reference.mu_f, ahead.mu_f, strict=True)
-    return [after if kind == K.PAIR2_COMPACT else now for kind, now, after in pairs]
+    return [after if kind == FactorKind.PAIR2_COMPACT else now for kind, now, after in pairs]

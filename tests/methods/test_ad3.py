@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.admm.branching import Incumbent, Tree
+from mapmrf.engines.admm.branching import Tree
 from mapmrf.engines.admm.layout import interaction_scale
+from mapmrf.engines.admm.relaxation import Relaxation
+from mapmrf.incumbent import Incumbent
 from mapmrf.method import Start
-from mapmrf.methods.ad3 import AD3, Relaxation
+from mapmrf.methods.ad3 import AD3
 from mapmrf.polytope import Kind, dense, dual_bound
 from mapmrf.problem import Problem
 from strategies import (
@@ -161,8 +163,8 @@ def test_a_warm_start_begins_at_the_given_marginals() -> None:
 
 def relaxation(**options: Any) -> Relaxation:
     problem = Problem.compile(frustrated(3, 8))
-    admm = Relaxation(AD3(**options), problem)
-    admm.engine.begin(admm.engine.compress(np.full(problem.n_states, 0.5)), admm.first_rho)
+    admm = Relaxation(AD3(**options).relaxation_options, problem)
+    admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 0.5)), admm.first_rho)
     return admm
 
 
@@ -171,7 +173,7 @@ def test_rho_follows_the_larger_residual(primal: float, dual: float, way: int) -
     admm = relaxation()
     rho = admm.rho
     admm.primal, admm.dual = primal, dual
-    admm.balance()
+    admm.rebalance()
     assert admm.rho == pytest.approx(rho * 2.0**way)
 
 
@@ -181,23 +183,23 @@ def test_rho_settles_when_the_residuals_take_turns_and_keeps_its_limits() -> Non
     for turn in range(12):
         before = admm.rho
         admm.primal, admm.dual = (1.0, 1e-3) if turn % 2 else (1e-3, 1.0)
-        admm.balance()
+        admm.rebalance()
         steps.append(abs(math.log(admm.rho / before)))
     assert steps[-1] < 1e-3 < steps[0]
     capped = relaxation(rho_lower=0.3, rho_upper=0.5)
     for _ in range(5):
         capped.primal, capped.dual = 1.0, 1e-3
-        capped.balance()
+        capped.rebalance()
     assert capped.rho == pytest.approx(0.5 * capped.unit)
 
 
 def test_changing_rho_keeps_the_multipliers_and_so_the_bound() -> None:
     admm = relaxation()
-    look = admm.advance(10)
+    found = admm.advance(10)
     lam = admm.engine.multipliers()
     admm.engine.change_rho(3 * admm.rho)
     assert np.array_equal(admm.engine.multipliers(), lam)
-    assert admm.engine.look().bound == look.bound
+    assert admm.engine.measure().bound == found.bound
 
 
 def test_resuming_restores_mu_and_multipliers() -> None:
@@ -207,7 +209,7 @@ def test_resuming_restores_mu_and_multipliers() -> None:
     after = admm.advance(25).bound
     assert after != bound
     admm.engine.resume(mu, lam, admm.rho)
-    assert admm.engine.look().bound == pytest.approx(bound, rel=1e-12)
+    assert admm.engine.measure().bound == pytest.approx(bound, rel=1e-12)
     assert admm.advance(25).bound == pytest.approx(after, rel=1e-9)
 
 
@@ -302,13 +304,12 @@ def test_a_run_that_is_stopped_in_the_tree_gives_the_relaxed_solution_of_the_who
 def test_what_a_state_loses_is_a_bound_on_the_labellings_that_take_it() -> None:
     graph = frustrated(10, 3, 3)
     problem = Problem.compile(graph)
-    admm = Relaxation(AD3(), problem)
-    admm.engine.begin(admm.engine.compress(np.full(problem.n_states, 1 / 3)), admm.first_rho)
-    look = admm.advance(30)
-    best = Incumbent(problem)
-    best.offer(np.zeros(9, dtype=np.int64))
-    tree = Tree(admm, AD3(branch_and_bound=True), best, look.bound)
-    limits = look.bound - tree._losses()
+    admm = Relaxation(AD3().relaxation_options, problem)
+    admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / 3)), admm.first_rho)
+    found = admm.advance(30)
+    best = Incumbent(graph, np.zeros(9, dtype=np.int64), found.bound)
+    tree = Tree(admm, AD3(branch_and_bound=True).branching_options, best, problem)
+    limits = found.bound - tree.losses()
     for i in range(graph.n_vars):
         for k in range(3):
             optimum = mapmrf.solve(graph.condition({i: k}), "branch").value
@@ -320,19 +321,18 @@ def test_decisions_bind_and_their_bonus_is_taken_off_the_bound(states: int, side
     """A node's bound is that of the conditioned model, whether a variable is one number or a block."""
     graph = frustrated(0, side, states)
     problem = Problem.compile(graph)
-    admm = Relaxation(AD3(), problem)
-    admm.engine.begin(admm.engine.compress(np.full(problem.n_states, 1 / states)), admm.first_rho)
-    look = admm.advance(200)
-    best = Incumbent(problem)
-    best.offer(np.zeros(problem.n_vars, dtype=np.int64))
-    tree = Tree(admm, AD3(branch_and_bound=True), best, look.bound)
+    admm = Relaxation(AD3().relaxation_options, problem)
+    admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / states)), admm.first_rho)
+    found = admm.advance(200)
+    best = Incumbent(graph, np.zeros(problem.n_vars, dtype=np.int64), found.bound)
+    tree = Tree(admm, AD3(branch_and_bound=True).branching_options, best, problem)
     assert tree.node is not None
-    tree._branch(tree.node, look.bound)
+    tree.branch(tree.node, found.bound)
     tree.node = None
-    assert tree._activate()
-    left = tree._left(tree.node)
+    assert tree.activate()
+    left = tree.states_left(tree.node)
     assert not left.all()
-    bound = admm.advance(3000).bound - tree.gain
+    bound = admm.advance(3000).bound - tree.bonus
     conditioned = dataclasses.replace(graph, theta_v=np.where(left, graph.theta_v, -np.inf))
     assert bound == pytest.approx(mapmrf.solve(conditioned, "lp").bound, rel=1e-4)
 
@@ -378,10 +378,10 @@ def test_the_bound_is_the_dual_of_the_polytope_at_the_multipliers() -> None:
         np.random.default_rng(1).normal(size=(5, 3, 3)),
     )
     problem = Problem.compile(wide)
-    admm = Relaxation(AD3(), problem)
-    admm.engine.begin(admm.engine.compress(np.full(problem.n_states, 1 / 3)), admm.first_rho)
-    look = admm.advance(17)
-    assert look.bound == pytest.approx(dual_bound(problem, admm.engine.multipliers()))
+    admm = Relaxation(AD3().relaxation_options, problem)
+    admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / 3)), admm.first_rho)
+    found = admm.advance(17)
+    assert found.bound == pytest.approx(dual_bound(problem, admm.engine.multipliers()))
 
 
 # -- benchmark models -------------------------------------------------------------------------------------------------

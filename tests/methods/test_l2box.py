@@ -18,8 +18,9 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import box_kernels as B
+from mapmrf.engines.admm.box import BoxProgram, softened
 from mapmrf.method import Start
-from mapmrf.methods.l2box import L2Box, _Program, _softened
+from mapmrf.methods.l2box import L2Box
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force
 
@@ -58,14 +59,27 @@ def form(graph: FactorGraph) -> np.ndarray:
     return q
 
 
-def dense_form(program: _Program, n: int) -> np.ndarray:
+def dense_form(program: BoxProgram, n: int) -> np.ndarray:
     """The centred form, column by column from products."""
     columns = []
     for unit in np.eye(n):
         out = np.empty(n)
-        B.product(program.pairs, program.tables, unit, out)
+        B.product(program.form, unit, out)
         columns.append(out)
     return np.array(columns).T
+
+
+def record(**values: float) -> B.BoxRecord:
+    """The scalars of a run, 0 but for these."""
+    box = np.zeros(1, dtype=B.BOX)
+    for name, value in values.items():
+        box[name] = value
+    return box
+
+
+def scratch(goal: np.ndarray, diagonal: np.ndarray) -> B.BoxScratch:
+    """Room to solve a system with this right-hand side and this diagonal."""
+    return B.BoxScratch(goal, *np.zeros((3, len(goal))), diagonal, np.zeros(len(diagonal)))
 
 
 seeds = st.integers(0, 2**32 - 1)
@@ -78,16 +92,16 @@ seeds = st.integers(0, 2**32 - 1)
 @settings(max_examples=30)
 def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
     graph = random_pairwise(seed)
-    program = _Program.build(Problem.compile(graph), 2.0)
+    program = BoxProgram.build(Problem.compile(graph), 2.0)
     random = np.random.default_rng(seed)
     for _ in range(5):
         labels = random.integers(0, graph.card)
-        value = B.labels_value(program.var_ptr, program.pairs, program.tables, program.theta, labels)
+        value = B.labels_value(program.form, program.theta, labels)
         assert program.constant + program.unit * value == pytest.approx(graph.value(labels))
         x = np.zeros(len(graph.theta_v))
         x[graph.var_ptr[:-1] + labels] = 1.0
         image = np.empty_like(x)
-        B.product(program.pairs, program.tables, x, image)
+        B.product(program.form, x, image)
         assert program.theta @ x + 0.5 * x @ image == pytest.approx(value)
 
 
@@ -96,7 +110,7 @@ def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
 def test_products_are_those_of_the_centred_form(seed: int) -> None:
     graph = random_pairwise(seed)
     n = len(graph.theta_v)
-    program = _Program.build(Problem.compile(graph), 2.0)
+    program = BoxProgram.build(Problem.compile(graph), 2.0)
     centre = np.zeros((n, n))
     for begin, end in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True):
         centre[begin:end, begin:end] = np.eye(end - begin) - 1 / (end - begin)
@@ -106,17 +120,17 @@ def test_products_are_those_of_the_centred_form(seed: int) -> None:
 def test_tables_that_factors_share_are_stored_once() -> None:
     edges = np.stack([np.arange(99), np.arange(1, 100)], axis=1)
     graph = FactorGraph.from_pairwise(np.zeros((100, 3)), edges, np.eye(3))
-    program = _Program.build(Problem.compile(graph), 2.0)
-    assert program.tables[-1].size == 9
+    program = BoxProgram.build(Problem.compile(graph), 2.0)
+    assert program.form.tables.theta.size == 9
 
 
 def test_forbidden_entries_become_a_fine_below_everything_beside_them() -> None:
     graph = FactorGraph.from_pairwise([[0.0, -np.inf], [1.0, 2.0]], [[0, 1]], [[3.0, -np.inf], [-1.0, 0.0]])
-    soft = _softened(Problem.compile(graph), 2.0).graph
+    soft = softened(Problem.compile(graph), 2.0).graph
     assert soft.theta_v.tolist() == [0.0, -8.0, 1.0, 2.0]  # the largest spread is 4
     assert soft.theta_t.tolist() == [3.0, -9.0, -1.0, 0.0]
     free = Problem.compile(random_pairwise(1))
-    assert _softened(free, 2.0) is free
+    assert softened(free, 2.0) is free
 
 
 # -- linear algebra ---------------------------------------------------------------------------------------------------
@@ -127,7 +141,7 @@ def test_forbidden_entries_become_a_fine_below_everything_beside_them() -> None:
 def test_the_power_method_comes_close_to_the_curvature_from_below(seed: int) -> None:
     graph = random_pairwise(seed)
     n = len(graph.theta_v)
-    program = _Program.build(Problem.compile(graph), 2.0)
+    program = BoxProgram.build(Problem.compile(graph), 2.0)
     bend = np.repeat(program.bend(np.random.default_rng(0).normal(size=n)), graph.card)
     q = dense_form(program, n)
     touched = bend > 0
@@ -144,7 +158,7 @@ def test_conjugate_gradients_solve_the_system(seed: int) -> None:
     graph = random_pairwise(seed)
     n = len(graph.theta_v)
     random = np.random.default_rng(seed)
-    program = _Program.build(Problem.compile(graph), 2.0)
+    program = BoxProgram.build(Problem.compile(graph), 2.0)
     q = dense_form(program, n)
     diagonal = np.full(graph.n_vars, 1.1 * np.abs(np.linalg.eigvalsh(q)).max() + 0.1)
     mass = np.zeros((n, n))
@@ -152,38 +166,32 @@ def test_conjugate_gradients_solve_the_system(seed: int) -> None:
         mass[begin:end, begin:end] = 1.0
     system = np.diag(np.repeat(diagonal, graph.card)) + 0.7 * mass - q
     goal, x = random.normal(size=n), random.normal(size=n)
-    work = np.zeros((3, n))
-    steps = B.solve_system(
-        diagonal, 0.7, 1e-10, 500, program.var_ptr, program.pairs, program.tables, goal, x, *work
-    )  # fmt: skip
+    steps = B.solve_system(record(rho_mass=0.7, cg_tol=1e-10, cg_limit=500), program.form, x, scratch(goal, diagonal))
     assert steps >= 0
     assert x == pytest.approx(np.linalg.solve(system, goal), abs=1e-7)
 
 
 def test_a_form_that_outweighs_the_diagonal_is_noticed() -> None:
     graph = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[5.0, -5.0], [-5.0, 5.0]])
-    program = _Program.build(Problem.compile(graph), 2.0)
-    work = np.zeros((3, 4))
+    program = BoxProgram.build(Problem.compile(graph), 2.0)
     goal = np.array([0.0, 1.0, 0.0, 1.0])
-    steps = B.solve_system(
-        np.full(2, 0.5), 1.0, 1e-6, 100, program.var_ptr, program.pairs, program.tables, goal, np.zeros(4), *work
-    )
+    box = record(rho_mass=1.0, cg_tol=1e-6, cg_limit=100)
+    steps = B.solve_system(box, program.form, np.zeros(4), scratch(goal, np.full(2, 0.5)))
     assert steps < 0
 
 
 def test_copies_lie_in_the_box_and_on_the_sphere() -> None:
     x = np.random.default_rng(0).normal(size=10)
-    par, work = np.zeros(B.PAR_SIZE), np.zeros((B.WORK_ROWS, 10))
-    par[B.RHO_BOX] = par[B.RHO_SPHERE] = 2.0
-    work[B.Z_BOX], work[B.Z_SPHERE] = 0.3, -0.2
-    B.project(par, x, work)
-    assert work[B.Y_BOX] == pytest.approx(np.clip(x + 0.15, 0, 1))
-    assert np.linalg.norm(work[B.Y_SPHERE] - 0.5) == pytest.approx(math.sqrt(10) / 2)
+    box = record(rho_box=2.0, rho_sphere=2.0)
+    iterates = B.BoxIterates(x, np.zeros(10), np.zeros(10), np.full(10, 0.3), np.full(10, -0.2), np.zeros(5))
+    B.update_copies(box, iterates)
+    assert iterates.y_box == pytest.approx(np.clip(x + 0.15, 0, 1))
+    assert np.linalg.norm(iterates.y_sphere - 0.5) == pytest.approx(math.sqrt(10) / 2)
     out = x - 0.1 - 0.5
-    assert work[B.Y_SPHERE] - 0.5 == pytest.approx(out / np.linalg.norm(out) * math.sqrt(10) / 2)
-    centre = np.full(10, 0.5)
-    B.project(par, centre, np.zeros((B.WORK_ROWS, 10)))  # the projection is undefined there: stays, without a NaN
-    assert np.isfinite(centre).all()
+    assert iterates.y_sphere - 0.5 == pytest.approx(out / np.linalg.norm(out) * math.sqrt(10) / 2)
+    centre = B.BoxIterates(np.full(10, 0.5), *np.zeros((4, 10)), np.zeros(5))
+    B.update_copies(box, centre)  # the projection is undefined there: stays, without a NaN
+    assert centre.y_sphere.tolist() == [0.5] * 10
 
 
 # -- the method -------------------------------------------------------------------------------------------------------
@@ -210,7 +218,7 @@ def test_hard_constraints_are_met_without_the_repair_of_the_library() -> None:
     state = method.start(problem, 0, Start())
     while method.step(problem, state).finished is None and state.iterations < 500:
         pass
-    assert graph.value(state.best) == pytest.approx(0.3)
+    assert graph.value(state.labellings.best) == pytest.approx(0.3)
 
 
 def test_at_rest_x_is_a_labelling() -> None:
@@ -233,8 +241,8 @@ def test_the_history_of_values_ends_a_run_once_the_penalties_outweigh_the_form()
     state = method.start(problem, 0, Start())
     while method.step(problem, state).finished is None and state.iterations < 500:
         pass
-    assert state.par[B.AT_REST] == 1.0
-    assert state.par[B.SHIFTED] == 0.0
+    assert state.box[0].at_rest
+    assert state.box[0].shifted == 0.0
 
 
 def test_penalties_grow_to_their_limit() -> None:
@@ -273,12 +281,12 @@ def test_a_given_labelling_is_where_x_begins_with_higher_penalties() -> None:
     good = mapmrf.solve(graph, "branch").labels
     problem = Problem.compile(graph)
     state = L2Box().start(problem, 0, Start(good))
-    assert state.x.reshape(-1, 2).argmax(axis=1).tolist() == good.tolist()
-    assert state.par[B.RHO_BOX] == pytest.approx(20 * 0.3)
+    assert state.iterates.x.reshape(-1, 2).argmax(axis=1).tolist() == good.tolist()
+    assert state.box[0].rho_box == pytest.approx(20 * 0.3)
     warm = L2Box(warm_rho=100.0)
     state = warm.start(problem, 0, Start(good))
     warm.step(problem, state)
-    assert np.mean(state.labels == good) > 0.95
+    assert np.mean(state.labellings.labels == good) > 0.95
 
 
 def test_seeds_lead_to_different_labellings() -> None:

@@ -15,7 +15,7 @@ from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets.generate import random_graph
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.method import Start
-from mapmrf.methods.lslp import PRESETS
+from mapmrf.methods.lslp import PRESETS, Preset
 from mapmrf.polytope import Kind
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, hard_recipes, plant, random_recipe, recipes, tree_recipes
@@ -130,7 +130,7 @@ def test_models_whose_lp_is_tight_are_certified_in_the_lp_phase(sphere: str) -> 
     assert result.status is Status.OPTIMAL
     assert result.kind is Kind.VALID
     assert {point.phase for point in result.trace} == {"lp"}
-    assert all(point.sphere == 0.0 for point in result.trace)
+    assert all(point.extra["sphere"] == 0.0 for point in result.trace)
     assert result.value == pytest.approx(mapmrf.solve(graph, "lp").value, abs=1e-6)
 
 
@@ -201,9 +201,10 @@ def test_explicit_options_override_a_preset_even_when_they_are_falsy() -> None:
 
 
 def test_every_option_of_a_preset_exists_and_is_filled_in() -> None:
-    for name, values in PRESETS.items():
+    for name, preset in PRESETS.items():
         method = LSLP(preset=name)
-        assert {key: getattr(method, key) for key in values} == values
+        assert Preset(*(getattr(method, key) for key in Preset._fields)) == preset
+    assert LSLP.paper() == LSLP(preset="paper")
 
 
 @pytest.mark.parametrize("options", [{"rho": 1.0, "tol": 1e-3}, {"rho": 200.0, "eta": 1.0, "tol": 1e-4}], ids=str)
@@ -215,9 +216,10 @@ def test_the_papers_stopping_rule_weighs_the_residuals_with_rho(options: dict[st
     assert max(result.details["primal_weighted"], result.details["sphere_weighted"]) < tol
     weight = math.sqrt(result.details["rho"] / 2)
     assert result.details["primal_weighted"] == pytest.approx(weight * result.details["primal"])
-    weighted = [math.sqrt(point.rho / 2) * max(point.primal, point.sphere) for point in result.trace]
+    extra = [point.extra for point in result.trace]
+    weighted = [math.sqrt(now["rho"] / 2) * max(now["primal"], now["sphere"]) for now in extra]
     assert min(weighted[:-1]) >= tol > weighted[-1]
-    plain = [max(point.primal, point.sphere) for point in result.trace]
+    plain = [max(now["primal"], now["sphere"]) for now in extra]
     assert min(plain[:-1]) < tol, "the plain residuals were below it earlier"
 
 
@@ -257,18 +259,18 @@ def test_the_penalty_follows_its_schedule() -> None:
     result = mapmrf.solve(grid(5), "lslp", lp_phase=False, starts=1, **options)
     unit = result.details["rho_unit"]
     expected = [unit * min(3.0, 0.5 * 1.5 ** ((point.iterations - 1) // 3)) for point in result.trace]
-    assert [point.rho for point in result.trace] == pytest.approx(expected)
+    assert [point.extra["rho"] for point in result.trace] == pytest.approx(expected)
     absolute = mapmrf.solve(grid(5), "lslp", lp_phase=False, starts=1, rho_unit="absolute", **options)
-    assert absolute.trace[0].rho == 0.5
+    assert absolute.trace[0].extra["rho"] == 0.5
 
 
 def test_the_lp_phase_has_its_own_fixed_penalty() -> None:
     result = mapmrf.solve(grid(5), "lslp", lp_rho=0.7, lp_iterations=40, starts=1, max_iterations=100)
     lp = [point for point in result.trace if point.phase == "lp"]
-    assert {point.rho for point in lp} == {0.7 * result.details["rho_unit"]}
+    assert {point.extra["rho"] for point in lp} == {0.7 * result.details["rho_unit"]}
     assert [point.iterations for point in lp] == [10, 20, 30, 40]
     assert result.trace[-1].phase == "sphere 0"
-    assert result.trace[4].rho < result.trace[3].rho, "the sphere phase begins with its own"
+    assert result.trace[4].extra["rho"] < result.trace[3].extra["rho"], "the sphere phase begins with its own"
 
 
 # -- starts -----------------------------------------------------------------------------------------------------------
@@ -325,7 +327,7 @@ def test_a_warm_start_begins_where_it_is_told() -> None:
     state = method.start(problem, 0, Start(labels))
     assert state.the_engine.variables().reshape(-1, 2)[:, 1].tolist() == labels.tolist()
     plain = method.start(problem, 0, Start())
-    assert state.the_engine.par[0] == 8.0 * plain.the_engine.par[0]
+    assert state.the_engine.rho == 8.0 * plain.the_engine.rho
     mu_v = np.tile([0.25, 0.75], 25)
     assert method.start(problem, 0, Start(labels, mu_v)).the_engine.variables() == pytest.approx(mu_v)
 
@@ -344,7 +346,7 @@ def test_a_good_warm_start_is_not_forgotten() -> None:
 
 @pytest.mark.parametrize("limit", [1, 7, 25])
 def test_the_iteration_limit_is_exact(limit: int) -> None:
-    """Also between two looks: the last iterate is looked at, whatever `check_every` says."""
+    """Also between two measurements: the last iterate is measured, whatever `check_every` says."""
     result = mapmrf.solve(grid(), "lslp", max_iterations=limit)
     assert result.iterations == result.trace[-1].iterations == limit
     assert result.status is Status.ITERATION_LIMIT
@@ -400,14 +402,14 @@ def test_a_callback_sees_every_point_and_can_stop() -> None:
 
 
 def test_large_models_are_stepped_in_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step between two looks does as many iterations as it may; the run is the same."""
+    """A step between two measurements does as many iterations as it may; the run is the same."""
     whole = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
     monkeypatch.setattr("mapmrf.methods.lslp.STEP_WORK", 3 * Problem.compile(grid()).n_configs)
     pieces = mapmrf.solve(grid(), "lslp", max_iterations=95, lp_phase=False)
     assert len(pieces.trace) > len(whole.trace)
     assert np.array_equal(pieces.mu_v, whole.mu_v)
-    looks = [point for point in pieces.trace if point.bound_now is not None]
-    assert [point.iterations for point in looks] == [point.iterations for point in whole.trace]
+    measured = [point for point in pieces.trace if point.bound_now is not None]
+    assert [point.iterations for point in measured] == [point.iterations for point in whole.trace]
 
 
 # -- threads ----------------------------------------------------------------------------------------------------------
@@ -447,19 +449,21 @@ def test_two_threads_give_the_same_bits_as_one(name: str, monkeypatch: pytest.Mo
     build, options = THREADED[name]
     graph = build()
     engine = LSLP(**options).start(Problem.compile(graph, 2), 0, Start()).the_engine
-    assert engine.pool is not None
+    assert engine.workers.n == 2
     assert sum(len(tasks) for tasks in engine.tasks.values()) > 1
     one, two = (mapmrf.solve(graph, "lslp", threads=t, max_iterations=200, **options) for t in (1, 2))
     assert np.array_equal(one.mu_v, two.mu_v)
     assert one.labels.tolist() == two.labels.tolist()
     assert one.details == two.details
-    same = [(p.bound_now, p.candidate, p.relaxed_value, p.primal, p.sphere) for p in one.trace]
-    assert same == [(p.bound_now, p.candidate, p.relaxed_value, p.primal, p.sphere) for p in two.trace]
+    same = [(p.bound_now, p.candidate, p.relaxed_value, p.extra["primal"], p.extra["sphere"]) for p in one.trace]
+    assert same == [
+        (p.bound_now, p.candidate, p.relaxed_value, p.extra["primal"], p.extra["sphere"]) for p in two.trace
+    ]
 
 
 def test_small_models_stay_on_one_thread() -> None:
     engine = LSLP().start(Problem.compile(grid(), 2), 0, Start()).the_engine
-    assert engine.pool is None
+    assert engine.workers.n == 1
 
 
 # -- hard constraints -------------------------------------------------------------------------------------------------

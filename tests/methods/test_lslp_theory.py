@@ -59,7 +59,9 @@ def test_a_point_of_the_polytope_lies_on_the_sphere_exactly_if_it_is_integer(see
     assert residuals(problem, mu_v, mu_f).largest < 1e-12, "a point of L_G"
     integer = float(np.minimum(mu_v, 1 - mu_v).max()) < 1e-9
     engine = begun(recipe, mu_v, sphere=sphere, epsilon=epsilon)
-    assert engine.scale[0] == pytest.approx(1.0, abs=1e-9) if integer else engine.scale[0] > 1.0 + 1e-9
+    engine.update_upsilon()
+    scale = engine.sphere.scale[0]
+    assert scale == pytest.approx(1.0, abs=1e-9) if integer else scale > 1.0 + 1e-9
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.01])
@@ -70,8 +72,8 @@ def test_the_projection_lands_on_the_sphere(sphere: str, block: int, epsilon: fl
     recipe = ring(3)
     engine = begun(recipe, sphere=sphere, sphere_block=block, epsilon=epsilon, noise=0.3)
     engine.run(1)
-    compact = np.repeat(np.diff(engine.layout.var_at) < recipe.card, recipe.card)
-    lam = engine.expand(engine.lam_v) - np.where(compact, 0.5, 0.0)
+    compact = np.repeat(engine.layout.width < recipe.card, recipe.card)
+    lam = engine.layout.expand(engine.lam_v) - np.where(compact, 0.5, 0.0)
     upsilon = np.split((1 + epsilon) * engine.variables() - lam, np.cumsum(recipe.card)[:-1])
     off = [part - (0.5 if sphere == "variables" else 1.0 / len(part)) for part in upsilon]
     size = block or 6
@@ -137,21 +139,21 @@ def test_a_little_noise_breaks_the_tie() -> None:
 def lagrangian_along(recipe: Recipe, knobs: Knobs, n: int) -> np.ndarray:
     """The augmented Lagrangian after each of n iterations of the engine."""
     engine = begun(recipe, rho=knobs.rho, epsilon=knobs.epsilon, variant=knobs.variant, sphere=knobs.sphere, noise=0.2)
-    look = DenseADMM(engine.problem, knobs, engine.variables())
+    seen = DenseADMM(engine.problem, knobs, engine.variables())
     values = []
     for _ in range(n):
         old = engine.lam_v.copy()
         engine.run(1)
-        look.mu, look.lam_v = engine.variables(), engine.lam_v.copy()
+        seen.mu, seen.lam_v = engine.variables(), engine.lam_v.copy()
         if knobs.variant == "free":
-            look.upsilon = look.mu - ((1 + knobs.epsilon * knobs.rho) * look.lam_v - old) / knobs.rho
+            seen.upsilon = seen.mu - ((1 + knobs.epsilon * knobs.rho) * seen.lam_v - old) / knobs.rho
         else:
-            look.upsilon = look.c * look.mu - (look.lam_v - old) / knobs.rho
-        parts = np.cumsum([len(m) for m in look.m])[:-1]
-        look.lam = np.split(edge_states_of(engine, engine.multipliers()), parts)
-        look.mu_f = np.split(dense(engine.problem, engine.factor_marginals), engine.problem.config_ptr[1:-1])
-        look.s = [m @ mu_f for m, mu_f in zip(look.m, look.mu_f, strict=True)]
-        values.append(look.lagrangian())
+            seen.upsilon = seen.c * seen.mu - (seen.lam_v - old) / knobs.rho
+        parts = np.cumsum([len(m) for m in seen.m])[:-1]
+        seen.lam = np.split(edge_states_of(engine, engine.multipliers()), parts)
+        seen.mu_f = np.split(dense(engine.problem, engine.factor_marginals), engine.problem.config_ptr[1:-1])
+        seen.s = [m @ mu_f for m, mu_f in zip(seen.m, seen.mu_f, strict=True)]
+        values.append(seen.lagrangian())
     return np.array(values)
 
 

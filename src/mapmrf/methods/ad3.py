@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, segment_argmax
-from mapmrf.engines.admm import penalty as K
-from mapmrf.engines.admm.branching import Incumbent, Tree
-from mapmrf.engines.admm.engine import Engine, Look
+from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
-from mapmrf.engines.admm.layout import Layout, harden, impossible, interaction_scale
+from mapmrf.engines.admm.layout import harden, impossible
+from mapmrf.engines.admm.relaxation import Relaxation, RelaxationOptions
+from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice, check_within
 from mapmrf.polytope import dense, integral
 from mapmrf.problem import Problem
-from mapmrf.result import GAP_TOLERANCE, Status, relative_gap
+from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 2_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
@@ -54,7 +54,7 @@ class AD3(Method):
         The run has converged when the root mean square of ``M_ia mu_a - mu_i`` and that of the last change of mu_i,
         times rho in units of the interaction, are below these.
     check_every
-        Iterations between two looks at labels, bound and residuals.
+        Iterations between two measurements of labels, bound and residuals.
     branch_and_bound
         Search for the best labelling where the relaxation is not tight, by fixing states.
     node_order
@@ -108,29 +108,38 @@ class AD3(Method):
             return f"pairs take variables of at most {MAX_STATES} states, this model has one of {widest}"
         return None
 
+    @property
+    def relaxation_options(self) -> RelaxationOptions:
+        """What shapes the iterations."""
+        return RelaxationOptions(**{name: getattr(self, name) for name in RelaxationOptions._fields})
+
+    @property
+    def branching_options(self) -> BranchingOptions:
+        """What shapes the tree."""
+        return BranchingOptions(self.node_order, self.node_iterations, self.check_every)
+
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def start(self, problem: Problem, seed: int, initial: Start) -> _State:
         """Lay the problem out and put mu where the user wants it, or at uniform marginals."""
-        best = Incumbent(problem)
-        best.offer(segment_argmax(problem.graph.theta_v, problem.graph.var_ptr))  # the loop has it too
+        best = Incumbent(problem.graph, segment_argmax(problem.graph.theta_v, problem.graph.var_ptr))  # as in the loop
         if initial.labels is not None:
             best.offer(initial.labels)
         hard = problem if impossible(problem) else harden(problem)
         if impossible(hard):
             return _State(best)
-        admm = Relaxation(self, hard)
+        admm = Relaxation(self.relaxation_options, hard)
         graph = problem.graph
         mu_v = np.repeat(1.0 / graph.card, graph.card)
         if initial.mu_v is not None:
             mu_v = initial.mu_v
         elif initial.labels is not None:
             mu_v = integral(problem, initial.labels)[0]
-        admm.engine.begin(admm.engine.compress(mu_v), admm.first_rho)
+        admm.engine.begin(admm.engine.layout.compress(mu_v), admm.first_rho)
         return _State(best, admm)
 
     def step(self, problem: Problem, state: _State) -> Progress:
-        """Some iterations and a look; with branch and bound a few nodes of the tree."""
+        """Some iterations and a measurement; with branch and bound a few nodes of the tree."""
         if state.admm is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         if state.tree is not None:
@@ -142,22 +151,22 @@ class AD3(Method):
         if n < min(due, left):
             admm.engine.run(n)
             return Progress(state.iterations, phase="lp", extra={"rho": admm.rho})
-        look = admm.advance(n)
-        state.note(look)
-        state.best.offer(admm.engine.labels, look.value)
+        found = admm.advance(n)
+        state.best.tighten(found.bound)
+        state.best.offer(admm.engine.labels, found.value)
         return Progress(
             iterations=state.iterations,
             labels=admm.engine.labels,
-            value=look.value,
-            bound=look.bound,
+            value=found.value,
+            bound=found.bound,
             finished=self._next(problem, state, admm),
-            relaxed_value=look.relaxed,
+            relaxed_value=found.relaxed,
             phase="lp",
             extra={"primal": admm.primal, "rho": admm.rho},
         )
 
     def _next(self, problem: Problem, state: _State, admm: Relaxation) -> Status | None:
-        """After a look: stop, begin to branch, or balance rho and go on."""
+        """After a measurement: stop, begin to branch, or balance rho and go on."""
         at_rest = problem.n_factors == 0 or (admm.primal < self.primal_tol and admm.dual < self.dual_tol)
         if state.iterations >= self.max_iterations:
             return Status.CONVERGED if at_rest else Status.ITERATION_LIMIT
@@ -165,19 +174,19 @@ class AD3(Method):
             if state.certified:
                 return Status.CONVERGED
             state.root = admm.engine.variables(), dense(problem, admm.engine.marginals_of(problem))
-            state.tree = Tree(admm, self, state.best, state.best_bound)
+            state.tree = Tree(admm, self.branching_options, state.best, problem)
             return None
         if at_rest:
             return Status.CONVERGED
         if self.adapt_every and state.iterations % self.adapt_every == 0:
-            admm.balance()
+            admm.rebalance()
         return None
 
     def _grow(self, state: _State, tree: Tree) -> Progress:
         """Work on the tree until it is done or some milliseconds have passed."""
         affordable = max(1, STEP_WORK // max(1, tree.problem.n_configs))
         state.iterations += tree.run(min(affordable, self.max_iterations - state.iterations))
-        state.best_bound = min(state.best_bound, tree.bound)
+        state.best.tighten(tree.bound)
         done = Status.INFEASIBLE if tree.bound == -math.inf else Status.CONVERGED
         return Progress(
             iterations=state.iterations,
@@ -187,6 +196,11 @@ class AD3(Method):
             finished=done if tree.done else None,
             phase="branch",
         )
+
+    def close(self, problem: Problem, state: _State) -> None:
+        """End the engine's threads."""
+        if state.admm is not None:
+            state.admm.engine.close()
 
     def answer(self, problem: Problem, state: _State) -> Answer:
         """The relaxed solution as it is; once the gap is closed the labelling's own vertex, which the library knows."""
@@ -202,57 +216,6 @@ class AD3(Method):
         return Answer(engine.labels.copy(), mu_v, engine.marginals_of(problem), details=state.details())
 
 
-class Relaxation:
-    """ADMM on a model: the engine, the residuals of its last iteration, and the rule that balances rho between them."""
-
-    def __init__(self, options: AD3, problem: Problem) -> None:
-        self.options = options
-        self.engine = Engine(Layout.build(problem, compact=True), K.SPHERE_OFF)
-        self.unit = interaction_scale(problem)
-        scale = self.unit if options.rho_unit == "relative" else 1.0
-        self.first_rho = options.rho * scale
-        self.limits = options.rho_lower * scale, options.rho_upper * scale
-        par = self.engine.par
-        par[K.RELAX], par[K.RHO_UPPER] = options.relaxation, math.inf
-        width = np.diff(self.engine.layout.var_at)
-        # A compact variable is a difference, whose square counts half.
-        share = np.where((width == 1) & (problem.graph.card == 2), 0.5, 1.0) * problem.degree
-        self.weight = np.repeat(share, width)
-        self.factor, self.direction = options.rho_factor, 0
-        self.primal = self.dual = math.inf
-
-    @property
-    def rho(self) -> float:
-        """The penalty of the next iteration."""
-        return float(self.engine.par[K.RHO])
-
-    def advance(self, n: int) -> Look:
-        """Do n iterations, measure both residuals and look."""
-        engine, size = self.engine, max(1, self.engine.problem.n_edge_states)
-        if engine.problem.n_factors == 0:
-            return engine.look()
-        if n > 1:
-            engine.run(n - 1)
-        before, rho = engine.mu.copy(), self.rho
-        engine.run(1)
-        look = engine.look()
-        moved: Floats = engine.mu - before
-        self.primal = math.sqrt(look.primal2 / size)
-        self.dual = rho / self.unit * math.sqrt(float(self.weight @ (moved * moved)) / size)
-        return look
-
-    def balance(self) -> None:
-        """Raise rho where the copies disagree more than they move, lower it where they move more than they disagree."""
-        way = int(self.primal > self.options.balance * self.dual) - int(self.dual > self.options.balance * self.primal)
-        if way == 0:
-            return
-        if way == -self.direction:
-            self.factor = math.sqrt(self.factor)
-        self.direction = way
-        low, high = self.limits
-        self.engine.change_rho(min(max(self.rho * self.factor**way, low), high))
-
-
 @dataclass(eq=False)
 class _State:
     """State of a run: the best labelling and bound, ADMM, and the tree once it is begun."""
@@ -261,18 +224,12 @@ class _State:
     admm: Relaxation | None = None
     tree: Tree | None = None
     iterations: int = 0
-    best_bound: float = math.inf
     root: tuple[Floats, Floats] | None = None
 
     @property
     def certified(self) -> bool:
         """Whether the best bound proves the best labelling."""
-        gap = relative_gap(self.best.value, self.best_bound, self.best.problem.graph.unit)
-        return gap is not None and gap <= GAP_TOLERANCE and self.best.value > -math.inf
-
-    def note(self, look: Look) -> None:
-        """Keep the best bound."""
-        self.best_bound = min(self.best_bound, look.bound)
+        return self.best.closed(GAP_TOLERANCE)
 
     def details(self) -> dict[str, float]:
         """Final penalty, residuals, and the size of the tree."""

@@ -4,60 +4,68 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.engines.admm import penalty as K
-from mapmrf.engines.admm.engine import Engine, Look
+from mapmrf.arrays import Floats, segment_argmax
+from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.kkt import kkt_residuals
 from mapmrf.engines.admm.layout import Layout, harden, impossible, interaction_scale
+from mapmrf.engines.admm.measurement import Measurement
+from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
+from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import integral
 from mapmrf.problem import Problem
 from mapmrf.result import GAP_TOLERANCE, Status, relative_gap
 
-_DEFAULTS: dict[str, Any] = {
-    "rho": 0.25,
-    "rho_unit": "relative",
-    "eta": 1.01,
-    "rho_upper": 200.0,
-    "epsilon": 0.0,
-    "starts": 5,
-    "alternate_block": 16,
-    "lp_phase": True,
-    "stop": "plain",
-    "tol": 2e-5,
-    "read_out": "best",
-    "check_every": 10,
-    "max_iterations": 6000,
+
+class Preset(NamedTuple):
+    """The options that a preset decides; the defaults here are those of the preset `default`."""
+
+    rho: float = 0.25
+    rho_unit: str = "relative"
+    eta: float = 1.01
+    rho_upper: float = 200.0
+    epsilon: float = 0.0
+    starts: int = 5
+    alternate_block: int = 16
+    lp_phase: bool = True
+    stop: str = "plain"
+    tol: float = 2e-5
+    read_out: str = "best"
+    check_every: int = 10
+    max_iterations: int = 6000
+
+
+PRESETS = {
+    "default": Preset(),
+    "paper": Preset(
+        rho=0.1,
+        rho_unit="absolute",
+        eta=1.03,
+        rho_upper=1e6,
+        epsilon=1e-5,
+        starts=1,
+        alternate_block=0,
+        lp_phase=False,
+        stop="paper",
+        tol=1e-5,
+        read_out="last",
+        check_every=1,
+        max_iterations=500,
+    ),
 }
-_PAPER: dict[str, Any] = {
-    "rho": 0.1,
-    "rho_unit": "absolute",
-    "eta": 1.03,
-    "rho_upper": 1e6,
-    "epsilon": 1e-5,
-    "starts": 1,
-    "alternate_block": 0,
-    "lp_phase": False,
-    "stop": "paper",
-    "tol": 1e-5,
-    "read_out": "last",
-    "check_every": 1,
-    "max_iterations": 500,
-}
-PRESETS = {"default": _DEFAULTS, "paper": _PAPER}
 _BY_PRESET: Any = None
 """Default of an option that the preset decides."""
 
 STEP_WORK = 2_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
-STALL_LOOKS, WIDE_GAP = 6, 0.01
-"""The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many looks."""
+STALL_WINDOW, WIDE_GAP = 6, 0.01
+"""The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many measurements."""
 MAX_KKT_STATES = 4_000_000
 """Edge states up to which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
@@ -104,12 +112,13 @@ class LSLP(Method):
     lp_phase, lp_rho, lp_iterations
         Solve without the sphere first, which certifies easy models; its fixed relative penalty and iteration limit.
     stop, tol, patience
-        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` looks; without a sphere
-        consistent, and bound and ``<theta, mu>`` equal, within `tol`. ``"paper"``: both weighted residuals below `tol`.
+        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` measurements; without a
+        sphere consistent, and bound and ``<theta, mu>`` equal, within `tol`. ``"paper"``: both weighted residuals below
+        `tol`.
     read_out
-        ``"best"`` labelling seen at any look, or the ``"last"`` one.
+        ``"best"`` labelling of all measurements, or the ``"last"`` one.
     check_every
-        Iterations between two looks at labels, bound and residuals.
+        Iterations between two measurements of labels, bound and residuals.
     max_iterations
         Iterations of all phases together.
 
@@ -156,10 +165,24 @@ class LSLP(Method):
 
     def __post_init__(self) -> None:
         check_choice(self, "preset", PRESETS)
-        for name, value in PRESETS[self.preset].items():
+        for name, value in PRESETS[self.preset]._asdict().items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)  # the one place: a preset fills what was left open
         _check(self)
+
+    @classmethod
+    def paper(cls) -> LSLP:
+        """The algorithm as the paper prints it: ``LSLP(preset="paper")``.
+
+        Examples
+        --------
+        >>> import dataclasses
+        >>> import mapmrf
+        >>> paper = mapmrf.LSLP.paper()
+        >>> paper.eta, paper.stop, dataclasses.replace(paper, rho=1.0).rho
+        (1.03, 'paper', 1.0)
+        """
+        return cls(preset="paper")
 
     @property
     def stops_at_gap(self) -> bool:
@@ -184,69 +207,71 @@ class LSLP(Method):
         if impossible(hard):
             return _State(problem, None, 1.0, seed, initial)
         layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
-        engine = Engine(layout, K.SPHERE_OFF, self.sphere_block)
-        engine.update_every = self.update_every
-        engine.freeze_after = self.freeze_after or 2**62
-        unit = interaction_scale(hard)
-        state = _State(hard, engine, unit, seed, initial)
+        state = _State(hard, Engine(layout), interaction_scale(hard), seed, initial)
         given = [] if initial.labels is None else [initial.labels]
         for labels in (segment_argmax(problem.graph.theta_v, problem.graph.var_ptr), *given):  # the loop has these
             state.best_value = max(state.best_value, problem.graph.value(labels))
-        state.phases = self._phases()
-        self._begin(state, state.phases.pop(0))
+        state.waiting = self._phases()
+        self._begin(state, state.waiting.pop(0))
         return state
 
-    def _phases(self) -> list[str]:
+    def _phases(self) -> list[_Phase]:
+        lp = _Phase("lp", 0, certifying=self.sphere != "off")
         if self.sphere == "off":
-            return ["lp"]
-        sphere = [f"sphere {number}" for number in range(self.starts)]
-        return ["lp", *sphere] if self.lp_phase else sphere
+            return [lp]
+        sphere = [_Phase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
+        return [lp, *sphere] if self.lp_phase else sphere
 
-    def _begin(self, state: _State, phase: str) -> None:
+    def _begin(self, state: _State, phase: _Phase) -> None:
         """Set the engine up for a phase: its penalty, its sphere, its start."""
-        engine = state.the_engine
-        par = engine.par
-        lp = phase == "lp"
-        number = 0 if lp else int(phase.removeprefix("sphere "))
-        first = phase == "sphere 0"
-        carry_on = first and state.phase == "lp" and state.initial.labels is None
-        unit = state.unit if self.rho_unit == "relative" else 1.0
-        par[K.EPSILON], par[K.FREE] = self.epsilon, self.variant == "free"
-        par[K.WEIGHT], par[K.RELAX] = self.sphere_weight, self.relaxation
-        par[K.SPHERE] = K.SPHERE_OFF if lp else _SPHERES[self.sphere]
-        plain_lp = lp and self.sphere != "off"
-        par[K.ETA] = 1.0 if plain_lp else self.eta
-        par[K.RHO_UPPER] = self.rho_upper * unit
-        rho = self.lp_rho * state.unit if plain_lp else self.rho * unit
-        if not lp and state.initial.labels is not None and first:
-            rho *= self.warm_rho
-        mu = engine.mu.copy() if carry_on else self._starting_point(state, first, number)
-        engine.set_blocks(self.alternate_block if number % 2 and self.alternate_block else self.sphere_block)
-        engine.k = 0
-        engine.begin(mu, rho, multipliers=carry_on)
-        if self.sphere == "factors" and not lp:
-            engine.begin_factor_sphere(self.freeze_after)
+        engine, warm = state.the_engine, state.initial.labels is not None
+        first = phase.spherical and phase.number == 0
+        carry_on = first and state.phase.certifying and not warm
+        mu = engine.mu.copy() if carry_on else self._starting_point(state, first, phase.number)
+        engine.configure(self._penalty(state, phase))
+        engine.set_blocks(self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block)
+        rho = self.lp_rho * state.unit if phase.certifying else self.rho * self._rho_unit(state)
+        engine.begin(mu, rho * self.warm_rho if first and warm else rho, multipliers=carry_on)
+        if self.sphere == "factors" and phase.spherical:
+            engine.begin_factor_sphere()
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
         state.gaps = []
 
+    def _rho_unit(self, state: _State) -> float:
+        return state.unit if self.rho_unit == "relative" else 1.0
+
+    def _penalty(self, state: _State, phase: _Phase) -> PenaltyOptions:
+        """The options of a phase as the engine wants them: the LP phase has a fixed rho and no sphere."""
+        return PenaltyOptions(
+            sphere=SPHERES[self.sphere] if phase.spherical else SphereKind.OFF,
+            sphere_weight=self.sphere_weight,
+            epsilon=self.epsilon,
+            free=self.variant == "free",
+            relaxation=self.relaxation,
+            eta=1.0 if phase.certifying else self.eta,
+            rho_upper=self.rho_upper * self._rho_unit(state),
+            update_every=self.update_every,
+            freeze_after=self.freeze_after or NEVER,
+        )
+
     def _starting_point(self, state: _State, first: bool, number: int) -> Floats:
         """A point near uniform, at random labels, or where the user wants it."""
-        problem, engine = state.problem, state.the_engine
+        problem, layout = state.problem, state.the_engine.layout
         graph = problem.graph
         if first and state.initial.mu_v is not None:
-            return engine.compress(state.initial.mu_v)
+            return layout.compress(state.initial.mu_v)
         if first and state.initial.labels is not None:
-            return engine.compress(integral(problem, state.initial.labels)[0])
+            return layout.compress(integral(problem, state.initial.labels)[0])
         rng = np.random.default_rng([state.seed, number])
         if self.start_from == "onehot":
-            return engine.compress(integral(problem, rng.integers(0, graph.card))[0])
+            return layout.compress(integral(problem, rng.integers(0, graph.card))[0])
         mu_v = rng.uniform(-self.noise, self.noise, problem.n_states)
         same = problem.n_vars > 0 and bool(np.all(graph.card == graph.card[0]))
         mu_v += 1.0 / graph.card[0] if same else np.repeat(1.0 / graph.card, graph.card)
-        return engine.compress(mu_v)
+        return layout.compress(mu_v)
 
     def step(self, problem: Problem, state: _State) -> Progress:
-        """Some iterations; where a look is due, labels, bound and residuals, and perhaps the next phase."""
+        """Some iterations of Algorithm 1 (`Engine.run`); where one is due, a measurement and perhaps the next phase."""
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         engine = state.engine
@@ -258,76 +283,80 @@ class LSLP(Method):
             engine.run(n)
         state.iterations += max(n, 0)
         if n < due and state.iterations < self.max_iterations and problem.n_factors:
-            return Progress(state.iterations, phase=state.phase, extra={"rho": float(engine.par[K.RHO])})
-        look = engine.look()
-        state.note(look)
-        phase, rho = state.phase, float(engine.par[K.LAST_RC] / engine.par[K.C])  # of this look, not of the next phase
-        finished = self._next(state, look)
+            return Progress(state.iterations, phase=state.phase.name, extra={"rho": engine.rho})
+        found = engine.measure()
+        state.note(found)
+        phase, rho = state.phase.name, engine.last_rho  # of this measurement, not of the next phase
+        finished = self._next(state, found)
         return Progress(
             iterations=state.iterations,
             labels=engine.labels if self.read_out == "best" or finished else None,
-            value=look.value,
-            bound=look.bound,
+            value=found.value,
+            bound=found.bound,
             finished=finished,
-            relaxed_value=look.relaxed,
+            relaxed_value=found.relaxed,
             phase=phase,
-            extra={"primal": math.sqrt(look.primal2), "sphere": math.sqrt(look.sphere2), "rho": rho},
+            extra={"primal": math.sqrt(found.primal2), "sphere": math.sqrt(found.sphere2), "rho": rho},
         )
 
-    def _next(self, state: _State, look: Look) -> Status | None:
-        """After a look: go on, begin the next phase, or stop."""
-        certifying = state.phase == "lp" and self.sphere != "off"
-        over = self._lp_is_over(state, look) if certifying else self._at_rest(state, look)
-        if over and not certifying and look.value > state.rested_value:
-            state.rested_value, state.rested_labels = look.value, state.the_engine.labels.copy()
+    def _next(self, state: _State, found: Measurement) -> Status | None:
+        """After a measurement: go on, begin the next phase, or stop."""
+        certifying = state.phase.certifying
+        over = self._lp_is_over(state, found) if certifying else self._at_rest(state, found)
+        if over and not certifying:
+            state.keep_rested(found)
         if state.iterations >= self.max_iterations:
-            return Status.CONVERGED if over and not state.phases else Status.ITERATION_LIMIT
+            return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
         if not over and not self._spent(state) and state.problem.n_factors:
             return None
-        if not state.phases or state.problem.n_factors == 0:
+        if not state.waiting or state.problem.n_factors == 0:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop sees the closed gap and ends the run
-        self._begin(state, state.phases.pop(0))
+        self._begin(state, state.waiting.pop(0))
         return None
 
     def _spent(self, state: _State) -> bool:
         """Whether a start has used its fair share of the iterations that were left, and others are waiting."""
-        if state.phase == "lp" or not state.phases:
+        if not state.phase.spherical or not state.waiting:
             return False
-        share = (self.max_iterations - state.phase_began) // (len(state.phases) + 1)
+        share = (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
         return state.iterations - state.phase_began >= share
 
-    def _at_rest(self, state: _State, look: Look) -> bool:
+    def _at_rest(self, state: _State, found: Measurement) -> bool:
         """The stopping rule of a phase."""
         engine = state.the_engine
-        spherical = engine.par[K.SPHERE] > 0 or engine.factor_sphere is not None
         if self.stop == "paper":
-            weight = math.sqrt(engine.par[K.LAST_RC] / engine.par[K.C] / 2)
-            below = weight * math.sqrt(look.primal2) < self.tol and weight * math.sqrt(look.sphere2) < self.tol
-            return bool(below and not (spherical and engine.at_centre))
-        state.calm = state.calm + 1 if look.changed == 0 else 0
-        if spherical:
-            return state.calm >= self.patience and max(look.integrality, look.primal_max) < self.tol
-        return self._solves_lp(look)
+            weight = math.sqrt(engine.last_rho / 2)
+            below = weight * math.sqrt(found.primal2) < self.tol and weight * math.sqrt(found.sphere2) < self.tol
+            return bool(below and not (state.phase.spherical and engine.at_centre))
+        state.calm = state.calm + 1 if found.changed == 0 else 0
+        if state.phase.spherical:
+            return state.calm >= self.patience and max(found.integrality, found.primal_max) < self.tol
+        return self._solves_lp(found)
 
-    def _solves_lp(self, look: Look) -> bool:
+    def _solves_lp(self, found: Measurement) -> bool:
         """Whether mu is consistent and the bound equals its value: the first may come before the duals are right."""
-        gap = abs(look.bound - look.relaxed)
-        return look.primal_max < self.tol and gap < self.tol * max(1.0, abs(look.bound))
+        gap = abs(found.bound - found.relaxed)
+        return found.primal_max < self.tol and gap < self.tol * max(1.0, abs(found.bound))
 
-    def _lp_is_over(self, state: _State, look: Look) -> bool:
+    def _lp_is_over(self, state: _State, found: Measurement) -> bool:
         """Whether the LP phase has nothing more to give: its limit, rest, or a wide gap that no longer closes.
 
         A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels are still on their
         way.
         """
         state.gaps.append(state.best_bound - state.best_value)
-        if state.iterations - state.phase_began >= self.lp_iterations or self._solves_lp(look):
+        if state.iterations - state.phase_began >= self.lp_iterations or self._solves_lp(found):
             return True
-        window = STALL_LOOKS
+        window = STALL_WINDOW
         stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
         return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
+
+    def close(self, problem: Problem, state: _State) -> None:
+        """End the engine's threads."""
+        if state.engine is not None:
+            state.engine.close()
 
     def answer(self, problem: Problem, state: _State) -> Answer:
         """The best start that came to rest, else the last iterate; nothing once the gap is closed.
@@ -340,8 +369,8 @@ class LSLP(Method):
             return Answer(bound=-math.inf)
         if self.stops_at_gap and state.certified:
             return Answer(details=self._details(state, kkt=False))
-        if self.stop == "plain" and self.sphere != "off" and state.rested_labels is not None:
-            mu_v, vertex = integral(problem, state.rested_labels)
+        if self.stop == "plain" and self.sphere != "off" and state.rested is not None:
+            mu_v, vertex = integral(problem, state.rested.labels)
             return Answer(engine.labels.copy(), mu_v, vertex, details=self._details(state))
         mu_f = engine.marginals_of(problem)
         mu_v = engine.variables()
@@ -351,41 +380,59 @@ class LSLP(Method):
     def _details(self, state: _State, kkt: bool = True) -> dict[str, float]:
         """Final penalty, residuals plain and weighted, and the epsilon-KKT report of an iterate that is the answer."""
         engine = state.the_engine
-        look = engine.look()
-        rho = float(engine.par[K.LAST_RC] / engine.par[K.C])
+        found = engine.inspect()
+        rho = engine.last_rho
         weight = math.sqrt(rho / 2)
         details = {
             "rho": rho,
             "rho_unit": state.unit,
-            "primal": math.sqrt(look.primal2),
-            "sphere": math.sqrt(look.sphere2),
-            "primal_weighted": weight * math.sqrt(look.primal2),
-            "sphere_weighted": weight * math.sqrt(look.sphere2),
-            "integrality": look.integrality,
+            "primal": math.sqrt(found.primal2),
+            "sphere": math.sqrt(found.sphere2),
+            "primal_weighted": weight * math.sqrt(found.primal2),
+            "sphere_weighted": weight * math.sqrt(found.sphere2),
+            "integrality": found.integrality,
         }
         small = engine.problem.n_edge_states <= MAX_KKT_STATES
         return details | kkt_residuals(engine) if kkt and small else details
 
 
+class _Phase(NamedTuple):
+    """A phase of the run, by the name that the trace shows.
+
+    `spherical`: with a sphere, the start of this number. `certifying`: the LP phase before these.
+    """
+
+    name: str
+    number: int
+    spherical: bool = False
+    certifying: bool = False
+
+
+NO_PHASE = _Phase("", 0)
+
+
 @dataclass(eq=False)
 class _State:
-    """State of a run: the engine and where in the sequence of phases it is."""
+    """State of a run: the engine and where in the sequence of phases it is.
+
+    `best_value` and `best_bound` are the kernels' own figures and steer the phases: the loop keeps the labelling and
+    evaluates it. `rested` is the best labelling at which a phase has come to rest.
+    """
 
     problem: Problem
     engine: Engine | None
     unit: float
     seed: int
     initial: Start
-    phase: str = ""
-    phases: list[str] = field(default_factory=list)
+    phase: _Phase = NO_PHASE
+    waiting: list[_Phase] = field(default_factory=list)
     phase_began: int = 0
     iterations: int = 0
     calm: int = 0
     gaps: list[float] = field(default_factory=list)
     best_value: float = -math.inf
     best_bound: float = math.inf
-    rested_value: float = -math.inf
-    rested_labels: Ints | None = None
+    rested: Incumbent | None = None
 
     @property
     def the_engine(self) -> Engine:
@@ -398,24 +445,32 @@ class _State:
         gap = relative_gap(self.best_value, self.best_bound, self.problem.graph.unit)
         return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
 
-    def note(self, look: Look) -> None:
+    def note(self, found: Measurement) -> None:
         """Keep the best value and bound."""
-        self.best_value = max(self.best_value, look.value)
-        self.best_bound = min(self.best_bound, look.bound)
+        self.best_value = max(self.best_value, found.value)
+        self.best_bound = min(self.best_bound, found.bound)
+
+    def keep_rested(self, found: Measurement) -> None:
+        """Keep the labelling at which a phase has come to rest, if it is the best of these."""
+        labels = self.the_engine.labels
+        if self.rested is None:
+            self.rested = Incumbent(self.problem.graph, labels)
+        else:
+            self.rested.offer(labels, found.value)
 
 
-_SPHERES = {
-    "variables": K.SPHERE_VARIABLES,
-    "affine": K.SPHERE_AFFINE,
-    "factors": K.SPHERE_OFF,
-    "off": K.SPHERE_OFF,
+SPHERES = {
+    "variables": SphereKind.VARIABLES,
+    "affine": SphereKind.AFFINE,
+    "factors": SphereKind.OFF,  # on the factors: `begin_factor_sphere`
+    "off": SphereKind.OFF,
 }
 
 
 def _check(method: LSLP) -> None:
     """Raise OptionError for an impossible option."""
     check_choice(method, "variant", ("tied", "free"))
-    check_choice(method, "sphere", _SPHERES)
+    check_choice(method, "sphere", SPHERES)
     check_choice(method, "rho_unit", ("relative", "absolute"))
     check_choice(method, "start_from", ("uniform", "onehot"))
     check_choice(method, "stop", ("plain", "paper"))

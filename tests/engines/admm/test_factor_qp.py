@@ -30,6 +30,7 @@ class Solver:
         room = self.m.shape[1] if ridge else min(self.m.shape[1], sum(shape) - len(shape) + 1) + 1
         self.slots = np.zeros(room, dtype=np.int32)
         self.x = np.zeros(room)
+        self.support = factor_qp.Support(self.slots, self.x, 0)
         self.n = 0
 
     def __call__(self, u: np.ndarray, theta: np.ndarray, rho: float, pull: np.ndarray = NONE) -> np.ndarray:
@@ -56,10 +57,11 @@ class Forest(Solver):
     def run(self, u, theta, at, rho, pull):
         k1, k2 = self.shape
         width = max(k1 + k2, len(self.slots)) + 1
-        work, iwork = np.full((6, width), np.nan), np.full((5, width), -7)
+        scratch = forest_qp.ForestScratch(*np.full((6, width), np.nan), *np.full((4, width), -7))
         solve = self.kernel(forest_qp.forest_qp)
-        n, self.tau = solve(u, theta, at, k1, k2, rho, self.slots, self.x, self.n, work, iwork)
-        self.price = work[0, : k1 + k2]
+        table = theta[at : at + k1 * k2].reshape(k1, k2)
+        n, self.tau = solve(u, table, rho, self.support, self.n, scratch)
+        self.price = scratch.price[: k1 + k2]
         return n
 
     def places(self):
@@ -73,20 +75,18 @@ class Dense(Solver):
         config = np.array(list(itertools.product(*(range(r) for r in self.shape))))
         starts = np.concatenate([[0], np.cumsum(self.shape)])[:-1]
         width = max(sum(self.shape), len(self.slots)) + 1
-        work, square = np.full((6, width), np.nan), np.full((len(self.slots),) * 2, np.nan)
-        solve = self.kernel(dense_qp.dense_qp)
-        n, self.tau = solve(
-            u, starts, config, theta, at, rho, self.ridge, pull, self.slots, self.x, self.n, work, square
-        )
-        self.price = work[0, : sum(self.shape)]
+        scratch = dense_qp.DenseScratch(*np.full((4, width), np.nan), np.full((len(self.slots),) * 2, np.nan))
+        factor = dense_qp.DenseFactor(theta, at, config, starts, self.ridge, pull)
+        n, self.tau = self.kernel(dense_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
+        self.price = scratch.price[: sum(self.shape)]
         return n
 
 
 class Triple(Solver):
     def run(self, u, theta, at, rho, pull):
         d = u[1::2] - u[::2]
-        scratch = [np.full(size, np.nan) for size in (8, 4, 4)]
-        n = self.kernel(triple_qp.triple_qp)(d, theta, at, rho, self.slots, self.x, 0, self.n, *scratch)
+        scratch = triple_qp.TripleScratch(*(np.full(size, np.nan) for size in (8, 4, 4)))
+        n = self.kernel(triple_qp.triple_qp)(d, theta, at, rho, self.support, self.n, scratch)
         self.d = d
         return n
 
@@ -214,7 +214,7 @@ def objective_and_slope(m: np.ndarray, u: np.ndarray, theta: np.ndarray, z: np.n
 
 @pytest.mark.parametrize("solver", [Forest((4, 3)), Dense((2, 3, 2)), Dense((3, 3))], ids=lambda s: type(s).__name__)
 def test_tau_and_the_prices_are_returned(solver: Solver) -> None:
-    """tau is the largest price of a configuration, and the prices u - M y lie in the first row of scratch."""
+    """tau is the largest price of a configuration, and the prices u - M y are left in the scratch."""
     random = np.random.default_rng(3)
     for _ in range(10):
         theta, u = random.normal(size=solver.m.shape[1]), random.normal(size=len(solver.m))

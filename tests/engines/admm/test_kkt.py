@@ -11,9 +11,9 @@ import pytest
 import mapmrf
 from admm_reference import DenseADMM, Knobs, seen_by
 from mapmrf import LSLP, FactorGraph
-from mapmrf.engines.admm import penalty as K
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.kkt import _cone_distance2, edge_states_of, kkt_residuals
+from mapmrf.engines.admm.kkt import cone_distance2, edge_states_of, kkt_residuals
+from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.method import Start
 from mapmrf.polytope import dense, edge_copies
 from mapmrf.problem import Problem
@@ -75,19 +75,19 @@ def planted(recipe: Recipe, labels: np.ndarray, gamma: float, **options) -> Engi
     reference = DenseADMM(problem, Knobs(1.0), np.zeros(problem.n_states))
     lam_v, lam = multipliers_of(reference, labels, gamma)
     vertex = (lam_v / -gamma) + 0.5
-    engine.mu[:] = engine.compress(vertex)
+    engine.mu[:] = engine.layout.compress(vertex)
     engine.lam_v[:] = lam_v
-    engine.q[:] = engine.par[K.LAST_RC] * edge_copies(problem, vertex) - np.concatenate(lam)
-    engine.s[:] = edge_copies(problem, vertex)
+    engine.q[:] = engine.penalty[0].last_rho_c * edge_copies(problem, vertex) - np.concatenate(lam)
+    engine.factors.s[:] = edge_copies(problem, vertex)
     for row, batch in zip(engine.layout.batch, problem.batches, strict=True):
         for f, a in enumerate(range(problem.n_factors)[batch.factors]):
             place = int(np.ravel_multi_index(labels[reference.scopes[a]], batch.shape))
             slot = (place // batch.shape[1]) << 16 | (place % batch.shape[1]) << 1
-            if row[K.SLOT_WIDTH]:
-                at = row[K.SLOT_AT] + f * row[K.SLOT_WIDTH]
-                engine.slots[at] = slot if row[K.KIND] == K.FOREST else place
-                engine.x[at], engine.count[a] = 1.0, 1
-    engine.off2[:] = 0.0
+            if row.slot_width:
+                at = row.slot_at + f * row.slot_width
+                engine.factors.slots[at] = slot if row.kind == FactorKind.FOREST else place
+                engine.factors.x[at], engine.factors.n_slots[a] = 1.0, 1
+    engine.sphere.off2[:] = 0.0
     return engine
 
 
@@ -118,7 +118,7 @@ def test_the_distance_from_a_normal_cone_is_the_projection_distance() -> None:
         off = (price[0, used[0]][:, None] - taus) ** 2
         rest = np.maximum(0.0, price[0, ~used[0]][:, None] - taus) ** 2
         expected = (off.sum(axis=0) + rest.sum(axis=0)).min()
-        assert _cone_distance2(price, used)[0] == pytest.approx(expected, abs=1e-6)
+        assert cone_distance2(price, used)[0] == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.05])
@@ -149,7 +149,7 @@ def test_the_report_is_what_the_dense_reference_says(epsilon: float, cards: tupl
     for a, m in enumerate(reference.m):
         np.add.at(total, reference.places[a], reference.lam[a])
         price = reference.tables[a] + m.T @ reference.lam[a]
-        factors2 += float(_cone_distance2(price[None], mu_f[a][None] > 1e-9)[0])
+        factors2 += float(cone_distance2(price[None], mu_f[a][None] > 1e-9)[0])
         off = reference.c * reference.mu[reference.places[a]] - m @ mu_f[a]
         primal2 += float(off @ off)
     off = reference.c * reference.mu - reference.upsilon
@@ -170,7 +170,7 @@ def test_at_an_integer_rest_all_kkt_residuals_vanish(sphere: str, cards: tuple[i
     for seed in range(4):
         engine = begun(random_model(seed, cards), rho=0.3, eta=1.01, rho_upper=10.0, **options)
         engine.run(3000)
-        assert engine.look().integrality < 1e-9
+        assert engine.measure().integrality < 1e-9
         found = kkt_residuals(engine)
         assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-6)
         assert np.linalg.norm(engine.lam_v) > 0.1, "the sphere is at work"
@@ -180,7 +180,7 @@ def test_at_an_integer_rest_of_the_factor_sphere_its_multiplier_counts() -> None
     for seed in range(3):
         engine = begun(random_model(seed, (2, 3)), sphere="factors", rho=0.3, eta=1.01, rho_upper=10.0)
         engine.run(1500)
-        assert engine.look().integrality < 1e-9
+        assert engine.measure().integrality < 1e-9
         found = kkt_residuals(engine)
         assert found == pytest.approx(dict.fromkeys(found, 0.0), abs=1e-6)
         assert np.linalg.norm(engine.factor_sphere.lam) > 0.1, "the sphere is at work"
@@ -230,8 +230,10 @@ def test_a_tight_tree_ends_at_a_kkt_point_of_the_lp() -> None:
 def test_the_report_leaves_the_run_as_it_is() -> None:
     engine = begun(random_recipe(3, 5, 9, max_card=3))
     engine.run(5)
-    before = (engine.mu.copy(), engine.q.copy(), engine.x.copy(), engine.lam_v.copy())
+    before = (engine.mu.copy(), engine.q.copy(), engine.factors.x.copy(), engine.lam_v.copy())
     mu_f = dense(engine.problem, engine.factor_marginals)
     kkt_residuals(engine)
-    assert all(np.array_equal(a, b) for a, b in zip(before, (engine.mu, engine.q, engine.x, engine.lam_v), strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(before, (engine.mu, engine.q, engine.factors.x, engine.lam_v), strict=True)
+    )
     assert np.array_equal(mu_f, dense(engine.problem, engine.factor_marginals))

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.admm import layout as _layout
-from mapmrf.engines.admm import penalty as K
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout, harden, impossible, interaction_scale
+from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind
+from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.polytope import integral
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, hard_recipes, random_recipe, recipes, soft_recipes
@@ -28,21 +29,21 @@ def labellings(recipe: Recipe, most: int = 200) -> list[tuple[int, ...]]:
 
 
 @given(recipe=soft_recipes() | hard_recipes(), compact=st.booleans())
-def test_a_look_gives_every_labelling_the_value_that_the_graph_gives_it(recipe: Recipe, compact: bool) -> None:
+def test_a_measurement_gives_every_labelling_the_value_that_the_graph_gives_it(recipe: Recipe, compact: bool) -> None:
     """Moving linear parts, centring and compressing change no value."""
     problem = harden(Problem.compile(recipe.graph()))
     assume(not impossible(problem))
-    engine = Engine(Layout.build(problem, compact), K.SPHERE_OFF)
+    engine = Engine(Layout.build(problem, compact))
     best = engine_labels_of_isolated(problem)
     for labels in labellings(recipe, 50):
         labels = np.where(problem.degree > 0, labels, best)
-        engine.begin(engine.compress(integral(problem, labels)[0]), 1.0)
-        look = engine.look()
+        engine.begin(engine.layout.compress(integral(problem, labels)[0]), 1.0)
+        found = engine.measure()
         allowed = problem.graph.theta_v[problem.graph.var_ptr[:-1] + labels] > -math.inf
         if allowed.all():
             assert engine.labels.tolist() == labels.tolist()
-            assert look.value == pytest.approx(problem.graph.value(labels), abs=1e-9)
-            assert look.integrality == 0.0
+            assert found.value == pytest.approx(problem.graph.value(labels), abs=1e-9)
+            assert found.integrality == 0.0
 
 
 def engine_labels_of_isolated(problem: Problem) -> np.ndarray:
@@ -55,38 +56,38 @@ def engine_labels_of_isolated(problem: Problem) -> np.ndarray:
 def test_expand_undoes_compress(recipe: Recipe, compact: bool, seed: int) -> None:
     """For points whose binary variables sum to 1; all others come back as they are."""
     problem = harden(Problem.compile(recipe.graph()))
-    engine = Engine(Layout.build(problem, compact), K.SPHERE_OFF)
+    engine = Engine(Layout.build(problem, compact))
     mu = np.random.default_rng(seed).normal(size=problem.n_states)
     for i in np.flatnonzero(problem.graph.card == 2):
         at = problem.graph.var_ptr[i]
         mu[at] = 1.0 - mu[at + 1]
-    packed = engine.compress(mu)
+    packed = engine.layout.compress(mu)
     assert len(packed) == len(engine.mu)
-    assert engine.expand(packed) == pytest.approx(mu, abs=1e-12)
+    assert engine.layout.expand(packed) == pytest.approx(mu, abs=1e-12)
 
 
 def test_binary_variables_take_one_number_in_the_compact_layout() -> None:
     recipe = Recipe([2, 3, 2, 1], [(0, 1), (0, 2), (2, 3)], [np.ones((2, 3)), np.ones((2, 2)), np.ones((2, 1))])
     problem = Problem.compile(recipe.graph())
-    assert np.diff(Layout.build(problem, compact=True).var_at).tolist() == [1, 3, 1, 1]
-    assert np.diff(Layout.build(problem, compact=False).var_at).tolist() == [2, 3, 2, 1]
+    assert Layout.build(problem, compact=True).width.tolist() == [1, 3, 1, 1]
+    assert Layout.build(problem, compact=False).width.tolist() == [2, 3, 2, 1]
 
 
 def test_every_shape_has_its_solver() -> None:
     tables = {
-        (2, 2): (K.PAIR2_COMPACT, K.PAIR2),
-        (3, 2): (K.FOREST, K.FOREST),
-        (2, 2, 2): (K.TRIPLE2, K.TRIPLE2),
-        (2, 3, 2): (K.DENSE, K.DENSE),
-        (2, 2, 2, 2): (K.DENSE, K.DENSE),
+        (2, 2): (FactorKind.PAIR2_COMPACT, FactorKind.PAIR2),
+        (3, 2): (FactorKind.FOREST, FactorKind.FOREST),
+        (2, 2, 2): (FactorKind.TRIPLE2, FactorKind.TRIPLE2),
+        (2, 3, 2): (FactorKind.DENSE, FactorKind.DENSE),
+        (2, 2, 2, 2): (FactorKind.DENSE, FactorKind.DENSE),
     }
     for shape, kinds in tables.items():
         graph = FactorGraph.from_tables(shape, [tuple(range(len(shape)))], [np.ones(shape)])
         for compact, kind in zip((True, False), kinds, strict=True):
-            assert Layout.build(Problem.compile(graph), compact).batch[0, K.KIND] == kind
-        assert Layout.build(Problem.compile(graph), compact=True, ridge=True).batch[0, K.KIND] == K.RIDGE
+            assert Layout.build(Problem.compile(graph), compact).batch[0].kind == kind
+        assert Layout.build(Problem.compile(graph), compact=True, ridge=True).batch[0].kind == FactorKind.RIDGE
     hard = FactorGraph.from_tables([2, 2], [(0, 1)], [[[0.0, -np.inf], [0.0, 0.0]]])
-    assert Layout.build(Problem.compile(hard), compact=True).batch[0, K.KIND] == K.FOREST
+    assert Layout.build(Problem.compile(hard), compact=True).batch[0].kind == FactorKind.FOREST
 
 
 def test_large_models_are_laid_out_in_pieces_and_come_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,8 +96,8 @@ def test_large_models_are_laid_out_in_pieces_and_come_out_the_same(monkeypatch: 
     scale = interaction_scale(Problem.compile(graph))
     monkeypatch.setattr(_layout, "CHUNK", 3)
     parts = Layout.build(Problem.compile(graph), compact=True)
-    assert parts.theta == pytest.approx(whole.theta, abs=1e-12)
-    assert np.array_equal(parts.strength, whole.strength)
+    assert parts.variables.theta == pytest.approx(whole.variables.theta, abs=1e-12)
+    assert np.array_equal(parts.pairs.strength, whole.pairs.strength)
     assert parts.constant == pytest.approx(whole.constant)
     assert interaction_scale(Problem.compile(graph)) == pytest.approx(scale)
 
@@ -219,13 +220,12 @@ def test_variables_without_factors_stand_at_their_best_state_from_the_start(comp
     tables = [np.eye(2), [1.0, 5.0], [0.0, 2.0, 1.0], [-np.inf, 7.0]]
     problem = Problem.compile(FactorGraph.from_tables([2, 2, 2, 3, 2, 1], scopes, tables))
     layout = Layout.build(problem, compact)
-    engine = Engine(layout, K.SPHERE_VARIABLES)
-    engine.par[K.SPHERE] = K.SPHERE_VARIABLES
-    engine.begin(engine.compress(np.full(problem.n_states, 0.3)), 1.0)
+    engine = Engine(layout, PenaltyOptions(sphere=SphereKind.VARIABLES))
+    engine.begin(layout.compress(np.full(problem.n_states, 0.3)), 1.0)
     engine.run(3)
     mu = engine.variables()
     assert mu[4:].tolist() == [0.0, 1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0]
-    look = engine.look()
+    found = engine.measure()
     assert engine.labels[2:].tolist() == [1, 1, 1, 0]
-    assert look.value == pytest.approx(problem.graph.value(engine.labels))
-    assert look.bound >= 15.0 - 1e-9
+    assert found.value == pytest.approx(problem.graph.value(engine.labels))
+    assert found.bound >= 15.0 - 1e-9

@@ -1,4 +1,4 @@
-"""Every update of LS-LP against the dense reference: upsilon, mu_F, mu_V, multipliers, and the figures of a look."""
+"""Every update of LS-LP against the dense reference: upsilon, mu_F, mu_V, multipliers, and the figures of a found."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def assert_follows(recipe: Recipe, knobs: Knobs) -> None:
     reference = DenseADMM(engine.problem, knobs, engine.variables())
     shift = compact_shift(engine, reference)
     reference.lam = [-part for part in shift]
-    compact = np.repeat(np.diff(engine.layout.var_at) < reference.card, reference.card)
+    compact = np.repeat(engine.layout.width < reference.card, reference.card)
     for k in range(ITERATIONS):
         last_lam_v = engine.lam_v.copy()
         engine.run(1)
@@ -130,37 +130,37 @@ def assert_follows(recipe: Recipe, knobs: Knobs) -> None:
             assert m @ mu_f == pytest.approx(m @ seen, abs=CLOSE), where
             assert mu_f.min() > -1e-12, where
         if reference.on:
-            found_v = engine.expand(engine.lam_v) - np.where(compact, 0.5, 0.0)
+            found_v = engine.layout.expand(engine.lam_v) - np.where(compact, 0.5, 0.0)
             assert found_v == pytest.approx(reference.lam_v, abs=CLOSE), where
             if knobs.freeze_after and k >= knobs.freeze_after:
                 assert np.array_equal(engine.lam_v, last_lam_v), where
-    assert_look(engine, reference, shift)
+    assert_measurement(engine, reference, shift)
 
 
-def assert_look(engine: Engine, reference: DenseADMM, shift: list[np.ndarray]) -> None:
-    """A look's figures are what their names say."""
-    look = engine.look()
+def assert_measurement(engine: Engine, reference: DenseADMM, shift: list[np.ndarray]) -> None:
+    """A measurement's figures are what their names say."""
+    found = engine.measure()
     graph = engine.problem.graph
     mu_f = seen_by(engine, reference)
     s = [m @ part for m, part in zip(reference.m, mu_f, strict=True)]
     off = [reference.c * reference.mu[places] - part for places, part in zip(reference.places, s, strict=True)]
-    assert look.primal2 == pytest.approx(sum(float(part @ part) for part in off), rel=1e-6, abs=CLOSE)
-    assert look.primal_max == pytest.approx(max(np.abs(part).max() for part in off), rel=1e-6, abs=CLOSE)
+    assert found.primal2 == pytest.approx(sum(float(part @ part) for part in off), rel=1e-6, abs=CLOSE)
+    assert found.primal_max == pytest.approx(max(np.abs(part).max() for part in off), rel=1e-6, abs=CLOSE)
     if reference.on:
         rest = np.where(reference.degree > 0, reference.c * reference.mu - reference.upsilon, 0.0)
-        assert look.sphere2 == pytest.approx(float(rest @ rest), rel=1e-6, abs=CLOSE)
+        assert found.sphere2 == pytest.approx(float(rest @ rest), rel=1e-6, abs=CLOSE)
     labels = [int(np.argmax(reference.mu[b:e])) for b, e in zip(reference.ptr[:-1], reference.ptr[1:], strict=True)]
     assert engine.labels.tolist() == labels
-    assert look.value == pytest.approx(graph.value(labels), abs=1e-9)
-    assert look.bound == pytest.approx(reference.bound() + graph.constant, abs=1e-7)
+    assert found.value == pytest.approx(graph.value(labels), abs=1e-9)
+    assert found.bound == pytest.approx(reference.bound() + graph.constant, abs=1e-7)
     used = reference.mu != 0
     relaxed = float(reference.theta[used] @ reference.mu[used]) + graph.constant
     for a, (table, part) in enumerate(zip(reference.tables, mu_f, strict=True)):
         relaxed += float(table[part > 0] @ part[part > 0])
         relaxed += float(shift[a] @ (reference.mu[reference.places[a]] - s[a]))  # what was moved sees mu_i
-    assert look.relaxed == pytest.approx(relaxed, abs=1e-6)
+    assert found.relaxed == pytest.approx(relaxed, abs=1e-6)
     mine = np.where(reference.degree > 0, np.minimum(np.abs(reference.mu), np.abs(1 - reference.mu)), 0.0)
-    assert look.integrality == pytest.approx(mine.max(), abs=CLOSE)
+    assert found.integrality == pytest.approx(mine.max(), abs=CLOSE)
 
 
 @pytest.mark.parametrize("knobs", KNOBS)
@@ -201,7 +201,7 @@ def test_a_sphere_on_the_factors_follows_the_reference(name: str, epsilon: float
         )
         assert engine.variables() == pytest.approx(reference.mu, abs=CLOSE)
     off = [mu - upsilon for mu, upsilon in zip(reference.mu_f, reference.upsilon_f, strict=True)]
-    assert engine.look().sphere2 == pytest.approx(sum(float(part @ part) for part in off), abs=CLOSE)
+    assert engine.measure().sphere2 == pytest.approx(sum(float(part @ part) for part in off), abs=CLOSE)
 
 
 @pytest.mark.parametrize("variant", ["tied", "free"])
@@ -214,7 +214,7 @@ def test_one_call_of_many_iterations_equals_many_calls_of_one(variant: str) -> N
             many.run(1)
         assert np.array_equal(one.mu, many.mu)
         assert np.array_equal(one.q, many.q)
-        assert one.look() == many.look()
+        assert one.measure() == many.measure()
 
 
 def test_tied_and_free_differ_only_for_epsilon_above_0() -> None:

@@ -6,26 +6,25 @@ import heapq
 import itertools
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, tables_of
+from mapmrf.engines.admm.relaxation import Relaxation
 from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.incumbent import Incumbent
 from mapmrf.problem import Problem
 from mapmrf.result import GAP_TOLERANCE
-
-if TYPE_CHECKING:
-    from mapmrf.methods.ad3 import AD3, Relaxation
 
 STORED = 1 << 25
 """Numbers that the multipliers of open nodes may take in all; nodes beyond begin from the root's."""
 SETTLED = 1e-4
 """Residuals at which a node's bound is as good as it gets."""
 STALLED = 0.1
-"""A node is branched on when a look brings it less than this fraction of its way to the incumbent."""
+"""A node is branched on when a measurement brings it less than this fraction of its way to the incumbent."""
 
 CLIMB_SWEEPS = 1000
 """Visits per variable after which the ascent from a rounding is left."""
@@ -33,29 +32,12 @@ TINY = 1e-6
 """How fractional an integer variable counts: less than any other, but it can be branched on."""
 
 
-class Incumbent:
-    """The best labelling so far."""
+class BranchingOptions(NamedTuple):
+    """The options of AD3 that shape its tree, by their names there."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
-        self.labels: Ints = np.zeros(problem.n_vars, dtype=np.int64)
-        self.value = -math.inf
-
-    def offer(self, labels: Ints, value: float | None = None) -> None:
-        """Keep a labelling that is better; its value is computed if it is not known to be no better."""
-        if value is not None and value <= self.value:
-            return
-        value = self.problem.graph.value(labels)
-        if value > self.value:
-            self.labels, self.value = labels.copy(), value
-
-    def polish(self, labels: Ints) -> None:
-        """Offer the local optimum that single flips lead to."""
-        ascent, limit = Ascent(self.problem), CLIMB_SWEEPS * self.problem.n_vars
-        ascent.restart(labels)
-        while not ascent.at_optimum and ascent.visits < limit:
-            ascent.run(limit - ascent.visits)
-        self.offer(ascent.labels)
+    node_order: str
+    node_iterations: int
+    check_every: int
 
 
 @dataclass(frozen=True)
@@ -89,25 +71,26 @@ class Tree:
     once, so that a node goes on from where its parent stood. What the bonus adds is taken off the bound again.
     """
 
-    def __init__(self, admm: Relaxation, options: AD3, best: Incumbent, bound: float) -> None:
-        self.admm, self.options, self.best = admm, options, best
+    def __init__(self, admm: Relaxation, options: BranchingOptions, best: Incumbent, model: Problem) -> None:
+        self.admm, self.options, self.best, self.model = admm, options, best, model
         self.engine: Engine = admm.engine
         self.problem = self.engine.problem
-        self.theta = self.engine.layout.theta.copy()
+        self.theta = self.engine.layout.variables.theta.copy()
         self.rho = admm.rho
         self.root = self.engine.mu.copy(), self.engine.multipliers()
         self.fine = _spreads(self.problem)
         self.open: list[Node] = []
         self.nodes = 0
         self.cut_bound = -math.inf
-        best.polish(self.engine.labels)
+        self._polish()
+        bound = best.bound
         if math.isfinite(best.value):
             self.fine += max(0.0, bound - best.value)
         self.owner = np.repeat(np.arange(self.problem.n_vars), self.problem.graph.card)
         self.free = _free_states(self.problem)
         self.made = itertools.count()
         self.node: Node | None = Node(self._key(bound, 0), 0, bound, (), 0, *self.root)
-        self.gain = 0.0
+        self.bonus = 0.0
 
     # -- bounds -------------------------------------------------------------------------------------------------------
 
@@ -136,6 +119,14 @@ class Tree:
         """Whether nothing is left to do."""
         return self.node is None and not self.open
 
+    def _polish(self) -> None:
+        """Offer the local optimum that single flips lead to from the rounding of mu."""
+        ascent, limit = Ascent(self.model), CLIMB_SWEEPS * self.model.n_vars
+        ascent.restart(self.engine.labels)
+        while not ascent.at_optimum and ascent.visits < limit:
+            ascent.run(limit - ascent.visits)
+        self.best.offer(ascent.labels)
+
     def _cut(self, bound: float) -> None:
         self.cut_bound = max(self.cut_bound, bound)
 
@@ -145,7 +136,7 @@ class Tree:
         """Do at most n iterations; returns how many were done."""
         done = 0
         while done < n:
-            if self.node is None and not self._activate():
+            if self.node is None and not self.activate():
                 break
             assert self.node is not None
             left = max(1, self.options.node_iterations - self.node.iterations)
@@ -154,7 +145,7 @@ class Tree:
             done += step
         return done
 
-    def _activate(self) -> bool:
+    def activate(self) -> bool:
         """Take the next open node that is not cut off and set ADMM up for it."""
         while self.open:
             node = heapq.heappop(self.open)
@@ -163,40 +154,40 @@ class Tree:
                 continue
             self.node = node
             self.nodes += 1
-            self.gain = self._decide(node)
+            self.bonus = self._decide(node)
             return True
         return False
 
     def _decide(self, node: Node) -> float:
         """Put a node's decisions to ADMM; returns what they add to the value of every labelling that keeps them."""
-        layout, lam = self.engine.layout, node.lam.copy()
-        layout.theta[:] = self.theta
-        gain = 0.0
+        variables, lam = self.engine.layout.variables, node.lam.copy()
+        variables.theta[:] = self.theta
+        bonus = 0.0
         for number, one in enumerate(node.decisions):
             i = one.variable
-            at, width = layout.var_at[i], layout.var_at[i + 1] - layout.var_at[i]
-            edges = layout.nbr_q[self.problem.nbr_ptr[i] : self.problem.nbr_ptr[i + 1]].astype(np.int64)
+            at, width = variables.var_at[i], variables.var_at[i + 1] - variables.var_at[i]
+            edges = variables.nbr_q[variables.nbr_ptr[i] : variables.nbr_ptr[i + 1]].astype(np.int64)
             push = self.fine[i] if one.take else -self.fine[i]
             place = one.state
             if width == 1:  # a difference of two states: pushed up or down, half of it counts
-                gain += 0.5 * self.fine[i]
+                bonus += 0.5 * self.fine[i]
                 push, place = push if one.state == 1 else -push, 0
             elif one.take:
-                gain += push
-            layout.theta[at + place] += push
+                bonus += push
+            variables.theta[at + place] += push
             if number >= node.n_inherited:
                 lam[edges + place] += push / len(edges)
         self.engine.resume(node.mu, lam, self.rho)
-        return gain
+        return bonus
 
     def _work(self, node: Node, n: int) -> None:
         """Some iterations on a node; cut it off or branch on it when it is time."""
         before = node.bound
-        look = self.admm.advance(n)
-        now = look.bound - self.gain
+        found = self.admm.advance(n)
+        now = found.bound - self.bonus
         node.iterations += n
         node.bound = min(node.bound, now)
-        if look.changed or node.iterations == n:
+        if found.changed or node.iterations == n:
             self.best.offer(self.engine.labels)
         if node.bound <= self.cut_at:
             self._cut(node.bound)
@@ -205,14 +196,14 @@ class Tree:
         settled = max(self.admm.primal, self.admm.dual) < SETTLED
         stalled = node.iterations > n and before - node.bound < STALLED * (node.bound - self.best.value)
         if settled or stalled or node.iterations >= self.options.node_iterations:
-            self._branch(node, now)
+            self.branch(node, now)
             self.node = None
 
-    def _branch(self, node: Node, now: float) -> None:
+    def branch(self, node: Node, now: float) -> None:
         """Strike out states that cannot beat the incumbent, and split the most fractional variable that is left."""
-        self.best.polish(self.engine.labels)
-        left = self._left(node)
-        with_state = np.where(left, np.minimum(node.bound, now - self._losses()), -math.inf)
+        self._polish()
+        left = self.states_left(node)
+        with_state = np.where(left, np.minimum(node.bound, now - self.losses()), -math.inf)
         alive = with_state > self.cut_at
         self._cut(float(np.max(with_state[~alive], initial=-math.inf)))
         ptr = self.problem.graph.var_ptr
@@ -222,7 +213,7 @@ class Tree:
         if count.max() == 1:
             labels = np.flatnonzero(alive) - ptr[:-1]
             self.best.offer(labels)
-            self._cut(self.best.problem.graph.value(labels))
+            self._cut(self.best.evaluate(labels))
             return
         struck = self._strike(left & ~alive, alive, count)
         i, k = self._choose(alive, count)
@@ -244,7 +235,7 @@ class Tree:
         """Smallest first; of equals the one that was made last."""
         return (-bound if self.options.node_order == "best" else -float(depth), -next(self.made))
 
-    def _left(self, node: Node) -> Bools:
+    def states_left(self, node: Node) -> Bools:
         """Which states a node's decisions leave."""
         ptr, left = self.problem.graph.var_ptr, self.free.copy()
         for one in node.decisions:
@@ -274,7 +265,7 @@ class Tree:
                 found.extend(Decision(int(i), int(k), False) for k in np.flatnonzero(dead[begin:end]))
         return tuple(found)
 
-    def _losses(self) -> Floats:
+    def losses(self) -> Floats:
         """What the dual bound loses, at least, when a variable takes a state: all of its factors must go along."""
         lam_e = edge_states_of(self.engine, self.engine.multipliers())
         loss = np.zeros(self.problem.n_states)

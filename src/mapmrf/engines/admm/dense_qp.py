@@ -5,69 +5,94 @@ An entry of the Gram matrix M^T M is the number of variables that agree in two c
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.engines.admm.factor_qp import TOLERANCE, drop, retreat
-from mapmrf.kernels.jit import bare
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
+from mapmrf.kernels.jit import bare, inlined
+
+
+class DenseFactor(NamedTuple):
+    """One factor: its table at ``theta[theta_at:]``, its configurations, and where each variable's states begin.
+
+    ridge, pull
+        Add ``ridge/2 ||y||^2 - pull . y`` to the objective, for a sphere on the factors; 0 and an empty array without.
+    """
+
+    theta: Floats
+    theta_at: int
+    config: Ints
+    state_at: Ints
+    ridge: float
+    pull: Floats
+
+
+class DenseScratch(NamedTuple):
+    """Room for one sub-problem: prices u - M y of all states, a square, and the rest as long as the support."""
+
+    price: Floats
+    first: Floats
+    second: Floats
+    goal: Floats
+    square: Floats
 
 
 @bare
-def dense_qp(u, state_at, config, theta, theta_at, rho, ridge, pull, slots, y, n, work, square):
+def dense_qp(
+    u: Floats, factor: DenseFactor, rho: float, support: Support, n: int, scratch: DenseScratch
+) -> tuple[int, float]:
     """Solve the sub-problem of any table; returns the new size of the support and tau.
 
-    u : scaled targets, the states of each variable from ``state_at[k]`` on. config : (n_configs, arity). ridge, pull :
-    adds ``ridge/2 ||y||^2 - pull . y`` (a sphere on the factors; 0 and an empty array without). slots, y : support and
-    masses, in and out. work : (6, max(states, support + 1)) scratch, prices in ``work[0]`` on return. square :
-    (support, support) scratch.
+    u : scaled targets, the states of each variable from ``state_at[k]`` on. support : in and out, n slots on entry.
+    On return ``scratch.price`` holds the prices.
     """
-    n_configs = config.shape[0]
-    price = work[0]
     if n == 0:
-        n = _dense_seed(u, state_at, config, theta, theta_at, pull, rho, slots, y)
+        n = _seed(u, factor, rho, support)
     tau = 0.0
-    for _ in range(20 * len(u) + 4 * n_configs + 20):
-        _gram(config, slots, n, ridge, square)
-        _factorise(square, n)
-        tau = _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, work, square)
-        blocked = retreat(y, 0, work[5], n)
+    for _ in range(20 * len(u) + 4 * len(factor.config) + 20):
+        _gram(factor, support, n, scratch.square)
+        _factorise(scratch.square, n)
+        tau = _minimise(u, factor, rho, support, n, scratch)
+        blocked = retreat(support, scratch.goal, n)
         if blocked >= 0:
-            n = drop(slots, y, 0, n, blocked)
+            n = drop(support, n, blocked)
             continue
-        _dense_prices(u, state_at, config, slots, y, n, price)
-        tol = TOLERANCE * (abs(tau) + rho)
-        entering = _dense_price(price, state_at, config, theta, theta_at, ridge, pull, slots, n, tau + tol)
+        _prices(u, factor, support, n, scratch.price)
+        entering = _entering(scratch.price, factor, support, n, tau + TOLERANCE * (abs(tau) + rho))
         if entering < 0:
             break
-        n = _dense_enter(entering, config, ridge, slots, y, n, work, square)
+        n = _enter(entering, factor, support, n, scratch)
     return n, tau
 
 
-@bare
-def _linear(t, u, state_at, config, theta, theta_at, pull):
+@inlined
+def _linear(t: int, u: Floats, factor: DenseFactor) -> float:
     """Linear coefficient of configuration t: theta + sum of targets (+ pull)."""
-    value = theta[theta_at + t]
-    for k in range(config.shape[1]):
-        value += u[state_at[k] + config[t, k]]
-    if len(pull):
-        value += pull[t]
+    value: float = factor.theta[factor.theta_at + t]
+    for k in range(factor.config.shape[1]):
+        value += u[factor.state_at[k] + factor.config[t, k]]
+    if len(factor.pull):
+        value += factor.pull[t]
     return value
 
 
 @bare
-def _dense_seed(u, state_at, config, theta, theta_at, pull, rho, slots, y):
+def _seed(u: Floats, factor: DenseFactor, rho: float, support: Support) -> int:
     """Start from the vertex of the best price."""
     best = -np.inf
-    for t in range(config.shape[0]):
-        value = _linear(t, u, state_at, config, theta, theta_at, pull)
+    for t in range(len(factor.config)):
+        value = _linear(t, u, factor)
         if value > best:
             best = value
-            slots[0] = t
-    y[0] = rho
+            support.slots[support.at] = t
+    support.y[support.at] = rho
     return 1
 
 
-@bare
-def _agreement(config, s, t):
+@inlined
+def _agreement(config: Ints, s: int, t: int) -> int:
     """Number of variables that have the same state in two configurations: an entry of M^T M."""
     same = 0
     for k in range(config.shape[1]):
@@ -76,16 +101,17 @@ def _agreement(config, s, t):
 
 
 @bare
-def _gram(config, slots, n, ridge, square):
+def _gram(factor: DenseFactor, support: Support, n: int, square: Floats) -> None:
     """Gram matrix of the support, lower triangle."""
+    config, slots, at = factor.config, support.slots, support.at
     for a in range(n):
         for b in range(a):
-            square[a, b] = _agreement(config, slots[a], slots[b])
-        square[a, a] = config.shape[1] + ridge
+            square[a, b] = _agreement(config, slots[at + a], slots[at + b])
+        square[a, a] = config.shape[1] + factor.ridge
 
 
 @bare
-def _factorise(square, n):
+def _factorise(square: Floats, n: int) -> None:
     """Cholesky factor in place, lower triangle."""
     for a in range(n):
         for b in range(a + 1):
@@ -96,7 +122,7 @@ def _factorise(square, n):
 
 
 @bare
-def _solve(square, n, x):
+def _solve(square: Floats, n: int, x: Floats) -> None:
     """Solve with the Cholesky factor in place."""
     for a in range(n):
         value = x[a]
@@ -111,69 +137,71 @@ def _solve(square, n, x):
 
 
 @bare
-def _dense_minimise(u, state_at, config, theta, theta_at, rho, pull, slots, n, work, square):
-    """Minimiser on the support into work[5], from G y = linear - tau and sum(y) = rho; returns tau."""
-    gain, ones, masses = work[1], work[2], work[5]
+def _minimise(u: Floats, factor: DenseFactor, rho: float, support: Support, n: int, scratch: DenseScratch) -> float:
+    """Minimiser on the support into `scratch.goal`, from G y = linear - tau and sum(y) = rho; returns tau."""
+    linear, ones, goal = scratch.first, scratch.second, scratch.goal
     for e in range(n):
-        gain[e] = _linear(slots[e], u, state_at, config, theta, theta_at, pull)
+        linear[e] = _linear(support.slots[support.at + e], u, factor)
         ones[e] = 1.0
-    _solve(square, n, gain)
-    _solve(square, n, ones)
+    _solve(scratch.square, n, linear)
+    _solve(scratch.square, n, ones)
     above, below = -rho, 0.0
     for e in range(n):
-        above += gain[e]
+        above += linear[e]
         below += ones[e]
     tau = above / below
     for e in range(n):
-        masses[e] = gain[e] - tau * ones[e]
+        goal[e] = linear[e] - tau * ones[e]
     return tau
 
 
 @bare
-def _dense_prices(u, state_at, config, slots, y, n, price):
+def _prices(u: Floats, factor: DenseFactor, support: Support, n: int, price: Floats) -> None:
     """Prices u - M y of all states of all variables."""
+    config, at = factor.config, support.at
     for v in range(len(u)):
         price[v] = u[v]
     for e in range(n):
         for k in range(config.shape[1]):
-            price[state_at[k] + config[slots[e], k]] -= y[e]
+            price[factor.state_at[k] + config[support.slots[at + e], k]] -= support.y[at + e]
 
 
 @bare
-def _dense_price(price, state_at, config, theta, theta_at, ridge, pull, slots, n, limit):
+def _entering(price: Floats, factor: DenseFactor, support: Support, n: int, limit: float) -> int:
     """Configuration outside the support of the largest price above the limit, or -1."""
     entering, best = -1, limit
-    for t in range(config.shape[0]):
-        value = _linear(t, price, state_at, config, theta, theta_at, pull)
+    for t in range(len(factor.config)):
+        value = _linear(t, price, factor)
         if value > best:
             inside = False
             for e in range(n):
-                inside |= slots[e] == t
+                inside |= support.slots[support.at + e] == t
             if not inside:
                 entering, best = t, value
     return entering
 
 
 @bare
-def _dense_enter(entering, config, ridge, slots, y, n, work, square):
+def _enter(entering: int, factor: DenseFactor, support: Support, n: int, scratch: DenseScratch) -> int:
     """Add a configuration; where its column depends on the support's, push along the null direction first."""
-    along = work[1]
+    along, column = scratch.first, scratch.second
+    slots, y, at = support.slots, support.y, support.at
     for e in range(n):
-        along[e] = _agreement(config, slots[e], entering)
-        work[2, e] = along[e]
-    _solve(square, n, along)
-    rest = config.shape[1] + ridge
+        along[e] = _agreement(factor.config, slots[at + e], entering)
+        column[e] = along[e]
+    _solve(scratch.square, n, along)
+    rest = factor.config.shape[1] + factor.ridge
     for e in range(n):
-        rest -= along[e] * work[2, e]
+        rest -= along[e] * column[e]
     mass = 0.0
     if rest < 1e-9:
         gone = -1
         for e in range(n):
-            if along[e] > 1e-9 and (gone < 0 or y[e] < mass * along[e]):
-                mass, gone = y[e] / along[e], e
+            if along[e] > 1e-9 and (gone < 0 or y[at + e] < mass * along[e]):
+                mass, gone = y[at + e] / along[e], e
         for e in range(n):
-            y[e] = max(0.0, y[e] - mass * along[e])
-        n = drop(slots, y, 0, n, gone)
-    slots[n] = entering
-    y[n] = mass
+            y[at + e] = max(0.0, y[at + e] - mass * along[e])
+        n = drop(support, n, gone)
+    slots[at + n] = entering
+    y[at + n] = mass
     return n + 1

@@ -17,16 +17,31 @@ best-priced configuration enter.
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mapmrf.arrays import Floats
 from mapmrf.kernels.jit import inlined
 
 TOLERANCE = 1e-12
 """A configuration enters when its price beats tau by this much, relative to the size of the numbers at hand."""
 
 
+class Support(NamedTuple):
+    """The support of one factor's y: configurations in ``slots[at:]``, their masses in ``y[at:]``.
+
+    Kernels hand its size n about separately, for it changes all the time.
+    """
+
+    slots: NDArray[np.int32]
+    y: Floats
+    at: int
+
+
 @inlined
-def pair2_step(t1, t2, strength):
+def pair2_step(t1: float, t2: float, strength: float) -> tuple[float, float]:
     """Closed form for a 2x2 table without linear parts, in differences m = mu(1) - mu(0).
 
     Maximises ``-|J| |s1 - sign(J) s2| - r/2 ((t1 - s1)^2 + (t2 - s2)^2)`` over the square, ``strength = J / r`` and
@@ -42,8 +57,9 @@ def pair2_step(t1, t2, strength):
 
 
 @inlined
-def retreat(y, at, goal, n):
+def retreat(support: Support, goal: Floats, n: int) -> int:
     """Move y towards the goal as far as it stays non-negative; returns the slot that blocks, or -1 at the goal."""
+    y, at = support.y, support.at
     step, blocked = 1.0, -1
     for e in range(n):
         if goal[e] < 0.0:
@@ -58,8 +74,9 @@ def retreat(y, at, goal, n):
 
 
 @inlined
-def drop(slots, y, at, n, gone):
-    """Take a slot out, keeping the order of the others."""
+def drop(support: Support, n: int, gone: int) -> int:
+    """Take a slot out, keeping the order of the others; returns the new size."""
+    slots, y, at = support.slots, support.y, support.at
     for e in range(at + gone, at + n - 1):
         slots[e] = slots[e + 1]
         y[e] = y[e + 1]

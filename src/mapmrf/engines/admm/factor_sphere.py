@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.admm import penalty as K
 from mapmrf.polytope import dense
 
 if TYPE_CHECKING:
@@ -16,34 +15,41 @@ if TYPE_CHECKING:
 
 
 class FactorSphere:
-    """A copy of mu_F on the sphere ||x - 1/2||^2 = n/4 and its multiplier: `sphere="factors"`.
+    """A copy upsilon of mu_F on the sphere ||x - 1/2||^2 = n/4 and its multiplier: `sphere="factors"`.
 
     The factor step sees it as a ridge of weight `sphere_weight` and a pull on every configuration.
     """
 
-    def __init__(self, engine: Engine, freeze_after: int) -> None:
+    def __init__(self, engine: Engine) -> None:
         n = engine.problem.n_configs
+        size = np.diff(engine.problem.config_ptr)
         self.radius = math.sqrt(n) / 2
         self.lam = np.zeros(n)
         self.upsilon = np.full(n, 0.5)
-        self.freeze_after = freeze_after or 2**62
         self.off2 = 0.0
-        engine.count[:] = 0
-        self._project(engine, np.repeat(1.0 / np.diff(engine.problem.config_ptr), np.diff(engine.problem.config_ptr)))
+        engine.factors.n_slots[:] = 0
+        self.mu_f: Floats = np.repeat(1.0 / size, size)
 
-    def _project(self, engine: Engine, mu_f: Floats) -> None:
-        rho = engine.par[K.RHO] * engine.par[K.WEIGHT]
-        a = mu_f + self.lam / rho - 0.5
+    def _point(self, engine: Engine) -> Floats:
+        """What is projected, from the centre of the sphere."""
+        rho = float(engine.penalty[0].rho * engine.penalty[0].sphere_weight)
+        return self.mu_f + self.lam / rho - 0.5
+
+    def at_centre(self, engine: Engine) -> bool:
+        """Whether the point to project is the centre, where the projection is undefined."""
+        return not self._point(engine).any()
+
+    def update_upsilon(self, engine: Engine) -> None:
+        """Project: upsilon = P_S(mu_F + lam / rho), and the pull that it exerts."""
+        a = self._point(engine)
         norm = float(np.linalg.norm(a))
-        self.at_centre = norm == 0.0
         self.upsilon = 0.5 + a * (self.radius / norm if norm > 0 else 1.0)
-        engine.pull[:] = rho * self.upsilon - self.lam
+        engine.factors.pull[:] = engine.penalty[0].rho * engine.penalty[0].sphere_weight * self.upsilon - self.lam
 
-    def update(self, engine: Engine) -> None:
-        """Close an iteration: multiplier first, then the next projection, both with their own rho."""
-        mu_f = dense(engine.problem, engine.factor_marginals)
-        rest = mu_f - self.upsilon
+    def update_lam(self, engine: Engine) -> None:
+        """Move the multiplier: lam += rho (mu_F - upsilon)."""
+        self.mu_f = dense(engine.problem, engine.factor_marginals)
+        rest = self.mu_f - self.upsilon
         self.off2 = float(rest @ rest)
-        if engine.k <= self.freeze_after:
-            self.lam += engine.par[K.LAST_RC] / engine.par[K.C] * engine.par[K.WEIGHT] * rest
-        self._project(engine, mu_f)
+        if engine.penalty[0].k < engine.penalty[0].freeze_after:
+            self.lam += engine.last_rho * engine.penalty[0].sphere_weight * rest

@@ -1,58 +1,55 @@
-"""The factor step of ADMM, a function per kind of factor: update mu_a, leave q, and s where `keep` asks for it."""
+"""The factor step of ADMM, a kernel per kind of factor: update mu_a, leave q, and s where `keep` asks for it.
+
+Each kernel takes pieces of batches (`tasks`) and solves, factor by factor and exactly,
+
+    mu_a = argmin over the simplex of  -theta_a . mu_a + rho/2 sum_i || t_ia - M_ia mu_a ||^2
+
+with the targets t_ia = c mu_i + lam_ia / rho (the free variant has another weight of lam). With s = M_ia mu_a it leaves
+q = rho s - lam_ia, where over-relaxation takes ``relaxation s + (1 - relaxation) c mu_i`` for s.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.engines.admm.dense_qp import dense_qp
-from mapmrf.engines.admm.factor_qp import pair2_step
-from mapmrf.engines.admm.forest_qp import forest_solve, slot_col, slot_row
-from mapmrf.engines.admm.penalty import (
-    ARITY,
-    CONFIG_AT,
-    EDGE_AT,
-    FACTOR_AT,
-    KIND,
-    LAST_L,
-    LAST_RC,
-    N_CONFIGS,
-    N_STATES,
-    PULL_AT,
-    Q_AT,
-    Q_WIDTH,
-    RELAX,
-    RHO,
-    RIDGE,
-    SHAPE_AT,
-    SLOT_AT,
-    SLOT_WIDTH,
-    WEIGHT,
-    B,
-    C,
-    N,
-)  # fmt: skip
-from mapmrf.engines.admm.triple_qp import triple_qp
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.admm.dense_qp import DenseFactor, DenseScratch, dense_qp
+from mapmrf.engines.admm.factor_qp import Support, pair2_step
+from mapmrf.engines.admm.forest_qp import forest_scratch, forest_solve, slot_col, slot_row
+from mapmrf.engines.admm.penalty import Penalty
+from mapmrf.engines.admm.structs import (
+    Batches,
+    FactorKind,
+    FactorPlace,
+    FactorState,
+    Iterates,
+    PairArrays,
+    Scratch,
+    TableArrays,
+)
+from mapmrf.engines.admm.triple_qp import TripleScratch, triple_qp
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 
 @compiled
-def pair2_compact_step(tasks, batch, par, edge_mu, mu, q, strength):
-    """2x2 factors of compact variables."""
+def update_compact_pairs(tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
+    """2x2 factors of compact variables; these keep no s."""
     for task in range(len(tasks)):
-        _pair2_compact(batch[tasks[task, 0]], tasks[task, 1], tasks[task, 2], par, edge_mu, mu, q, strength)
+        _compact_pairs(tasks[task], penalty, pairs, iterates)
 
 
 @compiled
-def _pair2_compact(row, begin, end, par, edge_mu, mu, q, strength):
+def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
     """2x2 factors of compact variables, in blocks: gather, then a loop without branches that vectorises."""
-    n, at, e_at = row[N], row[Q_AT], row[EDGE_AT]
+    n, at, e_at, begin, end = task.n, task.q_at, task.edge_at, task.begin, task.end
+    mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
     q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
     v1, v2 = edge_mu[e_at : e_at + n], edge_mu[e_at + n : e_at + 2 * n]
-    j = strength[row[FACTOR_AT] : row[FACTOR_AT] + n]
-    rho, last_rc = par[RHO], par[LAST_RC]
+    j = pairs.strength[task.factor_at : task.factor_at + n]
+    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
     b = 1.0 / rho
     per_r = 2.0 / rho
-    mix = rho * (1.0 - par[RELAX])
+    mix = rho * (1.0 - penalty[0].relaxation)
     size = 512
     m1, m2 = np.empty(size), np.empty(size)
     for base in range(begin, end, size):
@@ -63,38 +60,41 @@ def _pair2_compact(row, begin, end, par, edge_mu, mu, q, strength):
             m2[f] = mu[v2[base + f]]
         here1, here2, coupling = q1[base : base + count], q2[base : base + count], j[base : base + count]
         for f in range(count):
-            lam1 = last_rc * m1[f] - here1[f]
-            lam2 = last_rc * m2[f] - here2[f]
+            lam1 = last_rho_c * m1[f] - here1[f]
+            lam2 = last_rho_c * m2[f] - here2[f]
             r1, r2 = pair2_step(m1[f] + b * lam1, m2[f] + b * lam2, per_r * coupling[f])
             here1[f] = rho * r1 - lam1 + mix * (m1[f] - r1)
             here2[f] = rho * r2 - lam2 + mix * (m2[f] - r2)
 
 
 @compiled
-def pair2_step_full(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at):
+def update_pairs(
+    tasks: Batches, penalty: Penalty, tables: TableArrays, iterates: Iterates, factors: FactorState, keep: bool
+) -> None:
     """2x2 factors of variables with both states stored."""
     for task in range(len(tasks)):
-        _pair2_full(
-            batch[tasks[task, 0]], tasks[task, 1], tasks[task, 2], par, edge_mu, mu, q, s, keep, theta, table_at
-        )
+        _pairs(tasks[task], penalty, tables, iterates, factors.s, keep)
 
 
 @compiled
-def _pair2_full(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at):
+def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Iterates, s: Floats, keep: bool) -> None:
     """2x2 factors of variables with both states stored; the closed form needs only differences."""
-    rho, c, b, relax = par[RHO], par[C], par[B], par[RELAX]
-    last_l, last_rc = par[LAST_L], par[LAST_RC]
+    p = penalty[0]
+    rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
+    last_leak, last_rho_c = p.last_leak, p.last_rho_c
+    mu, q, edge_mu, theta = iterates.mu, iterates.q, tables.edge_mu, tables.theta
+    q_at, factor_at, edge_at = task.q_at, task.factor_at, task.edge_at
     lam = np.empty(4)
-    for f in range(begin, end):
-        at = row[Q_AT] + 4 * f
-        t = table_at[row[FACTOR_AT] + f]
+    for f in range(task.begin, task.end):
+        at = q_at + 4 * f
+        t = tables.table_at[factor_at + f]
         t00, t01, t10, t11 = theta[t], theta[t + 1], theta[t + 2], theta[t + 3]
-        v1, v2 = edge_mu[row[EDGE_AT] + 2 * f], edge_mu[row[EDGE_AT] + 2 * f + 1]
+        v1, v2 = edge_mu[edge_at + 2 * f], edge_mu[edge_at + 2 * f + 1]
         for k in range(2):
-            lam[k] = last_l * (last_rc * mu[v1 + k] - q[at + k])
-            lam[2 + k] = last_l * (last_rc * mu[v2 + k] - q[at + 2 + k])
-        d1 = c * (mu[v1 + 1] - mu[v1]) + b * (lam[1] - lam[0]) + 0.5 * (t10 + t11 - t00 - t01) / rho
-        d2 = c * (mu[v2 + 1] - mu[v2]) + b * (lam[3] - lam[2]) + 0.5 * (t01 + t11 - t00 - t10) / rho
+            lam[k] = last_leak * (last_rho_c * mu[v1 + k] - q[at + k])
+            lam[2 + k] = last_leak * (last_rho_c * mu[v2 + k] - q[at + 2 + k])
+        d1 = c * (mu[v1 + 1] - mu[v1]) + target_lam * (lam[1] - lam[0]) + 0.5 * (t10 + t11 - t00 - t01) / rho
+        d2 = c * (mu[v2 + 1] - mu[v2]) + target_lam * (lam[3] - lam[2]) + 0.5 * (t01 + t11 - t00 - t10) / rho
         r1, r2 = pair2_step(d1, d2, 0.5 * (t00 + t11 - t01 - t10) / rho)
         for k in range(2):
             p1, p2 = 0.5 + (k - 0.5) * r1, 0.5 + (k - 0.5) * r2
@@ -106,55 +106,55 @@ def _pair2_full(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at):
 
 
 @bare
-def triple2_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count, fwork):
+def update_triples(
+    tasks: Batches,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
+    keep: bool,
+) -> None:
     """2x2x2 factors."""
     for task in range(len(tasks)):
-        _triple2(
-            batch[tasks[task, 0]],
-            tasks[task, 1],
-            tasks[task, 2],
-            par,
-            edge_mu,
-            mu,
-            q,
-            s,
-            keep,
-            theta,
-            table_at,
-            slots,
-            x,
-            count,
-            fwork,
-        )
+        _triples(tasks[task], penalty, tables, iterates, factors, scratch, keep)
 
 
-@bare
-def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slots, x, count, fwork):
-    """2x2x2 factors, of compact variables or not: like `_active_set`, in differences."""
-    rho, c, b, relax = par[RHO], par[C], par[B], par[RELAX]
-    last_l, last_rc = par[LAST_L], par[LAST_RC]
-    width = row[Q_WIDTH] // 3
-    capacity = row[SLOT_WIDTH]
-    lam, d, price, goal, along = fwork[0], fwork[1], fwork[2], fwork[3], fwork[4]
-    for f in range(begin, end):
-        at, e_at, a, slot_at = (
-            row[Q_AT] + f * 3 * width,
-            row[EDGE_AT] + 3 * f,
-            row[FACTOR_AT] + f,
-            row[SLOT_AT] + f * capacity,
-        )
+@inlined
+def _triples(
+    task: np.record,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
+    keep: bool,
+) -> None:
+    """2x2x2 factors, of compact variables or not: an active set in differences."""
+    p = penalty[0]
+    rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
+    last_leak, last_rho_c = p.last_leak, p.last_rho_c
+    mu, q, edge_mu, x, count = iterates.mu, iterates.q, tables.edge_mu, factors.x, factors.n_slots
+    q_at, edge_at, factor_at, slots_at, capacity = (
+        task.q_at, task.edge_at, task.factor_at, task.slot_at, task.slot_width,
+    )  # fmt: skip
+    width = task.q_width // 3
+    lam, d = scratch.numbers[0], scratch.numbers[1]
+    room = TripleScratch(scratch.numbers[2], scratch.numbers[3], scratch.numbers[4])
+    for f in range(task.begin, task.end):
+        at, e_at, a, slot_at = q_at + f * 3 * width, edge_at + 3 * f, factor_at + f, slots_at + f * capacity
         for k in range(3):
             v = edge_mu[e_at + k]
             for w in range(width):
-                lam[k * width + w] = last_l * (last_rc * mu[v + w] - q[at + k * width + w])
+                lam[k * width + w] = last_leak * (last_rho_c * mu[v + w] - q[at + k * width + w])
             if width == 1:
-                d[k] = rho * (c * mu[v] + b * lam[k])
+                d[k] = rho * (c * mu[v] + target_lam * lam[k])
             else:
-                d[k] = rho * (c * (mu[v + 1] - mu[v]) + b * (lam[2 * k + 1] - lam[2 * k]))
+                d[k] = rho * (c * (mu[v + 1] - mu[v]) + target_lam * (lam[2 * k + 1] - lam[2 * k]))
         n = count[a]
         for e in range(n):
             x[slot_at + e] *= rho
-        n = triple_qp(d, theta, table_at[a], rho, slots, x, slot_at, n, price, goal, along)
+        n = triple_qp(d, tables.theta, tables.table_at[a], rho, Support(factors.slots, x, slot_at), n, room)
         count[a] = n
         for e in range(n):
             x[slot_at + e] /= rho
@@ -164,56 +164,52 @@ def _triple2(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, slo
                 here = d[k] / rho if width == 1 else 0.5 + (w - 0.5) * d[k] / rho
                 q[at + k * width + w] = rho * (relax * here + (1.0 - relax) * c * mu[v + w]) - lam[k * width + w]
                 if keep:
-                    s[at + k * width + w] = here
+                    factors.s[at + k * width + w] = here
 
 
 @bare
-def forest_step(tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count, fwork, iwork):
+def update_forests(
+    tasks: Batches,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
+    keep: bool,
+) -> None:
     """K1 x K2 factors."""
     for task in range(len(tasks)):
-        _forests(
-            batch[tasks[task, 0]],
-            tasks[task, 1],
-            tasks[task, 2],
-            par,
-            edge_mu,
-            mu,
-            q,
-            s,
-            keep,
-            theta,
-            table_at,
-            shape,
-            slots,
-            x,
-            count,
-            fwork,
-            iwork,
-        )
+        _forests(tasks[task], penalty, tables, iterates, factors, scratch, keep)
 
 
-@bare
-def _forests(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, slots, x, count, fwork, iwork):
+@inlined
+def _forests(
+    task: np.record,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
+    keep: bool,
+) -> None:
     """Expand the targets, solve the QP from its last support, compress the marginals."""
-    width, n_states, capacity = row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
-    rho = par[RHO]
-    sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + 2]
-    widths = shape[row[SHAPE_AT] + 2 : row[SHAPE_AT] + 4]
+    width, n_states, capacity = task.q_width, task.n_states, task.slot_width
+    q_at, edge_at, factor_at, slots_at = task.q_at, task.edge_at, task.factor_at, task.slot_at
+    rho = penalty[0].rho
+    sizes = tables.shape[task.shape_at : task.shape_at + 2]
+    widths = tables.shape[task.shape_at + 2 : task.shape_at + 4]
     k1, k2 = sizes[0], sizes[1]
-    lam, u, marginal, price, pot = fwork[0], fwork[1], fwork[2], fwork[3], fwork[4]
-    mass, goal, row_sum, col_sum = fwork[5], fwork[6], fwork[7], fwork[8]
-    tree, root, n_rows, n_cols = iwork[0], iwork[1], iwork[2], iwork[3]
-    for f in range(begin, end):
-        at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + 2 * f, row[FACTOR_AT] + f
-        slot_at = row[SLOT_AT] + f * capacity
-        load_targets(par, edge_mu, e_at, sizes, widths, mu, q, at, lam, u)
-        table = theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
+    slots, x, count, table_at = factors.slots, factors.x, factors.n_slots, tables.table_at
+    lam, u, marginal = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
+    room = forest_scratch(scratch.numbers[3:], scratch.integers)
+    for f in range(task.begin, task.end):
+        a, slot_at = factor_at + f, slots_at + f * capacity
+        place = FactorPlace(edge_at + 2 * f, q_at + f * width, sizes, widths)
+        load_targets(place, penalty, tables.edge_mu, iterates, lam, u)
+        table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
         for e in range(slot_at, slot_at + count[a]):
             x[e] *= rho
-        n, _ = forest_solve(
-            u, table, rho, slots, x, slot_at, count[a], price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols,
-            root,
-        )  # fmt: skip
+        n, _ = forest_solve(u, table, rho, Support(slots, x, slot_at), count[a], room)
         count[a] = n
         for v in range(n_states):
             marginal[v] = 0.0
@@ -221,84 +217,86 @@ def _forests(row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, sha
             x[e] /= rho
             marginal[slot_row(slots[e])] += x[e]
             marginal[k1 + slot_col(slots[e])] += x[e]
-        _store(par, edge_mu, e_at, sizes, widths, mu, q, s, at, keep, lam, marginal)
+        store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
+        if keep:
+            store_copies(place, factors.s, marginal)
 
 
 @bare
-def dense_step(
-    tasks, batch, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count, fwork, square
-):
+def update_dense(
+    tasks: Batches,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
+    keep: bool,
+) -> None:
     """Factors of any shape."""
     for task in range(len(tasks)):
-        _dense(
-            batch[tasks[task, 0]],
-            tasks[task, 1],
-            tasks[task, 2],
-            par,
-            edge_mu,
-            mu,
-            q,
-            s,
-            keep,
-            theta,
-            table_at,
-            shape,
-            config,
-            pull,
-            slots,
-            x,
-            count,
-            fwork,
-            square,
-        )
-
-
-@bare
-def _dense(
-    row, begin, end, par, edge_mu, mu, q, s, keep, theta, table_at, shape, config, pull, slots, x, count, fwork, square
-):
-    """Like `_forests`, for tables of any arity, with a ridge and a pull where a sphere lies on the factors."""
-    arity, width, n_states, capacity = row[ARITY], row[Q_WIDTH], row[N_STATES], row[SLOT_WIDTH]
-    rho = par[RHO]
-    sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + arity]
-    widths = shape[row[SHAPE_AT] + arity : row[SHAPE_AT] + 2 * arity]
-    starts = shape[row[SHAPE_AT] + 2 * arity : row[SHAPE_AT] + 3 * arity]
-    n_configs = row[N_CONFIGS]
-    table = config[row[CONFIG_AT] : row[CONFIG_AT] + n_configs * arity].reshape(n_configs, arity)
-    lam, u, marginal, work = fwork[0], fwork[1, :n_states], fwork[2], fwork[3:9]
-    on = row[KIND] == RIDGE and len(pull) > 0
-    ridge = par[WEIGHT] if on else 0.0
-    size = n_configs if on else 0
-    for f in range(begin, end):
-        at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
-        load_targets(par, edge_mu, e_at, sizes, widths, mu, q, at, lam, u)
-        mine = slots[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
-        mass = x[row[SLOT_AT] + f * capacity : row[SLOT_AT] + (f + 1) * capacity]
-        for e in range(count[a]):
-            mass[e] *= rho
-        mine_pull = pull[row[PULL_AT] + f * size : row[PULL_AT] + (f + 1) * size]
-        n, _ = dense_qp(u, starts, table, theta, table_at[a], rho, ridge, mine_pull, mine, mass, count[a], work, square)
-        count[a] = n
-        for e in range(n):
-            mass[e] /= rho
-        for v in range(n_states):
-            marginal[v] = 0.0
-        for e in range(n):
-            for k in range(arity):
-                marginal[starts[k] + table[mine[e], k]] += mass[e]
-        _store(par, edge_mu, e_at, sizes, widths, mu, q, s, at, keep, lam, marginal)
+        _dense(tasks[task], penalty, tables, iterates, factors, scratch, keep)
 
 
 @inlined
-def load_targets(par, edge_mu, e_at, sizes, widths, mu, q, at, lam, u):
-    """Multipliers and scaled targets u = rho (c mu + b lam) of one factor; compact variables are expanded."""
-    rho, c, b, last_l, last_rc = par[RHO], par[C], par[B], par[LAST_L], par[LAST_RC]
+def _dense(
+    task: np.record,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
+    keep: bool,
+) -> None:
+    """Like `_forests`, for tables of any arity, with a ridge and a pull where a sphere lies on the factors."""
+    arity, width, n_states, capacity, n_configs = (
+        task.arity, task.q_width, task.n_states, task.slot_width, task.n_configs,
+    )  # fmt: skip
+    rho, shape, shape_at = penalty[0].rho, tables.shape, task.shape_at
+    sizes, widths = shape[shape_at : shape_at + arity], shape[shape_at + arity : shape_at + 2 * arity]
+    starts = shape[shape_at + 2 * arity : shape_at + 3 * arity]
+    config = tables.config[task.config_at : task.config_at + n_configs * arity].reshape(n_configs, arity)
+    numbers = scratch.numbers
+    lam, u, marginal = numbers[0], numbers[1, :n_states], numbers[2]
+    room = DenseScratch(numbers[3], numbers[4], numbers[5], numbers[6], scratch.square)
+    slots, x, count = factors.slots, factors.x, factors.n_slots
+    on = task.kind == FactorKind.RIDGE and len(factors.pull) > 0
+    ridge = penalty[0].sphere_weight if on else 0.0
+    size = n_configs if on else 0
+    for f in range(task.begin, task.end):
+        a, slot_at = task.factor_at + f, task.slot_at + f * capacity
+        place = FactorPlace(task.edge_at + f * arity, task.q_at + f * width, sizes, widths)
+        load_targets(place, penalty, tables.edge_mu, iterates, lam, u)
+        for e in range(slot_at, slot_at + count[a]):
+            x[e] *= rho
+        pull = factors.pull[task.pull_at + f * size : task.pull_at + (f + 1) * size]
+        factor = DenseFactor(tables.theta, tables.table_at[a], config, starts, ridge, pull)
+        n, _ = dense_qp(u, factor, rho, Support(slots, x, slot_at), count[a], room)
+        count[a] = n
+        for v in range(n_states):
+            marginal[v] = 0.0
+        for e in range(slot_at, slot_at + n):
+            x[e] /= rho
+            for k in range(arity):
+                marginal[starts[k] + config[slots[e], k]] += x[e]
+        store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
+        if keep:
+            store_copies(place, factors.s, marginal)
+
+
+@inlined
+def load_targets(
+    place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats, u: Floats
+) -> None:
+    """Multipliers and scaled targets u = rho t of one factor; compact variables are expanded."""
+    p = penalty[0]
+    rho, c, target_lam, last_leak, last_rho_c = p.rho, p.c, p.target_lam, p.last_leak, p.last_rho_c
+    mu, q, at, sizes, widths = iterates.mu, iterates.q, place.at, place.sizes, place.widths
     i = o = 0
     for k in range(len(sizes)):
-        v = edge_mu[e_at + k]
+        v = edge_mu[place.e_at + k]
         for w in range(widths[k]):
-            lam[i + w] = last_l * (last_rc * mu[v + w] - q[at + i + w])
-            u[o + w] = rho * (c * mu[v + w] + b * lam[i + w])
+            lam[i + w] = last_leak * (last_rho_c * mu[v + w] - q[at + i + w])
+            u[o + w] = rho * (c * mu[v + w] + target_lam * lam[i + w])
         if widths[k] < sizes[k]:
             u[o + 1] = 0.5 * u[o]
             u[o] = -u[o + 1]
@@ -307,18 +305,30 @@ def load_targets(par, edge_mu, e_at, sizes, widths, mu, q, at, lam, u):
 
 
 @inlined
-def _store(par, edge_mu, e_at, sizes, widths, mu, q, s, at, keep, lam, marginal):
-    """Write q = rho s - lam of one factor, and s where asked for."""
-    rho, c, relax = par[RHO], par[C], par[RELAX]
+def store_marginals(
+    place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats, marginal: Floats
+) -> None:
+    """Write q = rho s - lam of one factor; leaves differences in the marginals of compact variables."""
+    rho, c, relax = penalty[0].rho, penalty[0].c, penalty[0].relaxation
+    mu, q, at, sizes, widths = iterates.mu, iterates.q, place.at, place.sizes, place.widths
     i = o = 0
     for k in range(len(sizes)):
-        v = edge_mu[e_at + k]
+        v = edge_mu[place.e_at + k]
         if widths[k] < sizes[k]:
             marginal[o] = marginal[o + 1] - marginal[o]
         for w in range(widths[k]):
             q[at + i + w] = rho * (relax * marginal[o + w] + (1.0 - relax) * c * mu[v + w]) - lam[i + w]
-        if keep:
-            for w in range(widths[k]):
-                s[at + i + w] = marginal[o + w]
+        i += widths[k]
+        o += sizes[k]
+
+
+@inlined
+def store_copies(place: FactorPlace, s: Floats, marginal: Floats) -> None:
+    """Write s of one factor from the marginals that `store_marginals` leaves."""
+    sizes, widths = place.sizes, place.widths
+    i = o = 0
+    for k in range(len(sizes)):
+        for w in range(widths[k]):
+            s[place.at + i + w] = marginal[o + w]
         i += widths[k]
         o += sizes[k]

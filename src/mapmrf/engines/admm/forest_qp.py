@@ -9,9 +9,12 @@ the order valid.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.engines.admm.factor_qp import TOLERANCE, drop, retreat
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
 from mapmrf.kernels.jit import bare, inlined
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
@@ -20,25 +23,25 @@ MAX_STATES = 1 << 15
 
 
 @inlined
-def pack(row, col, side):
+def pack(row: int, col: int, side: int) -> int:
     """A slot of the forest's support."""
     return (row << 16) | (col << 1) | side
 
 
 @inlined
-def slot_row(slot):
+def slot_row(slot: int) -> int:
     """Row of a slot."""
     return slot >> 16
 
 
 @inlined
-def slot_col(slot):
+def slot_col(slot: int) -> int:
     """Column of a slot."""
     return (slot & 0xFFFF) >> 1
 
 
 @inlined
-def _ends(slot, k1):
+def _ends(slot: int, k1: int) -> tuple[int, int]:
     """Leaf and parent of a slot as nodes."""
     row, col = slot >> 16, k1 + ((slot & 0xFFFF) >> 1)
     if slot & 1:
@@ -46,49 +49,76 @@ def _ends(slot, k1):
     return row, col
 
 
+class ForestScratch(NamedTuple):
+    """Room for one sub-problem, each array as long as there are rows and columns.
+
+    It holds single arrays: in the hot loop, taking rows of one array costs more than the work on them.
+
+    price, pot, mass
+        Of every node: u - M y, its constant within its tree, the mass that is left to hand out.
+    goal
+        Masses of the minimiser on the support.
+    tree, root, row_sum, col_sum, n_rows, n_cols
+        The tree of every node; of every tree its root, and sums and counts of its rows and columns.
+    """
+
+    price: Floats
+    pot: Floats
+    mass: Floats
+    goal: Floats
+    row_sum: Floats
+    col_sum: Floats
+    tree: Ints
+    root: Ints
+    n_rows: Ints
+    n_cols: Ints
+
+
+@inlined
+def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
+    """Room for sub-problems in six rows of numbers and four of integers."""
+    return ForestScratch(
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5],
+        integers[0], integers[1], integers[2], integers[3],
+    )  # fmt: skip
+
+
 @bare
-def forest_qp(u, theta, theta_at, k1, k2, rho, slots, y, n, work, iwork):
+def forest_qp(
+    u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch
+) -> tuple[int, float]:
     """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
 
-    u : scaled targets, rows then columns. slots, y : support and its masses, in and out (n of them on entry; 0 starts
-    cold). work : (6, k1 + k2) scratch; on return ``work[0]`` holds the prices u - M y. iwork : (4, k1 + k2) scratch.
+    u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 starts cold. On return
+    ``scratch.price`` holds the prices u - M y.
     """
-    table = theta[theta_at : theta_at + k1 * k2].reshape(k1, k2)
-    return forest_solve(
-        u, table, rho, slots, y, 0, n, work[0], work[1], work[2], work[3], work[4], work[5], iwork[0], iwork[1],
-        iwork[2], iwork[3],
-    )  # fmt: skip
+    return forest_solve(u, table, rho, support, n, scratch)
 
 
 @inlined
 def forest_solve(
-    u, table, rho, slots, y, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root
-):  # fmt: skip
-    """Solve the sub-problem with the support at slots[at:], y[at:].
-
-    The scratch arrays come one by one: in the hot loop, taking rows of one array costs more than the work on them.
-    """
+    u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch
+) -> tuple[int, float]:
+    """`forest_qp`, compiled into its caller."""
     k1, k2 = table.shape
     if n == 0:
-        n = _forest_seed(u, table, rho, slots, y, at)
+        n = _forest_seed(u, table, rho, support)
     tau = 0.0
     for _ in range(20 * (k1 + k2) + 20):
-        tau = _forest_minimise(
-            u, table, rho, slots, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root
-        )
-        blocked = retreat(y, at, goal, n)
+        tau = _forest_minimise(u, table, rho, support, n, scratch)
+        blocked = retreat(support, scratch.goal, n)
         if blocked >= 0:
-            n = drop(slots, y, at, n, blocked)
+            n = drop(support, n, blocked)
             continue
-        row, col = _forest_price(price, table, pot, tau + TOLERANCE * (abs(tau) + rho))
+        row, col = _forest_price(scratch.price, table, scratch.pot, tau + TOLERANCE * (abs(tau) + rho))
         if row < 0:
             break
-        n = _forest_enter(row, col, k1, k2, slots, y, at, n, pot, tree, n_rows, n_cols)
+        n = _forest_enter(row, col, k1, k2, support, n, scratch)
     return n, tau
 
 
 @bare
-def _forest_seed(u, table, rho, slots, y, at):
+def _forest_seed(u: Floats, table: Floats, rho: float, support: Support) -> int:
     """Start from the vertex of the best price."""
     k1, k2 = table.shape
     best = -np.inf
@@ -97,18 +127,22 @@ def _forest_seed(u, table, rho, slots, y, at):
             value = table[r, c] + u[r] + u[k1 + c]
             if value > best:
                 best = value
-                slots[at] = pack(r, c, LEAF_IS_ROW)
-    y[at] = rho
+                support.slots[support.at] = pack(r, c, LEAF_IS_ROW)
+    support.y[support.at] = rho
     return 1
 
 
 @inlined
-def _forest_minimise(u, table, rho, slots, at, n, price, pot, mass, row_sum, col_sum, goal, tree, n_rows, n_cols, root):
+def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch) -> float:
     """Minimiser on the support: masses into `goal`, prices of all nodes into `price`; returns tau.
 
     In a tree the prices are A_r = z + a_r on rows and B_c = tau - z + b_c on columns, with a and b fixed by the tree's
     edges; equal mass of rows and columns gives z, the total mass rho gives tau.
     """
+    slots, at = support.slots, support.at
+    price, pot, mass, goal = scratch.price, scratch.pot, scratch.mass, scratch.goal
+    tree, root, row_sum, col_sum = scratch.tree, scratch.root, scratch.row_sum, scratch.col_sum
+    n_rows, n_cols = scratch.n_rows, scratch.n_cols
     k1, k2 = table.shape
     for v in range(k1 + k2):
         price[v] = u[v]
@@ -161,7 +195,7 @@ def _forest_minimise(u, table, rho, slots, at, n, price, pot, mass, row_sum, col
 
 
 @inlined
-def _forest_price(price, table, cols, limit):
+def _forest_price(price: Floats, table: Floats, cols: Floats, limit: float) -> tuple[int, int]:
     """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
     k1, k2 = table.shape
     for c in range(k2):
@@ -181,12 +215,14 @@ def _forest_price(price, table, cols, limit):
 
 
 @bare
-def _forest_enter(row, col, k1, k2, slots, y, at, n, scratch, tree, parent_slot, order):
+def _forest_enter(row: int, col: int, k1: int, k2: int, support: Support, n: int, scratch: ForestScratch) -> int:
     """Add a configuration; where it closes a cycle, push mass round the cycle until another one leaves."""
+    slots, y, at = support.slots, support.y, support.at
+    tree = scratch.tree
     mass = 0.0
     if tree[row] >= 0 and tree[row] == tree[k1 + col]:
-        mass, gone = _push_cycle(row, k1 + col, k1, k2, slots, y, at, n, scratch, parent_slot)
-        n = drop(slots, y, at, n, gone)
+        mass, gone = _push_cycle(row, k1 + col, k1, k2, support, n, scratch)
+        n = drop(support, n, gone)
     elif tree[row] < 0 or tree[k1 + col] < 0:
         side = LEAF_IS_ROW if tree[row] < 0 else LEAF_IS_COLUMN
         for e in range(at + n, at, -1):  # a new node is a leaf that nothing hangs from: it can go first
@@ -197,17 +233,21 @@ def _forest_enter(row, col, k1, k2, slots, y, at, n, scratch, tree, parent_slot,
         return n + 1
     slots[at + n] = pack(row, col, LEAF_IS_ROW)
     y[at + n] = mass
-    _forest_order(k1, k2, slots, y, at, n + 1, scratch, tree, parent_slot, order)
+    _forest_order(k1, k2, support, n + 1, scratch)
     return n + 1
 
 
 @bare
-def _push_cycle(row, col, k1, k2, slots, y, at, n, sign, parent_slot):
+def _push_cycle(
+    row: int, col: int, k1: int, k2: int, support: Support, n: int, scratch: ForestScratch
+) -> tuple[float, int]:
     """Push the entering edge's mass round its cycle; returns that mass and the slot that became empty.
 
     Both ends climb towards the root, the one with the earlier slot first, until they meet; along the way the slots
     lose and gain mass in turn, beginning with a loss at each end.
     """
+    slots, y, at = support.slots, support.y, support.at
+    sign, parent_slot = scratch.pot, scratch.n_rows
     for v in range(k1 + k2):
         parent_slot[v] = n
     for e in range(n):
@@ -235,11 +275,13 @@ def _push_cycle(row, col, k1, k2, slots, y, at, n, sign, parent_slot):
 
 
 @bare
-def _forest_order(k1, k2, slots, y, at, n, masses, degree, knot, order):
+def _forest_order(k1: int, k2: int, support: Support, n: int, scratch: ForestScratch) -> None:
     """Sort the slots into an order of stripping leaves, in linear time.
 
     A node knows its degree and the exclusive-or of its slots, which is its only slot when the degree is one.
     """
+    slots, y, at = support.slots, support.y, support.at
+    masses, degree, knot, order = scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols
     for v in range(k1 + k2):
         degree[v] = 0
         knot[v] = 0

@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.admm import penalty as K
 from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.penalty import SphereKind
+from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.polytope import blocks, dense
 from mapmrf.problem import Batch
 
@@ -29,12 +30,12 @@ def kkt_residuals(engine: Engine) -> dict[str, float]:
         ``|| mu_i - M_ia mu_a ||`` and ``|| mu_i - upsilon_i ||`` together.
     """
     lam = engine.multipliers()
-    look = engine.look()
+    found = engine.inspect()
     return {
         "kkt_factors": math.sqrt(_factor_distance2(engine, lam)),
         "kkt_sphere": _sphere_tangent(engine),
         "kkt_variables": _stationarity(engine, lam),
-        "kkt_primal": math.sqrt(look.primal2 + look.sphere2),
+        "kkt_primal": math.sqrt(found.primal2 + found.sphere2),
     }
 
 
@@ -47,22 +48,21 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
         price = tables_of(engine, batch, rows)
         for k in range(batch.arity):
             price = price + mine[:, batch.state_at[k] + batch.config[:, k]]
-        total += float(_cone_distance2(price, block > SUPPORT).sum())
+        total += float(cone_distance2(price, block > SUPPORT).sum())
     return total
 
 
 def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
     """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
-    row = engine.layout.batch[engine.problem.batches.index(batch)]
-    if row[K.KIND] == K.PAIR2_COMPACT:
-        return np.asarray(engine.layout.strength[batch.factors][rows, None] * np.array([1.0, -1.0, -1.0, 1.0]))
+    if engine.layout.row_of(batch)[0].kind == FactorKind.PAIR2_COMPACT:
+        return np.asarray(engine.layout.pairs.strength[batch.factors][rows, None] * np.array([1.0, -1.0, -1.0, 1.0]))
     tables = engine.problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
     if engine.factor_sphere is not None:
         return np.asarray(tables - engine.factor_sphere.lam[batch.configs].reshape(batch.n, -1)[rows])
     return np.asarray(tables)
 
 
-def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
+def cone_distance2(price: Floats, used: np.ndarray) -> Floats:
     """Squared distance of each row from {tau on its support, at most tau elsewhere}, minimised over tau.
 
     The best tau averages the support's prices and those of the others that lie above it: begin with the support and add
@@ -87,11 +87,11 @@ def _cone_distance2(price: Floats, used: np.ndarray) -> Floats:
 def edge_states_of(engine: Engine, values: Floats) -> Floats:
     """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
     out = np.empty(engine.problem.n_edge_states)
-    widths = np.diff(engine.layout.var_at)
+    widths = engine.layout.width
     for row, batch in zip(engine.layout.batch, engine.problem.batches, strict=True):
-        n, at = batch.n, row[K.Q_AT]
-        mine = values[at : at + n * row[K.Q_WIDTH]]
-        if row[K.KIND] == K.PAIR2_COMPACT:
+        n, at = batch.n, row.q_at
+        mine = values[at : at + n * row.q_width]
+        if row.kind == FactorKind.PAIR2_COMPACT:
             mine = mine.reshape(2, n).T
         mine = mine.reshape(n, -1)
         target = out[batch.edge_states].reshape(n, -1)
@@ -109,15 +109,15 @@ def edge_states_of(engine: Engine, values: Floats) -> Floats:
 
 def _stationarity(engine: Engine, lam: Floats) -> float:
     """2-norm of -theta_i + lam_i + sum_a lam_ia over all connected variables."""
-    sums = -engine.layout.theta
-    if engine.par[K.SPHERE] > 0:
+    sums = -engine.layout.variables.theta
+    if engine.has_sphere:
         sums = sums + engine.lam_v
-    widths = np.diff(engine.layout.var_at)
+    widths = engine.layout.width
     owner = np.repeat(np.arange(engine.problem.n_vars), engine.problem.degree)
     for w in range(int(widths.max(initial=0))):
         wide = widths[owner] > w
-        at = engine.layout.nbr_q[wide].astype(np.int64) + w
-        np.add.at(sums, engine.layout.var_at[owner[wide]] + w, lam[at])
+        at = engine.layout.variables.nbr_q[wide].astype(np.int64) + w
+        np.add.at(sums, engine.layout.variables.var_at[owner[wide]] + w, lam[at])
     half = np.where((widths == 1) & (engine.problem.graph.card == 2), 0.5, 1.0) * (engine.problem.degree > 0)
     return float(np.sqrt((np.repeat(half, widths) * sums * sums).sum()))
 
@@ -128,18 +128,18 @@ def _sphere_tangent(engine: Engine) -> float:
         lam = engine.factor_sphere.lam
         out = dense(engine.problem, engine.factor_marginals) - 0.5
         return _tangent(out, lam, np.ones(len(lam)), np.zeros(len(lam), dtype=np.int64))
-    if engine.par[K.SPHERE] == 0:
+    if not engine.has_sphere:
         return 0.0
-    widths = np.diff(engine.layout.var_at)
+    widths = engine.layout.width
     owner = np.repeat(np.arange(engine.problem.n_vars), widths)
     narrow = widths == 1  # one number: centre 0, and its square counts half
     centre, mean = np.where(narrow, 0.0, 0.5), np.zeros(engine.problem.n_vars)
-    if engine.par[K.SPHERE] == K.SPHERE_AFFINE:
+    if engine.penalty[0].sphere == SphereKind.AFFINE:
         # Within the hull of the simplices: the normal directions include a constant for every variable.
         centre = np.where(narrow, 0.0, np.bincount(owner, engine.mu) / widths)
         mean = np.where(narrow, 0.0, np.bincount(owner, engine.lam_v) / widths)
     weight = np.where(narrow, 0.5, 1.0) * (engine.problem.degree > 0)
-    block = owner // engine.chunk_size if engine.blocks else np.zeros_like(owner)
+    block = owner // engine.sphere.chunk_size if engine.sphere.blocks else np.zeros_like(owner)
     return _tangent(engine.mu - centre[owner], engine.lam_v - mean[owner], weight[owner], block)
 
 

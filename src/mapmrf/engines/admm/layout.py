@@ -1,14 +1,15 @@
-"""How ADMM lays a problem out for the kernels of `mapmrf.kernels`, and the scale it measures penalties in."""
+"""How ADMM lays a problem out for its kernels, and the scale it measures penalties in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
-from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm.structs import BATCH, Batches, FactorKind, PairArrays, TableArrays, VariableArrays
 from mapmrf.engines.admm.variable_steps import by_variable
 from mapmrf.problem import Batch, Problem
 
@@ -21,7 +22,7 @@ ROUND_OFF = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A problem as the kernels want it; see `mapmrf.kernels` for the meaning of the arrays.
+    """A problem as the kernels want it; `mapmrf.engines.admm.structs` has the meaning of the arrays.
 
     Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables
     are moved into them. That changes no labelling's value and is exact as long as epsilon is 0.
@@ -30,15 +31,11 @@ class Layout:
     problem: Problem
     compact: bool
     constant: float
-    var_at: Ints
-    nbr_q: NDArray[np.uint32]
-    theta: Floats
-    batch: Ints
-    edge_mu: NDArray[np.uint32]
+    batch: Batches
+    variables: VariableArrays
+    pairs: PairArrays
+    tables: TableArrays
     edge_var: NDArray[np.uint32]
-    strength: Floats
-    shape: Ints
-    config: Ints
     q_size: int
     slot_size: int
 
@@ -48,76 +45,114 @@ class Layout:
         graph = problem.graph
         width = np.where(compact & (graph.card == 2), 1, graph.card)
         var_at = offsets(width)
-        rows, shape, config = _rows(problem, width, compact, ridge)
+        batch, shape, config = _describe(problem, width, compact, ridge)
         theta_v, alone = _without_isolated(problem)
         strength, constant = np.zeros(0), graph.constant + alone
         if compact:
-            strength, theta_v, moved = _split_pairs(problem, theta_v, rows)
+            strength, theta_v, moved = _split_pairs(problem, theta_v, batch)
             theta_v, mean = _centre(theta_v, problem)
             constant += moved + mean
         theta = theta_v
         if compact and np.any(graph.card == 2):
             theta = _differences(theta_v, problem, width)
-        edge_var, edge_q = _edges(problem, rows, shape)
-        plain = bool(np.all(width == 1))
+        edge_var, edge_q = _edges(problem, batch, shape)
+        edge_mu = edge_var if bool(np.all(width == 1)) else var_at[edge_var].astype(np.uint32)
+        nbr_q = by_variable(problem.scope, problem.nbr_ptr, edge_q)
         return cls(
             problem=problem,
             compact=compact,
             constant=constant,
-            var_at=var_at,
-            nbr_q=by_variable(problem.scope, problem.nbr_ptr, edge_q),
-            theta=theta,
-            batch=rows,
-            edge_mu=edge_var if plain else var_at[edge_var].astype(np.uint32),
+            batch=batch,
+            variables=VariableArrays(var_at, problem.nbr_ptr, nbr_q, theta),
+            pairs=PairArrays(edge_mu, strength),
+            tables=TableArrays(edge_mu, graph.theta_t, problem.table_at, shape, config),
             edge_var=edge_var,
-            strength=strength,
-            shape=shape,
-            config=config,
-            q_size=int((rows[:, K.N] * rows[:, K.Q_WIDTH]).sum()),
-            slot_size=int((rows[:, K.N] * rows[:, K.SLOT_WIDTH]).sum()),
+            q_size=int((batch["n"] * batch["q_width"]).sum()),
+            slot_size=int((batch["n"] * batch["slot_width"]).sum()),
         )
 
+    @property
+    def width(self) -> Ints:
+        """Numbers that each variable has in mu."""
+        return np.diff(self.variables.var_at)
 
-def _kind(batch: Batch, compact: bool) -> int:
+    @cached_property
+    def only_binary(self) -> bool:
+        """Whether every variable is a compact one of two states."""
+        return self.compact and bool(np.all(self.problem.graph.card == 2))
+
+    def row_of(self, batch: Batch) -> Batches:
+        """The record of a batch of the problem, in an array of length one."""
+        number = self.problem.batches.index(batch)
+        return self.batch[number : number + 1]
+
+    def expand(self, values: Floats) -> Floats:
+        """Marginals in the problem's layout, from that of mu."""
+        graph = self.problem.graph
+        if self.only_binary:
+            mu_v = np.empty(2 * len(values))
+            mu_v[::2] = values * -0.5 + 0.5
+            mu_v[1::2] = values * 0.5 + 0.5
+            return mu_v
+        var_at, width = self.variables.var_at, self.width
+        compact = (width == 1) & (graph.card == 2)
+        if not compact.any():
+            return values.copy()
+        out = np.empty(len(graph.theta_v))
+        two = np.flatnonzero(compact)
+        diff = values[var_at[two]]
+        out[graph.var_ptr[two]] = 0.5 - 0.5 * diff
+        out[graph.var_ptr[two] + 1] = 0.5 + 0.5 * diff
+        rest = np.flatnonzero(~compact)
+        out[ranges(graph.var_ptr[rest], graph.card[rest])] = values[ranges(var_at[rest], width[rest])]
+        return out
+
+    def compress(self, mu_v: Floats) -> Floats:
+        """The inverse of `expand`."""
+        graph = self.problem.graph
+        if self.only_binary:
+            return np.asarray(mu_v[1::2] - mu_v[::2])
+        var_at, width = self.variables.var_at, self.width
+        compact = (width == 1) & (graph.card == 2)
+        if not compact.any():
+            return mu_v.copy()
+        out = np.empty(len(self.variables.theta))
+        two = np.flatnonzero(compact)
+        out[var_at[two]] = mu_v[graph.var_ptr[two] + 1] - mu_v[graph.var_ptr[two]]
+        rest = np.flatnonzero(~compact)
+        out[ranges(var_at[rest], width[rest])] = mu_v[ranges(graph.var_ptr[rest], graph.card[rest])]
+        return out
+
+
+def _kind(batch: Batch, compact: bool) -> FactorKind:
     if batch.shape == (2, 2) and not batch.hard:
-        return K.PAIR2_COMPACT if compact else K.PAIR2
+        return FactorKind.PAIR2_COMPACT if compact else FactorKind.PAIR2
     if batch.shape == (2, 2, 2):
-        return K.TRIPLE2
-    return K.FOREST if batch.arity == 2 else K.DENSE
+        return FactorKind.TRIPLE2
+    return FactorKind.FOREST if batch.arity == 2 else FactorKind.DENSE
 
 
-def _rows(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[Ints, Ints, Ints]:
-    """The descriptor of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
-    rows = np.zeros((len(problem.batches), K.BATCH_COLUMNS), dtype=np.int64)
+def _describe(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[Batches, Ints, Ints]:
+    """The record of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
+    rows: Batches = np.zeros(len(problem.batches), dtype=BATCH)
     shapes: list[Ints] = []
     configs: list[Ints] = []
     q_at = slot_at = 0
     for row, batch in zip(rows, problem.batches, strict=True):
-        kind = K.RIDGE if ridge else _kind(batch, compact)
+        kind = FactorKind.RIDGE if ridge else _kind(batch, compact)
         sizes = np.array(batch.shape)
         widths = width[problem.scope[batch.edges][: batch.arity]]
-        slot_width = _slot_width(kind, batch)
-        row[:] = (
-            kind,
-            batch.n,
-            batch.arity,
-            q_at,
-            widths.sum(),
-            batch.factors.start,
-            batch.edges.start,
-            slot_at,
-            slot_width,
-            sum(len(part) for part in shapes),
-            sum(len(part) for part in configs),
-            batch.n_configs,
-            sizes.sum(),
-            batch.configs.start,
-        )
+        row.kind, row.n, row.begin, row.end, row.arity = kind, batch.n, 0, batch.n, batch.arity
+        row.q_at, row.q_width = q_at, widths.sum()
+        row.factor_at, row.edge_at, row.pull_at = batch.factors.start, batch.edges.start, batch.configs.start
+        row.slot_at, row.slot_width = slot_at, _slot_width(kind, batch)
+        row.shape_at, row.config_at = sum(len(part) for part in shapes), sum(len(part) for part in configs)
+        row.n_configs, row.n_states = batch.n_configs, sizes.sum()
         shapes.append(np.concatenate([sizes, widths, batch.state_at[:-1]]))
-        if kind in (K.DENSE, K.RIDGE):
+        if kind in (FactorKind.DENSE, FactorKind.RIDGE):
             configs.append(batch.config.ravel())
-        q_at += batch.n * int(widths.sum())
-        slot_at += batch.n * slot_width
+        q_at += batch.n * int(row.q_width)
+        slot_at += batch.n * int(row.slot_width)
     none = [np.zeros(0, dtype=np.int64)]
     return rows, np.concatenate(none + shapes), np.concatenate(none + configs)
 
@@ -136,20 +171,20 @@ def _without_isolated(problem: Problem) -> tuple[Floats, float]:
 
 def _slot_width(kind: int, batch: Batch) -> int:
     """Room for a support: closed forms need none, independent columns of M are at most 1 + sum(K - 1)."""
-    if kind in (K.PAIR2_COMPACT, K.PAIR2):
+    if kind in (FactorKind.PAIR2_COMPACT, FactorKind.PAIR2):
         return 0
-    if kind == K.RIDGE:
+    if kind == FactorKind.RIDGE:
         return batch.n_configs
     return min(batch.n_configs, sum(batch.shape) - batch.arity + 1) + 1
 
 
-def _split_pairs(problem: Problem, theta_v: Floats, rows: Ints) -> tuple[Floats, Floats, float]:
+def _split_pairs(problem: Problem, theta_v: Floats, rows: Batches) -> tuple[Floats, Floats, float]:
     """Couplings of the 2x2 tables; their linear parts go to the variables, their means to the constant."""
     graph = problem.graph
     strength = np.zeros(problem.n_factors)
     constant = 0.0
     for row, batch in zip(rows, problem.batches, strict=True):
-        if row[K.KIND] != K.PAIR2_COMPACT:
+        if row.kind != FactorKind.PAIR2_COMPACT:
             continue
         linear = np.zeros(graph.n_vars)
         for begin in range(0, batch.n, CHUNK):
@@ -188,7 +223,7 @@ def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:
     return theta
 
 
-def _edges(problem: Problem, rows: Ints, shape: Ints) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def _edges(problem: Problem, rows: Batches, shape: Ints) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Variable of every edge in the kernels' order, and where every edge's block of q starts in the problem's order.
 
     2x2 batches of compact variables are stored in planes (all first variables, then all second ones), the others factor
@@ -199,15 +234,15 @@ def _edges(problem: Problem, rows: Ints, shape: Ints) -> tuple[NDArray[np.uint32
     for row, batch in zip(rows, problem.batches, strict=True):
         n, arity = batch.n, batch.arity
         factor = np.arange(n, dtype=np.uint32)
-        if row[K.KIND] == K.PAIR2_COMPACT:
+        if row.kind == FactorKind.PAIR2_COMPACT:
             for k in range(2):
                 edge_var[batch.edges].reshape(2, n)[k] = batch.scope[:, k]
-                edge_q[batch.edges].reshape(n, 2)[:, k] = factor + np.uint32(row[K.Q_AT] + k * n)
+                edge_q[batch.edges].reshape(n, 2)[:, k] = factor + np.uint32(row.q_at + k * n)
         else:
-            widths = shape[row[K.SHAPE_AT] + arity : row[K.SHAPE_AT] + 2 * arity]
+            widths = shape[row.shape_at + arity : row.shape_at + 2 * arity]
             start = offsets(widths)[:-1].astype(np.uint32)
-            width = np.uint32(row[K.Q_WIDTH])
-            edge_q[batch.edges] = (np.uint32(row[K.Q_AT]) + factor[:, None] * width + start).ravel()
+            width = np.uint32(row.q_width)
+            edge_q[batch.edges] = (np.uint32(row.q_at) + factor[:, None] * width + start).ravel()
     return edge_var, edge_q
 
 

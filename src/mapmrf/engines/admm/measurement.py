@@ -1,190 +1,207 @@
-"""Looking at the state of ADMM: labels, their value, the dual bound, <theta, mu> and residuals."""
+"""Measuring where ADMM stands: labels, their value, the dual bound, <theta, mu> and residuals."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.forest_qp import slot_col, slot_row
-from mapmrf.engines.admm.penalty import (
-    ARITY,
-    EDGE_AT,
-    FACTOR_AT,
-    FOREST,
-    KIND,
-    LAST_L,
-    LAST_RC,
-    N_CONFIGS,
-    N_STATES,
-    PAIR2,
-    Q_AT,
-    Q_WIDTH,
-    RHO,
-    SHAPE_AT,
-    SLOT_AT,
-    SLOT_WIDTH,
-    C,
-    N,
-)  # fmt: skip
+from mapmrf.engines.admm.penalty import Penalty
+from mapmrf.engines.admm.structs import (
+    Batches,
+    FactorKind,
+    FactorPlace,
+    FactorState,
+    Iterates,
+    PairArrays,
+    Rounding,
+    Scratch,
+    TableArrays,
+    VariableArrays,
+)
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 
-@compiled
-def look_at_pairs(tasks, batch, par, edge_mu, edge_var, labels, mu, q, strength, found):
-    """Look at 2x2 factors of compact variables.
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a run reads off its iterates.
 
-    A row of `found` per task: bound, value of the labels, <theta_a, mu_a>, squared |c mu - s| and its largest entry.
+    Attributes
+    ----------
+    bound, value, relaxed
+        The dual bound at the multipliers, the value of the labels, ``<theta, mu>``.
+    primal2, primal_max
+        Squared norm and largest entry of ``c mu_i - M_ia mu_a``.
+    sphere2
+        Squared norm of ``c mu - upsilon``; 0 without a sphere.
+    integrality
+        Largest distance of an entry of mu_v from 0 and 1.
+    changed
+        How many labels differ from the last measurement's.
     """
-    for task in range(len(tasks)):
-        for entry in range(5):
-            found[task, entry] = 0.0
-        _look_at_compact(
-            batch[tasks[task, 0]],
-            tasks[task, 1],
-            tasks[task, 2],
-            par,
-            edge_mu,
-            edge_var,
-            labels,
-            mu,
-            q,
-            strength,
-            found[task],
-        )
+
+    bound: float
+    value: float
+    relaxed: float
+    primal2: float
+    primal_max: float
+    sphere2: float
+    integrality: float
+    changed: int
+
+
+FACTOR_SUMS = np.dtype(
+    (np.record, [(name, np.float64) for name in ("bound", "value", "relaxed", "primal2", "primal_max")])
+)
+"""Of the factors of a piece of work: sums as in `Measurement`, and the largest residual."""
+
+FactorSums = NDArray[np.record]
+
+
+class VariableSums(NamedTuple):
+    """Of all variables: sums as in `Measurement`, and the largest distance from 0 and 1."""
+
+    bound: float
+    value: float
+    relaxed: float
+    integrality: float
 
 
 @compiled
-def _look_at_compact(row, begin, end, par, edge_mu, edge_var, labels, mu, q, strength, out):
-    n, at, e_at = row[N], row[Q_AT], row[EDGE_AT]
-    for f in range(begin, end):
-        m1, m2 = mu[edge_mu[e_at + f]], mu[edge_mu[e_at + n + f]]
-        lam1 = par[LAST_RC] * m1 - q[at + f]
-        lam2 = par[LAST_RC] * m2 - q[at + n + f]
-        j = strength[row[FACTOR_AT] + f]
-        out[0] += max(j + 0.5 * abs(lam1 + lam2), -j + 0.5 * abs(lam1 - lam2))
-        out[1] += j if labels[edge_var[e_at + f]] == labels[edge_var[e_at + n + f]] else -j
-        r1, r2 = pair2_step(m1 + lam1 / par[RHO], m2 + lam2 / par[RHO], 2.0 * j / par[RHO])
-        out[2] += j * (1.0 - abs(r1 - r2)) if j >= 0.0 else j * (abs(r1 + r2) - 1.0)
-        off1, off2 = m1 - r1, m2 - r2
-        out[3] += 0.5 * (off1 * off1 + off2 * off2)
-        out[4] = max(out[4], 0.5 * abs(off1), 0.5 * abs(off2))
+def measure_compact_pairs(
+    tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates, rounding: Rounding, found: FactorSums
+) -> None:
+    """2x2 factors of compact variables, a record of `found` per task."""
+    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
+    mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
+    edge_var, labels = rounding.edge_var, rounding.labels
+    for number in range(len(tasks)):
+        task = tasks[number]
+        n, at, e_at, factor_at = task.n, task.q_at, task.edge_at, task.factor_at
+        bound = value = relaxed = primal2 = primal_max = 0.0
+        for f in range(task.begin, task.end):
+            m1, m2 = mu[edge_mu[e_at + f]], mu[edge_mu[e_at + n + f]]
+            lam1 = last_rho_c * m1 - q[at + f]
+            lam2 = last_rho_c * m2 - q[at + n + f]
+            j = pairs.strength[factor_at + f]
+            bound += max(j + 0.5 * abs(lam1 + lam2), -j + 0.5 * abs(lam1 - lam2))
+            value += j if labels[edge_var[e_at + f]] == labels[edge_var[e_at + n + f]] else -j
+            r1, r2 = pair2_step(m1 + lam1 / rho, m2 + lam2 / rho, 2.0 * j / rho)
+            relaxed += j * (1.0 - abs(r1 - r2)) if j >= 0.0 else j * (abs(r1 + r2) - 1.0)
+            off1, off2 = m1 - r1, m2 - r2
+            primal2 += 0.5 * (off1 * off1 + off2 * off2)
+            primal_max = max(primal_max, 0.5 * abs(off1), 0.5 * abs(off2))
+        found[number].bound, found[number].value, found[number].relaxed = bound, value, relaxed
+        found[number].primal2, found[number].primal_max = primal2, primal_max
 
 
 @bare
-def look_at_tables(
-    tasks, batch, par, edge_mu, edge_var, labels, mu, q, s, theta, table_at, shape, slots, x, count, fwork, iwork, found
-):
-    """Look at factors of all other kinds.
-
-    A row of `found` per task: bound, value of the labels, <theta_a, mu_a>, squared |c mu - s| and its largest entry.
-    """
-    for task in range(len(tasks)):
-        for entry in range(5):
-            found[task, entry] = 0.0
-        _look_at_tables(
-            batch[tasks[task, 0]],
-            tasks[task, 1],
-            tasks[task, 2],
-            par,
-            edge_mu,
-            edge_var,
-            labels,
-            mu,
-            q,
-            s,
-            theta,
-            table_at,
-            shape,
-            slots,
-            x,
-            count,
-            fwork,
-            iwork,
-            found[task],
-        )
-
-
-@bare
-def _look_at_tables(
-    row,
-    begin,
-    end,
-    par,
-    edge_mu,
-    edge_var,
-    labels,
-    mu,
-    q,
-    s,
-    theta,
-    table_at,
-    shape,
-    slots,
-    x,
-    count,
-    fwork,
-    iwork,
-    out,
-):
-    arity, width, n_states = row[ARITY], row[Q_WIDTH], row[N_STATES]
-    sizes = shape[row[SHAPE_AT] : row[SHAPE_AT] + arity]
-    widths = shape[row[SHAPE_AT] + arity : row[SHAPE_AT] + 2 * arity]
-    lam, digits = fwork[0, :n_states], iwork[0]
-    for f in range(begin, end):
-        at, e_at, a = row[Q_AT] + f * width, row[EDGE_AT] + f * arity, row[FACTOR_AT] + f
-        i = o = 0
-        place = 0
-        for k in range(arity):
-            v = edge_mu[e_at + k]
-            for w in range(widths[k]):
-                lam[o + w] = par[LAST_L] * (par[LAST_RC] * mu[v + w] - q[at + i + w])
-                off = par[C] * mu[v + w] - s[at + i + w]
-                half = 0.5 if widths[k] < sizes[k] else 1.0
-                out[3] += half * off * off
-                out[4] = max(out[4], half * abs(off))
-            if widths[k] < sizes[k]:
-                lam[o + 1] = 0.5 * lam[o]
-                lam[o] = -lam[o + 1]
-            place = place * sizes[k] + labels[edge_var[e_at + k]]
-            i += widths[k]
-            o += sizes[k]
-        out[0] += largest_price(theta, table_at[a], sizes, lam, digits, row[N_CONFIGS])
-        out[1] += theta[table_at[a] + place]
-        if row[KIND] == PAIR2:
-            out[2] += _pair2_value(theta, table_at[a], s[at + 1], s[at + 3])
-        else:
-            for e in range(count[a]):
-                slot = slots[row[SLOT_AT] + f * row[SLOT_WIDTH] + e]
-                t = slot_row(slot) * sizes[1] + slot_col(slot) if row[KIND] == FOREST else slot
-                out[2] += theta[table_at[a] + t] * x[row[SLOT_AT] + f * row[SLOT_WIDTH] + e]
-
-
-@compiled
-def pair_marginals(row, begin, par, edge_mu, mu, q, strength, out):
-    """M mu_a of some 2x2 factors of compact variables, from `begin` on: what the next factor step would give."""
-    n, at, e_at = row[N], row[Q_AT], row[EDGE_AT]
-    for f in range(len(strength)):
-        m1, m2 = mu[edge_mu[e_at + begin + f]], mu[edge_mu[e_at + n + begin + f]]
-        lam1 = par[LAST_RC] * m1 - q[at + begin + f]
-        lam2 = par[LAST_RC] * m2 - q[at + n + begin + f]
-        out[0, f], out[1, f] = pair2_step(m1 + lam1 / par[RHO], m2 + lam2 / par[RHO], 2.0 * strength[f] / par[RHO])
+def measure_tables(
+    tasks: Batches,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    rounding: Rounding,
+    scratch: Scratch,
+    found: FactorSums,
+) -> None:
+    """Factors of all other kinds, a record of `found` per task."""
+    for number in range(len(tasks)):
+        _measure_task(tasks[number], penalty, tables, iterates, factors, rounding, scratch, found[number])
 
 
 @inlined
-def _pair2_value(theta, t, p1, p2):
+def _measure_task(
+    task: np.record,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    rounding: Rounding,
+    scratch: Scratch,
+    sums: np.record,
+) -> None:
+    """Sums over the factors of a piece of work."""
+    arity, kind, n_configs, n_states = task.arity, task.kind, task.n_configs, task.n_states
+    q_at, q_width, edge_at, factor_at = task.q_at, task.q_width, task.edge_at, task.factor_at
+    slots_at, slot_width = task.slot_at, task.slot_width
+    theta, c = tables.theta, penalty[0].c
+    sizes = tables.shape[task.shape_at : task.shape_at + arity]
+    widths = tables.shape[task.shape_at + arity : task.shape_at + 2 * arity]
+    lam, digits = scratch.numbers[0, :n_states], scratch.integers[0]
+    bound = value = relaxed = primal2 = primal_max = 0.0
+    for f in range(task.begin, task.end):
+        at, a = q_at + f * q_width, factor_at + f
+        place = FactorPlace(edge_at + f * arity, at, sizes, widths)
+        table_at, slot_at = tables.table_at[a], slots_at + f * slot_width
+        _load_multipliers(place, penalty, tables.edge_mu, iterates, lam)
+        bound += largest_price(theta, table_at, sizes, lam, digits, n_configs)
+        value += theta[table_at + _configuration(place, rounding)]
+        for k in range(arity):
+            half = 0.5 if widths[k] < sizes[k] else 1.0  # a difference of two entries: its square counts half
+            v = tables.edge_mu[place.e_at + k]
+            for w in range(widths[k]):
+                off = c * iterates.mu[v + w] - factors.s[at + w]
+                primal2 += half * off * off
+                primal_max = max(primal_max, half * abs(off))
+            at += widths[k]
+        if kind == FactorKind.PAIR2:
+            relaxed += pair2_value(theta, table_at, factors.s[place.at + 1], factors.s[place.at + 3])
+            continue
+        for e in range(slot_at, slot_at + factors.n_slots[a]):
+            slot = factors.slots[e]
+            t = slot_row(slot) * sizes[1] + slot_col(slot) if kind == FactorKind.FOREST else slot
+            relaxed += theta[table_at + t] * factors.x[e]
+    sums.bound, sums.value, sums.relaxed, sums.primal2, sums.primal_max = bound, value, relaxed, primal2, primal_max
+
+
+@inlined
+def _load_multipliers(place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats) -> None:
+    """Multipliers of one factor's edges; compact variables are expanded."""
+    last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
+    i = o = 0
+    for k in range(len(place.sizes)):
+        v = edge_mu[place.e_at + k]
+        for w in range(place.widths[k]):
+            lam[o + w] = last_leak * (last_rho_c * iterates.mu[v + w] - iterates.q[place.at + i + w])
+        if place.widths[k] < place.sizes[k]:
+            lam[o + 1] = 0.5 * lam[o]
+            lam[o] = -lam[o + 1]
+        i += place.widths[k]
+        o += place.sizes[k]
+
+
+@inlined
+def _configuration(place: FactorPlace, rounding: Rounding) -> int:
+    """The configuration of one factor that the labels give."""
+    t = 0
+    for k in range(len(place.sizes)):
+        t = t * place.sizes[k] + rounding.labels[rounding.edge_var[place.e_at + k]]
+    return t
+
+
+@inlined
+def pair2_value(theta: Floats, t: int, p1: float, p2: float) -> float:
     """<theta_a, mu_a> of a 2x2 factor whose marginals are given: mass goes where the coupling wants it."""
     j = theta[t] + theta[t + 3] - theta[t + 1] - theta[t + 2]
     both = min(p1, p2) if j >= 0.0 else max(0.0, p1 + p2 - 1.0)
-    return (
+    value: float = (
         (1.0 - p1 - p2 + both) * theta[t]
         + (p2 - both) * theta[t + 1]
         + (p1 - both) * theta[t + 2]
         + both * theta[t + 3]
     )
+    return value
 
 
 @inlined
-def largest_price(theta, table_at, sizes, lam, digits, n_configs):
+def largest_price(theta: Floats, table_at: int, sizes: Ints, lam: Floats, digits: Ints, n_configs: int) -> float:
     """Maximum over all configurations of theta + sum of lam: what a factor adds to the dual bound."""
     arity = len(sizes)
     last = sizes[arity - 1]
@@ -214,49 +231,71 @@ def largest_price(theta, table_at, sizes, lam, digits, n_configs):
 
 
 @compiled
-def look_at_variables(begin, end, par, var_at, card, nbr_ptr, nbr_q, theta, mu, q, labels, out):
-    """Sums over variables begin:end: bound, value of the labels, <theta_i, mu_i>; then the largest distance to 0/1."""
-    out[:] = 0.0
-    for i in range(begin, end):
+def pair_marginals(
+    task: Batches, begin: int, penalty: Penalty, pairs: PairArrays, iterates: Iterates, out: Floats
+) -> None:
+    """M mu_a of compact 2x2 factors of a batch from `begin` on: what the next factor step would give."""
+    rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
+    mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
+    n, at, e_at, strength = task[0].n, task[0].q_at, task[0].edge_at, pairs.strength[task[0].factor_at :]
+    for place in range(out.shape[1]):
+        f = begin + place
+        m1, m2 = mu[edge_mu[e_at + f]], mu[edge_mu[e_at + n + f]]
+        lam1 = last_rho_c * m1 - q[at + f]
+        lam2 = last_rho_c * m2 - q[at + n + f]
+        out[0, place], out[1, place] = pair2_step(m1 + lam1 / rho, m2 + lam2 / rho, 2.0 * strength[f] / rho)
+
+
+@compiled
+def measure_variables(
+    penalty: Penalty, variables: VariableArrays, iterates: Iterates, rounding: Rounding
+) -> VariableSums:
+    """Sums over all variables."""
+    last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
+    mu, q, theta, labels = iterates.mu, iterates.q, variables.theta, rounding.labels
+    var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
+    bound = value = relaxed = integrality = 0.0
+    for i in range(len(labels)):
         at, width = var_at[i], var_at[i + 1] - var_at[i]
-        degree = nbr_ptr[i + 1] - nbr_ptr[i]
-        if width == 1 and card[i] == 2:
+        if width == 1 and rounding.card[i] == 2:
             rest = theta[at]
             for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-                rest -= par[LAST_RC] * mu[at] - q[nbr_q[e]]
-            out[0] += 0.5 * abs(rest)
-            out[1] += 0.5 * theta[at] if labels[i] == 1 else -0.5 * theta[at]
-            out[2] += 0.5 * theta[at] * mu[at]
-            out[3] = max(out[3], 0.5 * abs(1.0 - abs(mu[at])))
+                rest -= last_rho_c * mu[at] - q[nbr_q[e]]
+            bound += 0.5 * abs(rest)
+            value += 0.5 * theta[at] if labels[i] == 1 else -0.5 * theta[at]
+            relaxed += 0.5 * theta[at] * mu[at]
+            integrality = max(integrality, 0.5 * abs(1.0 - abs(mu[at])))
             continue
         best = -np.inf
         for w in range(width):
             rest = theta[at + w]
             for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-                rest -= par[LAST_L] * (par[LAST_RC] * mu[at + w] - q[nbr_q[e] + w])
+                rest -= last_leak * (last_rho_c * mu[at + w] - q[nbr_q[e] + w])
             best = max(best, rest)
             if mu[at + w] != 0.0:
-                out[2] += theta[at + w] * mu[at + w]
-            if degree > 0:
-                out[3] = max(out[3], min(abs(mu[at + w]), abs(1.0 - mu[at + w])))
-        out[0] += best
-        out[1] += theta[at + labels[i]]
+                relaxed += theta[at + w] * mu[at + w]
+            if nbr_ptr[i + 1] > nbr_ptr[i]:
+                integrality = max(integrality, min(abs(mu[at + w]), abs(1.0 - mu[at + w])))
+        bound += best
+        value += theta[at + labels[i]]
+    return VariableSums(bound, value, relaxed, integrality)
 
 
 @compiled
-def decode(begin, end, var_at, card, mu, allowed_at, allowed, labels):
+def decode(var_at: Ints, mu: Floats, rounding: Rounding) -> int:
     """Labels = argmax of mu among the allowed states, ties to the smallest; returns how many changed."""
+    labels, allowed, var_ptr = rounding.labels, rounding.allowed, rounding.var_ptr
     changed = 0
-    for i in range(begin, end):
+    for i in range(len(labels)):
         at, width = var_at[i], var_at[i + 1] - var_at[i]
-        if width == 1 and card[i] == 2:
+        if width == 1 and rounding.card[i] == 2:
             label = 1 if mu[at] > 0.0 else 0
-            if not allowed[allowed_at[i] + label]:
+            if not allowed[var_ptr[i] + label]:
                 label = 1 - label
         else:
             label, best = -1, 0.0
             for k in range(width):
-                if allowed[allowed_at[i] + k] and (label < 0 or mu[at + k] > best):
+                if allowed[var_ptr[i] + k] and (label < 0 or mu[at + k] > best):
                     label, best = k, mu[at + k]
             label = max(label, 0)
         changed += labels[i] != label

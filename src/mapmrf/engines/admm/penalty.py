@@ -1,72 +1,171 @@
-"""The flat arrays of ADMM on a factor graph, and the scalars of an iteration.
+"""The penalty of ADMM: rho, its schedule, and every coefficient that follows from it.
 
-LS-LP (with and without its sphere) and AD3 share these loops. All state lives in flat arrays:
-
-mu      variables, a block per variable. A binary variable may be *compact*: one number, mu(1) - mu(0).
-q       one block per edge, q = rho s - lam, with s = M_ia mu_a. The multiplier is not stored: after the variable step
-        it is ``lam = l (rho c mu - q)``, so one array serves for both copies and duals.
-s       M_ia mu_a itself, written only when asked for; 2x2 factors of compact variables find it again when looked at.
-pull    with a sphere on the factors (kind RIDGE) what it adds to the factors' potentials, per configuration.
-slots, x, count   warm starts of the factor QPs: supports, their masses (summing to 1) and sizes.
-
-`batch` holds a row of integers per batch of equal factors, `tasks` rows of (batch, begin, end), `par` the scalars.
+A run keeps them in a structured array of length one, which kernels read as ``penalty[0].rho`` and change in place: a
+tuple of twenty numbers would cost more at each call than an iteration on a small model.
 """
 
 from __future__ import annotations
 
+import math
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
 from mapmrf.kernels.jit import compiled
 
-# Columns of `batch`.
-(
-    KIND, N, ARITY, Q_AT, Q_WIDTH, FACTOR_AT, EDGE_AT, SLOT_AT, SLOT_WIDTH, SHAPE_AT, CONFIG_AT, N_CONFIGS, N_STATES,
-    PULL_AT,
-) = range(14)  # fmt: skip
-BATCH_COLUMNS = 14
-# Kinds of factor step.
-PAIR2_COMPACT, PAIR2, TRIPLE2, FOREST, DENSE, RIDGE = range(6)
-# Entries of `par`: see `set_rho`.
-(
-    RHO, C, B, L, G, DEN0, DEN1, LAST_L, LAST_RC, RELAX, RHO_V, B_V, L_V, G_V, ETA, RHO_UPPER, EPSILON, WEIGHT, FREE,
-    SPHERE,
-) = range(20)  # fmt: skip
-PAR_SIZE = 20
-# Kinds of sphere.
-SPHERE_OFF, SPHERE_VARIABLES, SPHERE_AFFINE = range(3)
+NEVER = 2**62
+"""An iteration that is never reached."""
+
+
+class SphereKind(IntEnum):
+    """Where the sphere of an iteration lies."""
+
+    OFF = 0
+    VARIABLES = 1
+    AFFINE = 2
+
+
+class PenaltyOptions(NamedTuple):
+    """What is fixed while a phase runs; the options of LS-LP by their own names.
+
+    Attributes
+    ----------
+    sphere
+        A `SphereKind`.
+    sphere_weight
+        Penalty of the sphere's rows relative to that of the edges' rows.
+    epsilon, free
+        The paper's perturbation, and whether its x-bar is free (else tied to mu).
+    relaxation
+        Over-relaxation of the copies; 1 is none.
+    eta, rho_upper, update_every
+        Growth of rho, its limit, and the iterations between two rises.
+    freeze_after
+        Iterations after which the sphere's multiplier stays as it is.
+    """
+
+    sphere: int = SphereKind.OFF
+    sphere_weight: float = 1.0
+    epsilon: float = 0.0
+    free: bool = False
+    relaxation: float = 1.0
+    eta: float = 1.0
+    rho_upper: float = math.inf
+    update_every: int = 1
+    freeze_after: int = NEVER
+
+
+Penalty = NDArray[np.record]
+"""A structured array of length one, of the type `PENALTY`."""
+
+PENALTY = np.dtype(
+    (
+        np.record,
+        [
+            ("sphere", np.int64),
+            ("sphere_weight", np.float64),
+            ("epsilon", np.float64),
+            ("free", np.bool_),
+            ("relaxation", np.float64),
+            ("eta", np.float64),
+            ("rho_upper", np.float64),
+            ("update_every", np.int64),
+            ("freeze_after", np.int64),
+            ("k", np.int64),
+            ("rho", np.float64),
+            ("rho_v", np.float64),
+            ("c", np.float64),
+            ("target_lam", np.float64),
+            ("target_lam_v", np.float64),
+            ("leak", np.float64),
+            ("leak_v", np.float64),
+            ("q_weight", np.float64),
+            ("q_weight_v", np.float64),
+            ("denominator", np.float64),
+            ("denominator_edge", np.float64),
+            ("last_leak", np.float64),
+            ("last_rho_c", np.float64),
+        ],
+    )
+)
+"""The fields of `PenaltyOptions`, and
+
+k                number of the iteration
+rho, rho_v       penalty of the edges' rows and of the sphere's rows
+c                1 + epsilon if tied, 1 if free
+target_lam       weight of lam in the targets: t = c mu + target_lam lam; `_v` for the sphere's rows
+leak             lam = leak (rho c mu - q) after the variable step
+q_weight         weight of q in mu_i = (theta_i + q_weight_v q_i + q_weight sum_a q_ia) / below,
+denominator      with below = denominator + denominator_edge d_i
+last_leak, last_rho_c   leak and rho c of the last iteration, with which its multipliers are read off q
+"""
+
+
+def new_penalty(options: PenaltyOptions) -> Penalty:
+    """The record of a phase that begins; `set_rho` completes it."""
+    penalty: Penalty = np.zeros(1, dtype=PENALTY)
+    for name, value in options._asdict().items():
+        penalty[name] = value
+    return penalty
 
 
 @compiled
-def set_rho(par, rho):
-    """Fill in the scalars that follow from rho, for the tied or the free variant."""
-    epsilon, weight = par[EPSILON], par[WEIGHT]
-    par[RHO] = rho
-    par[RHO_V] = weight * rho
-    if par[FREE] > 0:
-        par[C], par[B], par[B_V] = 1.0, 1.0 / rho - epsilon, 1.0 / par[RHO_V] - epsilon
-        par[L], par[L_V] = 1.0 / (1.0 + epsilon * rho), 1.0 / (1.0 + epsilon * par[RHO_V])
-        par[G], par[G_V] = par[L], par[L_V]
-        par[DEN0], par[DEN1] = epsilon, rho * par[L]
-        if par[SPHERE] > 0:
-            par[DEN0] += par[RHO_V] * par[L_V]
+def set_rho(penalty: Penalty, rho: float) -> None:
+    """Set rho and the coefficients that follow from it, for the tied or the free variant."""
+    p = penalty[0]
+    epsilon = p.epsilon
+    p.rho = rho
+    p.rho_v = p.sphere_weight * rho
+    p.target_lam, p.target_lam_v = target_weight(penalty, rho), target_weight(penalty, p.rho_v)
+    if p.free:
+        p.c = 1.0
+        p.leak, p.leak_v = 1.0 / (1.0 + epsilon * rho), 1.0 / (1.0 + epsilon * p.rho_v)
+        p.q_weight, p.q_weight_v = p.leak, p.leak_v
+        p.denominator, p.denominator_edge = epsilon, rho * p.leak
+        if p.sphere != SphereKind.OFF:
+            p.denominator += p.rho_v * p.leak_v
     else:
         c = 1.0 + epsilon
-        par[C], par[B], par[B_V] = c, 1.0 / rho, 1.0 / par[RHO_V]
-        par[L], par[L_V], par[G], par[G_V] = 1.0, 1.0, c, c
-        par[DEN0], par[DEN1] = epsilon, epsilon + c * c * rho
-        if par[SPHERE] > 0:
-            par[DEN0] += epsilon + c * c * par[RHO_V]
+        p.c = c
+        p.leak, p.leak_v = 1.0, 1.0
+        p.q_weight, p.q_weight_v = c, c
+        p.denominator, p.denominator_edge = epsilon, epsilon + c * c * rho
+        if p.sphere != SphereKind.OFF:
+            p.denominator += epsilon + c * c * p.rho_v
 
 
 @compiled
-def advance_rho(par, k, update_every):
-    """Close iteration k: remember how its multipliers are read, then raise rho."""
-    par[LAST_L], par[LAST_RC] = par[L], par[RHO] * par[C]
-    if (k + 1) % update_every == 0:
-        set_rho(par, min(par[ETA] * par[RHO], max(par[RHO_UPPER], par[RHO])))
+def target_weight(penalty: Penalty, rho: float) -> float:
+    """Weight of lam in the target of a row with this penalty: 1 / rho, less epsilon where x-bar is free."""
+    return 1.0 / rho - penalty[0].epsilon if penalty[0].free else 1.0 / rho
 
 
 @compiled
-def next_sphere_b(par, k, update_every):
-    """The factor of lam_i in the next iteration's sphere projection."""
-    copy = par.copy()
-    advance_rho(copy, k, update_every)
-    return copy[B_V]
+def next_rho(penalty: Penalty) -> float:
+    """The rho of the next iteration: min(eta rho, rho_upper) where a rise is due."""
+    p = penalty[0]
+    rho: float = min(p.eta * p.rho, max(p.rho_upper, p.rho)) if (p.k + 1) % p.update_every == 0 else p.rho
+    return rho
+
+
+@compiled
+def update_lam(penalty: Penalty) -> None:
+    """Algorithm 1, lam_ia += rho (c mu_i - M_ia mu_a).
+
+    With q = rho M_ia mu_a - lam_ia this is lam_ia = rho c mu_i - q, which is formed where it is needed. So nothing
+    moves, it is enough to remember rho c; the free variant leaks, see `PENALTY`. The variable step has moved lam_i.
+    """
+    p = penalty[0]
+    p.last_leak, p.last_rho_c = p.leak, p.rho * p.c
+
+
+@compiled
+def update_rho(penalty: Penalty) -> None:
+    """Algorithm 1, rho = min(eta rho, rho_upper), every `update_every` iterations; closes the iteration."""
+    p = penalty[0]
+    rho = next_rho(penalty)
+    p.k += 1
+    if rho != p.rho:
+        set_rho(penalty, rho)

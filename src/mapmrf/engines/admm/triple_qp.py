@@ -7,10 +7,12 @@ for the sub-problem and the notation.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.admm.factor_qp import TOLERANCE, drop, retreat
+from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
 from mapmrf.kernels.jit import bare, inlined
 
 
@@ -35,13 +37,24 @@ def _supports() -> tuple[Ints, Floats, Bools]:
 MEMBERS, INVERSE, INDEPENDENT = _supports()
 
 
-@inlined
-def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):
-    """Solve the sub-problem of one 2x2x2 table; returns the new size of the support.
+class TripleScratch(NamedTuple):
+    """Room for one sub-problem: prices of the eight configurations, masses on the support, a null direction."""
 
-    d : scaled targets as differences, d_k = u_k(1) - u_k(0). slots[at:], y[at:] : support in increasing order and its
-    masses, in and out. On return d holds M y as differences. price (8), goal (4), along (4) : scratch.
+    price: Floats
+    goal: Floats
+    along: Floats
+
+
+@inlined
+def triple_qp(
+    d: Floats, theta: Floats, theta_at: int, rho: float, support: Support, n: int, scratch: TripleScratch
+) -> int:
+    """Solve the sub-problem of the 2x2x2 table at ``theta[theta_at:]``; returns the new size of the support.
+
+    d : scaled targets as differences, d_k = u_k(1) - u_k(0); on return M y as differences. support : in increasing
+    order, in and out, n slots on entry.
     """
+    price, slots, at = scratch.price, support.slots, support.at
     d0, d1, d2 = 0.5 * d[0], 0.5 * d[1], 0.5 * d[2]
     for t in range(8):
         price[t] = theta[theta_at + t] + (d0 if t & 4 else -d0) + (d1 if t & 2 else -d1) + (d2 if t & 1 else -d2)
@@ -50,27 +63,28 @@ def triple_qp(d, theta, theta_at, rho, slots, y, at, n, price, goal, along):
         for t in range(1, 8):
             if price[t] > price[best]:
                 best = t
-        slots[at], y[at], n = best, rho, 1
+        slots[at], support.y[at], n = best, rho, 1
     mask = 0
     for e in range(n):
         mask |= 1 << slots[at + e]
     for _ in range(200):
-        tau = _goal(mask, n, price, rho, goal)
-        blocked = retreat(y, at, goal, n)
+        tau = _goal(mask, n, price, rho, scratch.goal)
+        blocked = retreat(support, scratch.goal, n)
         if blocked >= 0:
             mask ^= 1 << slots[at + blocked]
-            n = drop(slots, y, at, n, blocked)
+            n = drop(support, n, blocked)
             continue
-        entering = _entering(mask, n, price, tau, rho, slots, y, at, d)
+        _marginals(support, n, d)
+        entering = _entering(mask, price, tau, rho, d)
         if entering < 0:
             break
-        mask, n = _enter(mask, n, entering, slots, y, at, along)
+        mask, n = _enter(mask, n, entering, support, scratch.along)
     return n
 
 
 @inlined
-def _goal(mask, n, price, rho, goal):
-    """Minimiser on the support and its tau."""
+def _goal(mask: int, n: int, price: Floats, rho: float, goal: Floats) -> float:
+    """Minimiser on the support into `goal`; returns its tau."""
     above, below = -rho, 0.0
     for e in range(n):
         value, one = 0.0, 0.0
@@ -88,8 +102,9 @@ def _goal(mask, n, price, rho, goal):
 
 
 @inlined
-def _entering(mask, n, price, tau, rho, slots, y, at, d):
-    """Best-priced configuration outside the support, or -1; leaves M y in d."""
+def _marginals(support: Support, n: int, d: Floats) -> None:
+    """Write M y as differences into d."""
+    slots, y, at = support.slots, support.y, support.at
     m0 = m1 = m2 = 0.0
     for e in range(n):
         t = slots[at + e]
@@ -97,6 +112,12 @@ def _entering(mask, n, price, tau, rho, slots, y, at, d):
         m1 += y[at + e] if t & 2 else -y[at + e]
         m2 += y[at + e] if t & 1 else -y[at + e]
     d[0], d[1], d[2] = m0, m1, m2
+
+
+@inlined
+def _entering(mask: int, price: Floats, tau: float, rho: float, d: Floats) -> int:
+    """Best-priced configuration outside the support where M y is d, or -1."""
+    m0, m1, m2 = d[0], d[1], d[2]
     entering, best = -1, tau + 1.5 * rho + TOLERANCE * (abs(tau) + rho)
     for t in range(8):
         value = price[t] - 0.5 * ((m0 if t & 4 else -m0) + (m1 if t & 2 else -m1) + (m2 if t & 1 else -m2))
@@ -106,8 +127,9 @@ def _entering(mask, n, price, tau, rho, slots, y, at, d):
 
 
 @bare
-def _enter(mask, n, entering, slots, y, at, along):
+def _enter(mask: int, n: int, entering: int, support: Support, along: Floats) -> tuple[int, int]:
     """Add a configuration in its place; where it depends on the support, push along the null direction first."""
+    slots, y, at = support.slots, support.y, support.at
     mass = 0.0
     if not INDEPENDENT[mask | (1 << entering)]:
         gone = -1
@@ -120,7 +142,7 @@ def _enter(mask, n, entering, slots, y, at, along):
         for e in range(n):
             y[at + e] = max(0.0, y[at + e] - mass * along[e])
         mask ^= 1 << slots[at + gone]
-        n = drop(slots, y, at, n, gone)
+        n = drop(support, n, gone)
     e = n
     while e > 0 and slots[at + e - 1] > entering:
         slots[at + e], y[at + e] = slots[at + e - 1], y[at + e - 1]
@@ -130,7 +152,7 @@ def _enter(mask, n, entering, slots, y, at, along):
 
 
 @inlined
-def _agree(s, t):
+def _agree(s: int, t: int) -> int:
     """Number of variables with the same state in two configurations."""
     other = s ^ t
     return 3 - (other & 1) - ((other >> 1) & 1) - (other >> 2)

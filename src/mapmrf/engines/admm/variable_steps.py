@@ -1,137 +1,131 @@
-"""The variable step of ADMM: update upsilon, mu_i and lam_i, and keep the norms that the sphere projection needs."""
+"""The variable step of ADMM with the sphere projection before it, and the whole loop for models of pairs.
+
+The variable step goes through mu, lam_i and q once, for memory traffic is what it costs. So one kernel does all that
+concerns a variable: it forms upsilon_i (its scale is known), updates mu_i, moves lam_i, and sums up the norm that
+the next projection needs.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import NamedTuple
 
-from mapmrf.engines.admm.factor_steps import pair2_compact_step
-from mapmrf.engines.admm.penalty import (
-    B_V,
-    DEN0,
-    DEN1,
-    G_V,
-    L_V,
-    LAST_L,
-    LAST_RC,
-    RHO_V,
-    SPHERE,
-    SPHERE_OFF,
-    SPHERE_VARIABLES,
-    C,
-    G,
-    advance_rho,
-    next_sphere_b,
-)  # fmt: skip
+import numpy as np
+from numpy.typing import NDArray
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.admm.factor_steps import update_compact_pairs
+from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight, update_lam, update_rho
+from mapmrf.engines.admm.structs import Batches, Iterates, PairArrays, SphereState, VariableArrays
 from mapmrf.kernels.jit import compiled
 
+BLOCK = 256
+"""Compact variables that are updated together."""
+
+
+class BlockScratch(NamedTuple):
+    """A number per variable of a block: sum of its q, 1 / denominator, and terms of the two norms."""
+
+    total_q: Floats
+    inverse: Floats
+    square: Floats
+    rest: Floats
+
 
 @compiled
-def compact_variable_step(
-    first, last, chunk_size, par, next_b, frozen, scale, norm2, off2, var_at, nbr_ptr, nbr_q, theta, mu, lam_v, q
-):
-    """Update chunks first:last of variables that are all compact (one number each).
+def update_upsilon(norm2: Floats, target2: Floats, scale: Floats, blocks: bool) -> None:
+    """Algorithm 1, upsilon = P_S(c mu_v + lam_v / rho) = 1/2 + scale (a - 1/2): the scale, sqrt(n) / 2 / |a - 1/2|.
 
-    `scale[chunk]` is the factor of the sphere projection, found when the last iteration left its point's norm; this
-    step leaves the squared norm of the next one in `norm2[chunk]` and the squared sphere residual in `off2[chunk]`.
+    One scale for all chunks, or one each (`blocks`). P_S is undefined at the centre: there the scale is 1.
     """
-    pull, inverse, square, rest = np.empty(256), np.empty(256), np.empty(256), np.empty(256)
-    for chunk in range(first, last):
-        begin, end = chunk * chunk_size, min((chunk + 1) * chunk_size, len(nbr_ptr) - 1)
-        _compact_variables(
-            begin,
-            end,
-            chunk,
-            par,
-            next_b,
-            frozen,
-            scale,
-            norm2,
-            off2,
-            var_at,
-            nbr_ptr,
-            nbr_q,
-            theta,
-            mu,
-            lam_v,
-            q,
-            pull,
-            inverse,
-            square,
-            rest,
-        )
+    total, target = 0.0, 0.0
+    for chunk in range(len(norm2)):
+        total += norm2[chunk]
+        target += target2[chunk]
+    for chunk in range(len(norm2)):
+        if blocks:
+            total, target = norm2[chunk], target2[chunk]
+        scale[chunk] = np.sqrt(target / total) if total > 0.0 else 1.0
 
 
 @compiled
-def _compact_variables(
-    begin,
-    end,
-    chunk,
-    par,
-    next_b,
-    frozen,
-    scale,
-    norm2,
-    off2,
-    var_at,
-    nbr_ptr,
-    nbr_q,
-    theta,
-    mu,
-    lam_v,
-    q,
-    pull,
-    inverse,
-    square,
-    rest,
-):
+def update_compact_variables(
+    first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
+) -> None:
+    """mu_i and lam_i of chunks first:last of variables that are all compact; see `update_variables`."""
+    scratch = BlockScratch(np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK))
+    for chunk in range(first, last):
+        _compact_chunk(chunk, penalty, sphere, variables, iterates, scratch)
+
+
+@compiled
+def _compact_chunk(
+    chunk: int,
+    penalty: Penalty,
+    sphere: SphereState,
+    variables: VariableArrays,
+    iterates: Iterates,
+    scratch: BlockScratch,
+) -> None:
     """Variables of one number each, in blocks: gather the copies, then loops without branches that vectorise."""
-    rho_v, c, b_v, l_v, g, g_v = par[RHO_V], par[C], par[B_V], par[L_V], par[G], par[G_V]
-    den0, den1 = par[DEN0], par[DEN1]
-    grow = scale[chunk]
+    p = penalty[0]
+    rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
+    q_weight, on, frozen = p.q_weight, p.sphere != SphereKind.OFF, 1.0 if p.k >= p.freeze_after else 0.0
+    next_lam = target_weight(penalty, p.sphere_weight * next_rho(penalty))
+    var_at, nbr_ptr, theta = variables.var_at, variables.nbr_ptr, variables.theta
+    total_q, inverse, square, rest = scratch.total_q, scratch.inverse, scratch.square, scratch.rest
+    begin, end = chunk * sphere.chunk_size, min((chunk + 1) * sphere.chunk_size, len(nbr_ptr) - 1)
+    scale = sphere.scale[chunk]
     shift = var_at[begin] - begin
-    size = len(pull)
     total, off = 0.0, 0.0
-    for base in range(begin, end, size):
-        n = min(size, end - base)
-        for i in range(n):
-            first, last = nbr_ptr[base + i], nbr_ptr[base + i + 1]
-            degree = last - first
-            if degree == 4:
-                total_q = (q[nbr_q[first]] + q[nbr_q[first + 1]]) + (q[nbr_q[first + 2]] + q[nbr_q[first + 3]])
-            else:
-                total_q = 0.0
-                for e in range(first, last):
-                    total_q += q[nbr_q[e]]
-            pull[i] = total_q
-            inverse[i] = den0 + den1 * degree
-        for i in range(n):
-            inverse[i] = 1.0 / inverse[i]
+    for base in range(begin, end, len(total_q)):
+        n = min(len(total_q), end - base)
+        _gather(base, n, penalty, variables, iterates.q, scratch)
         at = base + shift
-        m, lam, th = mu[at : at + n], lam_v[at : at + n], theta[at : at + n]
-        if par[SPHERE] == SPHERE_OFF:
+        m, lam, th = iterates.mu[at : at + n], iterates.lam_v[at : at + n], theta[at : at + n]
+        if not on:
             for i in range(n):
                 alone = nbr_ptr[base + i + 1] == nbr_ptr[base + i]
-                m[i] = m[i] if alone else (th[i] + g * pull[i]) * inverse[i]
+                m[i] = m[i] if alone else (th[i] + q_weight * total_q[i]) * inverse[i]
             continue
-        keep = 1.0 if frozen else 0.0
         for i in range(n):
-            upsilon = grow * (c * m[i] + b_v * lam[i])
+            upsilon = scale * (c * m[i] + target_lam_v * lam[i])
             q_v = rho_v * upsilon - lam[i]
             alone = nbr_ptr[base + i + 1] == nbr_ptr[base + i]
-            new = m[i] if alone else (th[i] + g * pull[i] + g_v * q_v) * inverse[i]
-            new_lam = 0.0 if alone else keep * lam[i] + (1.0 - keep) * l_v * (rho_v * c * new - q_v)
-            a = c * new + next_b * new_lam
+            new = m[i] if alone else (th[i] + q_weight * total_q[i] + q_weight_v * q_v) * inverse[i]
+            new_lam = 0.0 if alone else frozen * lam[i] + (1.0 - frozen) * leak_v * (rho_v * c * new - q_v)
+            a = c * new + next_lam * new_lam
             m[i] = new
             lam[i] = new_lam
             square[i] = 0.0 if alone else 0.5 * a * a
             rest[i] = 0.0 if alone else 0.5 * (c * new - upsilon) * (c * new - upsilon)
         total += _sum(square, n)
         off += _sum(rest, n)
-    norm2[chunk], off2[chunk] = total, off
+    sphere.norm2[chunk], sphere.off2[chunk] = total, off
 
 
 @compiled
-def _sum(values, n):
+def _gather(base: int, n: int, penalty: Penalty, variables: VariableArrays, q: Floats, scratch: BlockScratch) -> None:
+    """Sums of q and inverse denominators of n variables from `base` on."""
+    nbr_ptr, nbr_q = variables.nbr_ptr, variables.nbr_q
+    total_q, inverse = scratch.total_q, scratch.inverse
+    denominator, denominator_edge = penalty[0].denominator, penalty[0].denominator_edge
+    for i in range(n):
+        first, last = nbr_ptr[base + i], nbr_ptr[base + i + 1]
+        degree = last - first
+        if degree == 4:
+            total = (q[nbr_q[first]] + q[nbr_q[first + 1]]) + (q[nbr_q[first + 2]] + q[nbr_q[first + 3]])
+        else:
+            total = 0.0
+            for e in range(first, last):
+                total += q[nbr_q[e]]
+        total_q[i] = total
+        inverse[i] = denominator + denominator_edge * degree
+    for i in range(n):
+        inverse[i] = 1.0 / inverse[i]
+
+
+@compiled
+def _sum(values: Floats, n: int) -> float:
     """Sum in four strands: a fixed order that does not wait for every addition."""
     a = b = c = d = 0.0
     whole = n - n % 4
@@ -146,87 +140,132 @@ def _sum(values, n):
 
 
 @compiled
-def variable_step(
-    first, last, chunk_size, par, next_b, frozen, scale, norm2, off2, var_at, nbr_ptr, nbr_q, theta, mu, lam_v, q
-):
-    """Update chunks first:last of variables of any width.
+def update_variables(
+    first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
+) -> None:
+    """mu_i and lam_i of chunks first:last of variables of any width.
 
-    `scale[chunk]` is the factor of the sphere projection, found when the last iteration left its point's norm; this
-    step leaves the squared norm of the next one in `norm2[chunk]` and the squared sphere residual in `off2[chunk]`.
+    mu_i   = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))]
+             / [epsilon (d_i + 2) + c^2 rho (d_i + 1)]
+    lam_i += rho (c mu_i - upsilon_i)
+
+    in the tied variant; `PENALTY` has the coefficients of both. Leaves the squared norm of the next projection's points
+    in ``norm2[chunk]`` and the squared sphere residual in ``off2[chunk]``.
     """
     for chunk in range(first, last):
-        begin, end = chunk * chunk_size, min((chunk + 1) * chunk_size, len(nbr_ptr) - 1)
-        _any_variables(
-            begin, end, chunk, par, next_b, frozen, scale, norm2, off2, var_at, nbr_ptr, nbr_q, theta, mu, lam_v, q
-        )
+        _any_chunk(chunk, penalty, sphere, variables, iterates)
 
 
 @compiled
-def _any_variables(
-    begin, end, chunk, par, next_b, frozen, scale, norm2, off2, var_at, nbr_ptr, nbr_q, theta, mu, lam_v, q
-):
+def _any_chunk(
+    chunk: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
+) -> None:
     """Variables of any width."""
-    rho_v, c, b_v, l_v, g, g_v = par[RHO_V], par[C], par[B_V], par[L_V], par[G], par[G_V]
-    den0, den1 = par[DEN0], par[DEN1]
-    sphere = int(par[SPHERE])
-    grow = scale[chunk]
+    p = penalty[0]
+    rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
+    q_weight, denominator, denominator_edge = p.q_weight, p.denominator, p.denominator_edge
+    kind, frozen = p.sphere, p.k >= p.freeze_after
+    next_lam = target_weight(penalty, p.sphere_weight * next_rho(penalty))
+    mu, lam_v, q = iterates.mu, iterates.lam_v, iterates.q
+    var_at, nbr_ptr, nbr_q, theta = variables.var_at, variables.nbr_ptr, variables.nbr_q, variables.theta
+    begin, end = chunk * sphere.chunk_size, min((chunk + 1) * sphere.chunk_size, len(nbr_ptr) - 1)
+    scale = sphere.scale[chunk]
     total, off = 0.0, 0.0
     for i in range(begin, end):
         at, width = var_at[i], var_at[i + 1] - var_at[i]
         degree = nbr_ptr[i + 1] - nbr_ptr[i]
         if degree == 0:
             continue
-        inverse = 1.0 / (den0 + den1 * degree)
+        inverse = 1.0 / (denominator + denominator_edge * degree)
         centre, shift = 0.0, 0.0
-        if sphere and width > 1:
-            centre, shift = _centres(sphere, at, width, c, b_v, mu, lam_v)
+        if kind != SphereKind.OFF and width > 1:
+            centre, shift = _centres(kind, at, width, c, target_lam_v, mu, lam_v)
         for w in range(at, at + width):
             pull = 0.0
             for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
                 pull += q[nbr_q[e] + w - at]
-            pull = theta[w] + g * pull
-            if sphere:
-                upsilon = shift + grow * (c * mu[w] + b_v * lam_v[w] - centre)
-                q_v = rho_v * upsilon - lam_v[w]
-                mu[w] = (pull + g_v * q_v) * inverse
-                if not frozen:
-                    lam_v[w] = l_v * (rho_v * c * mu[w] - q_v)
-                rest = c * mu[w] - upsilon
-                off += rest * rest if width > 1 else 0.5 * rest * rest
-            else:
+            pull = theta[w] + q_weight * pull
+            if kind == SphereKind.OFF:
                 mu[w] = pull * inverse
-        if sphere:
-            total += _distance2(sphere, at, width, c, next_b, mu, lam_v)
-    norm2[chunk], off2[chunk] = total, off
+                continue
+            upsilon = shift + scale * (c * mu[w] + target_lam_v * lam_v[w] - centre)
+            q_v = rho_v * upsilon - lam_v[w]
+            mu[w] = (pull + q_weight_v * q_v) * inverse
+            if not frozen:
+                lam_v[w] = leak_v * (rho_v * c * mu[w] - q_v)
+            rest = c * mu[w] - upsilon
+            off += rest * rest if width > 1 else 0.5 * rest * rest
+        if kind != SphereKind.OFF:
+            total += _distance2(kind, at, width, c, next_lam, mu, lam_v)
+    sphere.norm2[chunk], sphere.off2[chunk] = total, off
 
 
 @compiled
-def _centres(sphere, at, width, c, b_v, mu, lam_v):
+def _centres(
+    kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats
+) -> tuple[float, float]:
     """What is taken from a point before it is scaled, and what is added after: 1/2 and 1/2, or its mean and 1/K."""
-    if sphere == SPHERE_VARIABLES:
+    if kind == SphereKind.VARIABLES:
         return 0.5, 0.5
     mean = 0.0
     for w in range(at, at + width):
-        mean += c * mu[w] + b_v * lam_v[w]
+        mean += c * mu[w] + target_lam_v * lam_v[w]
     return mean / width, 1.0 / width
 
 
 @compiled
-def _distance2(sphere, at, width, c, b_v, mu, lam_v):
+def _distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
     """Squared distance of a variable's point from the centre of its sphere; a compact one counts half its square."""
     if width == 1:
-        a = c * mu[at] + b_v * lam_v[at]
+        a: float = c * mu[at] + target_lam_v * lam_v[at]
         return 0.5 * a * a
-    centre, _ = _centres(sphere, at, width, c, b_v, mu, lam_v)
+    centre, _ = _centres(kind, at, width, c, target_lam_v, mu, lam_v)
     total = 0.0
     for w in range(at, at + width):
-        a = c * mu[w] + b_v * lam_v[w] - centre
+        a = c * mu[w] + target_lam_v * lam_v[w] - centre
         total += a * a
     return total
 
 
 @compiled
-def by_variable(scope, nbr_ptr, values):
+def sphere_norms(penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates) -> None:
+    """Squared norms of the first projection's points, per chunk."""
+    p = penalty[0]
+    var_at, nbr_ptr = variables.var_at, variables.nbr_ptr
+    sphere.norm2[:] = 0.0
+    for i in range(len(var_at) - 1):
+        if nbr_ptr[i + 1] > nbr_ptr[i]:
+            at, width = var_at[i], var_at[i + 1] - var_at[i]
+            sphere.norm2[i // sphere.chunk_size] += _distance2(
+                p.sphere, at, width, p.c, p.target_lam_v, iterates.mu, iterates.lam_v
+            )
+
+
+@compiled
+def edge_multipliers(penalty: Penalty, variables: VariableArrays, iterates: Iterates, lam: Floats) -> None:
+    """Multipliers of all edges, laid out like q, which may be the output itself."""
+    last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
+    var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
+    for i in range(len(var_at) - 1):
+        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
+            for w in range(var_at[i + 1] - var_at[i]):
+                place = nbr_q[e] + w
+                lam[place] = last_leak * (last_rho_c * iterates.mu[var_at[i] + w] - iterates.q[place])
+
+
+@compiled
+def restart(penalty: Penalty, variables: VariableArrays, iterates: Iterates) -> None:
+    """Turn multipliers in q into the q of a new start at mu, with the penalty as it is now."""
+    last_rho_c = penalty[0].last_rho_c
+    var_at, nbr_ptr, nbr_q, q = variables.var_at, variables.nbr_ptr, variables.nbr_q, iterates.q
+    for i in range(len(var_at) - 1):
+        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
+            for w in range(var_at[i + 1] - var_at[i]):
+                q[nbr_q[e] + w] = last_rho_c * iterates.mu[var_at[i] + w] - q[nbr_q[e] + w]
+
+
+@compiled
+def by_variable(scope: Ints, nbr_ptr: Ints, values: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The values of all edges, gathered by variable; the edges of a variable stay in order."""
     place = nbr_ptr[:-1].copy()
     out = np.empty_like(values)
@@ -237,98 +276,19 @@ def by_variable(scope, nbr_ptr, values):
 
 
 @compiled
-def edge_multipliers(par, var_at, nbr_ptr, nbr_q, mu, q, lam):
-    """Multipliers of all edges, laid out like q, which may be the output itself."""
-    for i in range(len(var_at) - 1):
-        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            for w in range(var_at[i + 1] - var_at[i]):
-                place = nbr_q[e] + w
-                lam[place] = par[LAST_L] * (par[LAST_RC] * mu[var_at[i] + w] - q[place])
-
-
-@compiled
-def restart(par, var_at, nbr_ptr, nbr_q, mu, q):
-    """Turn multipliers in q into the q of a new start at mu, with the penalty that `par` now holds."""
-    for i in range(len(var_at) - 1):
-        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            for w in range(var_at[i + 1] - var_at[i]):
-                q[nbr_q[e] + w] = par[LAST_RC] * mu[var_at[i] + w] - q[nbr_q[e] + w]
-
-
-@compiled
-def sphere_norms(chunk_size, par, var_at, nbr_ptr, mu, lam_v, norm2):
-    """Squared norms of the first projection, per chunk."""
-    norm2[:] = 0.0
-    for i in range(len(var_at) - 1):
-        if nbr_ptr[i + 1] > nbr_ptr[i]:
-            norm2[i // chunk_size] += _distance2(
-                int(par[SPHERE]), var_at[i], var_at[i + 1] - var_at[i], par[C], par[B_V], mu, lam_v
-            )
-
-
-@compiled
-def sphere_scales(norm2, target2, blocks, scale):
-    """Factors of the projection: one for all chunks, or one each; 1 where the centre itself is to be projected."""
-    total, target = 0.0, 0.0
-    for chunk in range(len(norm2)):
-        total += norm2[chunk]
-        target += target2[chunk]
-    for chunk in range(len(norm2)):
-        if blocks:
-            total, target = norm2[chunk], target2[chunk]
-        scale[chunk] = np.sqrt(target / total) if total > 0.0 else 1.0
-
-
-@compiled
 def iterate_pairs(
-    n,
-    k0,
-    update_every,
-    freeze_after,
-    par,
-    tasks,
-    batch,
-    edge_mu,
-    q,
-    strength,
-    chunk_size,
-    blocks,
-    target2,
-    scale,
-    norm2,
-    off2,
-    var_at,
-    nbr_ptr,
-    nbr_q,
-    theta,
-    mu,
-    lam_v,
-):
-    """Run n iterations from number k0 on a model of compact variables and 2x2 factors.
-
-    The whole loop in one call: on small models the calls themselves would cost more than the work.
-    """
-    for k in range(k0, k0 + n):
-        pair2_compact_step(tasks, batch, par, edge_mu, mu, q, strength)
-        next_b = next_sphere_b(par, k, update_every)
-        compact_variable_step(
-            0,
-            len(norm2),
-            chunk_size,
-            par,
-            next_b,
-            k >= freeze_after,
-            scale,
-            norm2,
-            off2,
-            var_at,
-            nbr_ptr,
-            nbr_q,
-            theta,
-            mu,
-            lam_v,
-            q,
-        )
-        advance_rho(par, k, update_every)
-        if par[SPHERE] > 0:
-            sphere_scales(norm2, target2, blocks, scale)
+    n: int,
+    tasks: Batches,
+    penalty: Penalty,
+    pairs: PairArrays,
+    sphere: SphereState,
+    variables: VariableArrays,
+    iterates: Iterates,
+) -> None:
+    """Do n iterations on a model of compact variables and 2x2 factors: the loop of `Engine.run` in one call."""
+    for _ in range(n):
+        update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
+        update_compact_pairs(tasks, penalty, pairs, iterates)
+        update_compact_variables(0, len(sphere.norm2), penalty, sphere, variables, iterates)
+        update_lam(penalty)
+        update_rho(penalty)

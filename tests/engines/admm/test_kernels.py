@@ -11,11 +11,21 @@ import numpy as np
 import pytest
 
 from admm_reference import marginal_matrix
-from mapmrf.engines.admm import dense_qp, factor_qp, factor_steps, forest_qp, triple_qp, variable_steps
-from mapmrf.engines.admm import measurement as looks
-from mapmrf.engines.admm import penalty as K
+from mapmrf.engines.admm import (
+    box_kernels,
+    dense_qp,
+    factor_qp,
+    factor_steps,
+    forest_qp,
+    measurement,
+    penalty,
+    triple_qp,
+    variable_steps,
+)
+from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty
+from mapmrf.engines.admm.structs import Rounding
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 
 
 def modes(kernel):
@@ -26,56 +36,62 @@ def modes(kernel):
 # -- scalars ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("free", [0.0, 1.0])
-@pytest.mark.parametrize("sphere", [K.SPHERE_OFF, K.SPHERE_VARIABLES])
-def test_the_scalars_of_an_iteration_follow_from_rho(free: float, sphere: int) -> None:
+@pytest.mark.parametrize("free", [False, True])
+@pytest.mark.parametrize("sphere", [SphereKind.OFF, SphereKind.VARIABLES])
+def test_the_scalars_of_an_iteration_follow_from_rho(free: bool, sphere: SphereKind) -> None:
     """Denominators of mu_i: epsilon (d + 2) + c^2 rho (d + 1) if tied, epsilon + kappa (d + 1) if free."""
     epsilon, rho, weight, degree = 0.2, 3.0, 2.0, 4
-    for set_rho in modes(K.set_rho):
-        par = np.zeros(K.PAR_SIZE)
-        par[[K.EPSILON, K.WEIGHT, K.FREE, K.SPHERE]] = epsilon, weight, free, sphere
-        set_rho(par, rho)
-        below = par[K.DEN0] + par[K.DEN1] * degree
-        on = sphere > 0
+    for set_rho in modes(penalty.set_rho):
+        record = new_penalty(PenaltyOptions(sphere=sphere, sphere_weight=weight, epsilon=epsilon, free=free))
+        set_rho(record, rho)
+        p = record[0]
+        below = p.denominator + p.denominator_edge * degree
+        on = sphere != SphereKind.OFF
         if free:
             kappa, kappa_v = rho / (1 + epsilon * rho), weight * rho / (1 + epsilon * weight * rho)
             assert below == pytest.approx(epsilon + kappa * degree + kappa_v * on)
-            assert (par[K.C], par[K.B]) == pytest.approx((1.0, 1 / rho - epsilon))
+            assert (p.c, p.target_lam) == pytest.approx((1.0, 1 / rho - epsilon))
         else:
             c = 1 + epsilon
             assert below == pytest.approx(epsilon * (degree + 1 + on) + c * c * rho * (degree + weight * on))
-            assert (par[K.C], par[K.B]) == pytest.approx((c, 1 / rho))
-        assert par[K.RHO_V] == weight * rho
+            assert (p.c, p.target_lam) == pytest.approx((c, 1 / rho))
+        assert p.rho_v == weight * rho
 
 
 def test_rho_grows_to_its_limit_and_is_never_pulled_back() -> None:
-    for advance, set_rho in zip(modes(K.advance_rho), modes(K.set_rho), strict=True):
-        par = np.zeros(K.PAR_SIZE)
-        par[[K.WEIGHT, K.ETA, K.RHO_UPPER]] = 1.0, 2.0, 10.0
-        set_rho(par, 3.0)
+    for update_rho, update_lam, set_rho in zip(
+        modes(penalty.update_rho), modes(penalty.update_lam), modes(penalty.set_rho), strict=True
+    ):
+        record = new_penalty(PenaltyOptions(eta=2.0, rho_upper=10.0, update_every=2))
+        set_rho(record, 3.0)
         seen = []
-        for k in range(5):
-            advance(par, k, 2)
-            seen.append(par[K.RHO])
+        for _ in range(5):
+            update_lam(record)
+            update_rho(record)
+            seen.append(record[0].rho)
         assert seen == [3.0, 6.0, 6.0, 10.0, 10.0]
-        assert par[K.LAST_RC] == 10.0
-        set_rho(par, 50.0)  # a start above the limit, as a warm one may be
-        advance(par, 1, 1)
-        assert par[K.RHO] == 50.0
+        assert record[0].k == 5
+        assert record[0].last_rho_c == 10.0
+        set_rho(record, 50.0)  # a start above the limit, as a warm one may be
+        update_rho(record)
+        assert record[0].rho == 50.0
 
 
-def test_the_next_projections_scalar_is_found_without_moving_rho() -> None:
-    par = np.zeros(K.PAR_SIZE)
-    par[[K.WEIGHT, K.ETA, K.RHO_UPPER]] = 2.0, 1.5, 100.0
-    K.set_rho(par, 4.0)
-    before = par.copy()
-    for next_b in modes(K.next_sphere_b):
-        assert next_b(par, 0, 1) == pytest.approx(1 / 12.0)
-        assert next_b(par, 0, 2) == pytest.approx(1 / 8.0)
-    assert np.array_equal(par, before)
+def test_the_next_rho_is_found_without_moving_it() -> None:
+    for every, expected in ((1, 6.0), (2, 4.0)):
+        record = new_penalty(PenaltyOptions(eta=1.5, rho_upper=100.0, update_every=every))
+        penalty.set_rho(record, 4.0)
+        before = record.copy()
+        for next_rho in modes(penalty.next_rho):
+            assert next_rho(record) == pytest.approx(expected)
+        assert np.array_equal(record, before)
+    free = new_penalty(PenaltyOptions(epsilon=0.1, free=True))
+    for target_weight in modes(penalty.target_weight):
+        assert target_weight(record, 8.0) == 0.125
+        assert target_weight(free, 8.0) == pytest.approx(0.025)
 
 
-# -- looks ------------------------------------------------------------------------------------------------------------
+# -- measurement ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (3, 4), (2, 3, 2), (2, 1, 3, 2)], ids=str)
@@ -87,7 +103,7 @@ def test_the_largest_price_is_the_maximum_over_all_configurations(shape: tuple[i
         table[random.random(len(table)) < 0.3] = -np.inf
         table[-1] = -1.0
         stored = np.concatenate([[99.0], table, [99.0]])
-        for kernel in modes(looks.largest_price):
+        for kernel in modes(measurement.largest_price):
             found = kernel(stored, 1, np.array(shape), lam, np.empty(len(shape), dtype=np.int64), m.shape[1])
             assert found == pytest.approx((table + m.T @ lam).max())
 
@@ -98,12 +114,13 @@ def test_labels_are_the_first_largest_allowed_state() -> None:
     card = np.array([2, 2, 3, 1])
     allowed_at = np.array([0, 2, 4, 7, 8])
     mu = np.array([0.0, 0.4, 0.2, 0.7, 0.7, 1.0])
-    for decode in modes(looks.decode):
+    none = np.zeros(0, dtype=np.uint32)
+    for decode in modes(measurement.decode):
         labels = np.array([0, 0, 0, 0])
-        assert decode(0, 4, var_at, card, mu, allowed_at, np.ones(8, dtype=bool), labels) == 2
+        assert decode(var_at, mu, Rounding(card, allowed_at, np.ones(8, dtype=bool), none, labels)) == 2
         assert labels.tolist() == [0, 1, 1, 0], "ties go to the smaller state"
         allowed = np.array([True, True, True, False, True, False, True, True])
-        assert decode(0, 4, var_at, card, mu, allowed_at, allowed, labels) == 2
+        assert decode(var_at, mu, Rounding(card, allowed_at, allowed, none, labels)) == 2
         assert labels.tolist() == [0, 0, 2, 0]
 
 
@@ -114,7 +131,7 @@ def test_the_value_of_a_2x2_factor_is_the_best_with_its_marginals() -> None:
         table, (p1, p2) = random.normal(size=4), random.random(2)
         both = np.linspace(max(0.0, p1 + p2 - 1), min(p1, p2), 101)
         values = (1 - p1 - p2 + both) * table[0] + (p2 - both) * table[1] + (p1 - both) * table[2] + both * table[3]
-        for kernel in modes(looks._pair2_value):
+        for kernel in modes(measurement.pair2_value):
             assert kernel(table, 0, p1, p2) == pytest.approx(values.max())
 
 
@@ -123,13 +140,13 @@ def test_the_value_of_a_2x2_factor_is_the_best_with_its_marginals() -> None:
 
 def test_the_projections_factor_is_common_or_one_per_block_and_1_at_the_centre() -> None:
     norm2, target2 = np.array([1.0, 0.0, 3.0]), np.array([4.0, 5.0, 7.0])
-    for kernel in modes(variable_steps.sphere_scales):
+    for kernel in modes(variable_steps.update_upsilon):
         scale = np.zeros(3)
-        kernel(norm2, target2, False, scale)
+        kernel(norm2, target2, scale, False)
         assert scale == pytest.approx(np.full(3, 2.0))
-        kernel(norm2, target2, True, scale)
+        kernel(norm2, target2, scale, True)
         assert scale == pytest.approx([2.0, 1.0, np.sqrt(7 / 3)])
-        kernel(np.zeros(3), target2, False, scale)
+        kernel(np.zeros(3), target2, scale, False)
         assert scale.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -137,12 +154,22 @@ def test_edges_are_gathered_by_variable_in_order() -> None:
     scope = np.array([2, 0, 0, 1, 2, 0])
     ptr = np.array([0, 3, 4, 6])
     for kernel in modes(variable_steps.by_variable):
-        assert kernel(scope, ptr, np.arange(6) * 10).tolist() == [10, 20, 50, 30, 0, 40]
+        assert kernel(scope, ptr, np.arange(6, dtype=np.uint32) * 10).tolist() == [10, 20, 50, 30, 0, 40]
 
 
 # -- the code itself --------------------------------------------------------------------------------------------------
 
-MODULES = (factor_qp, forest_qp, dense_qp, factor_steps, triple_qp, looks, variable_steps, K)
+MODULES = (
+    box_kernels,
+    dense_qp,
+    factor_qp,
+    factor_steps,
+    forest_qp,
+    measurement,
+    penalty,
+    triple_qp,
+    variable_steps,
+)
 
 
 def test_every_kernel_is_compiled_cached_and_releases_the_gil() -> None:
@@ -157,10 +184,10 @@ def test_every_kernel_is_compiled_cached_and_releases_the_gil() -> None:
 
 def test_division_by_zero_is_ieee_in_compiled_code() -> None:
     """1/0 is inf and no exception: a loop without branches relies on it."""
-    par = np.zeros(K.PAR_SIZE)
-    K.set_rho(par, 2.0)  # a sphere of weight 0
-    assert par[K.B_V] == np.inf
-    assert par[K.B] == 0.5
+    record = new_penalty(PenaltyOptions(sphere_weight=0.0))
+    penalty.set_rho(record, 2.0)
+    assert record[0].target_lam_v == np.inf
+    assert record[0].target_lam == 0.5
 
 
 CHECKED = """

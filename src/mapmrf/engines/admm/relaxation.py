@@ -1,0 +1,77 @@
+"""The LP relaxation by ADMM without a sphere, rho balanced between the residuals: the loop of AD3."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.layout import Layout, interaction_scale
+from mapmrf.engines.admm.measurement import Measurement
+from mapmrf.engines.admm.penalty import PenaltyOptions
+from mapmrf.problem import Problem
+
+
+class RelaxationOptions(NamedTuple):
+    """The options of AD3 that shape its iterations, by their names there."""
+
+    rho: float
+    rho_unit: str
+    rho_lower: float
+    rho_upper: float
+    rho_factor: float
+    balance: float
+    relaxation: float
+
+
+class Relaxation:
+    """ADMM on a model: the engine, the residuals of its last iteration, and the rule that balances rho between them."""
+
+    def __init__(self, options: RelaxationOptions, problem: Problem) -> None:
+        self.options = options
+        self.engine = Engine(Layout.build(problem, compact=True), PenaltyOptions(relaxation=options.relaxation))
+        self.unit = interaction_scale(problem)
+        scale = self.unit if options.rho_unit == "relative" else 1.0
+        self.first_rho = options.rho * scale
+        self.limits = options.rho_lower * scale, options.rho_upper * scale
+        width = self.engine.layout.width
+        # A compact variable is a difference, whose square counts half.
+        share = np.where((width == 1) & (problem.graph.card == 2), 0.5, 1.0) * problem.degree
+        self.weight = np.repeat(share, width)
+        self.factor, self.direction = options.rho_factor, 0
+        self.primal = self.dual = math.inf
+
+    @property
+    def rho(self) -> float:
+        """The penalty of the next iteration."""
+        return self.engine.rho
+
+    def advance(self, n: int) -> Measurement:
+        """Do n iterations and measure, both residuals included."""
+        engine, size = self.engine, max(1, self.engine.problem.n_edge_states)
+        if engine.problem.n_factors == 0:
+            return engine.measure()
+        if n > 1:
+            engine.run(n - 1)
+        before, rho = engine.mu.copy(), self.rho
+        engine.run(1)
+        found = engine.measure()
+        moved: Floats = engine.mu - before
+        self.primal = math.sqrt(found.primal2 / size)
+        self.dual = rho / self.unit * math.sqrt(float(self.weight @ (moved * moved)) / size)
+        return found
+
+    def rebalance(self) -> None:
+        """Raise rho where the copies disagree more than they move, lower it where they move more than they disagree."""
+        limit = self.options.balance
+        way = int(self.primal > limit * self.dual) - int(self.dual > limit * self.primal)
+        if way == 0:
+            return
+        if way == -self.direction:
+            self.factor = math.sqrt(self.factor)
+        self.direction = way
+        low, high = self.limits
+        self.engine.change_rho(min(max(self.rho * self.factor**way, low), high))

@@ -7,15 +7,23 @@ Needs scikit-image (for the photograph): pip install 'mapmrf[images]'
 from __future__ import annotations
 
 import numpy as np
+from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import distance_transform_edt
 from showing import grey, options, psnr, save, smaller, solved
 from skimage import color, data
 
-from mapmrf import images, png
+from mapmrf import images
 from mapmrf.arrays import Bools, Floats
 
 LABELS = 40
 """Grey levels that the answer may take."""
+
+
+def lettering(text: str, width: int) -> Bools:
+    """Where the pixels of a line of text are, centred in a strip of the given width."""
+    strip = Image.new("L", (width, 14))
+    ImageDraw.Draw(strip).text((width / 2, 12), text, fill=255, font=ImageFont.load_default(16), anchor="ms")
+    return np.asarray(strip) > 128
 
 
 def damage(height: int, width: int) -> Bools:
@@ -23,7 +31,7 @@ def damage(height: int, width: int) -> Bools:
     rng = np.random.default_rng(1)
     lost = rng.random((height, width)) < 0.2
     for top in range(height // 8, height - 14, height // 6):
-        strip = png.caption("MAXIMUM A POSTERIORI", width)[..., 0] < 128
+        strip = lettering("MAXIMUM A POSTERIORI", width)
         lost[top : top + len(strip)] |= strip
     row, column = np.indices((height, width))
     for _ in range(6):

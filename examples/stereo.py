@@ -10,7 +10,7 @@ import numpy as np
 from showing import options, save, smaller, solved
 from skimage import data
 
-from mapmrf import images, png
+from mapmrf import images, pictures
 from mapmrf.arrays import Floats
 
 
@@ -38,7 +38,7 @@ def main() -> None:
         bad = [f"{100 * np.mean(off > limit):.1f} % by more than {limit}" for limit in (1, 2)]
         print(f"{name}: wrong disparities: {', '.join(bad)}")
     maps = {**answers, "truth": np.where(known, truth, 0)}
-    drawn = {name: png.colours(disparity, n_disparities) for name, disparity in maps.items()}
+    drawn = {name: pictures.colours(disparity, n_disparities) for name, disparity in maps.items()}
     drawn["truth"][~known] = 255
     save(given.output, {"left view": np.clip(left, 0, 255).astype(np.uint8), **drawn})
 

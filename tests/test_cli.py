@@ -337,7 +337,7 @@ def test_demo_explains_and_draws(model, tmp_path, monkeypatch):
     assert f"3. {model}: 12 variables, 17 factors." in text
     picture = np.asarray(Image.open(tmp_path / "mapmrf-demo.png"))
     truth = potts_image(72, 96, 5, noise=0.9, seed=3).truth
-    assert picture.shape[1] == 16 + 4 * (4 * 96 + 16)
+    assert picture.shape[1] == 16 + 3 * (4 * 96 + 16)  # noisy, icm, truth
     panel = picture[-16 - 4 * 72 : -16 : 4, -16 - 4 * 96 : -16 : 4]  # the last one
     np.testing.assert_array_equal(panel, pictures.colours(truth, 5))
 

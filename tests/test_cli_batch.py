@@ -143,7 +143,7 @@ def test_usage_of_many_files_is_checked_first(models: list[Path], tmp_path: Path
     assert "--trace is for a single run, found several models" in refused(
         "solve", *models, "--trace", tmp_path / "t.csv"
     )
-    assert "--initial is for one run" in refused("solve", *models, "--initial", tmp_path / "t.MPE")
+    assert "--initial is for a single run" in refused("solve", *models, "--initial", tmp_path / "t.MPE")
     assert "did you mean 'starts'" in refused("solve", *models, "-m", "icm", "--set", "stars=2")
     assert "--jobs" in refused("solve", *models, "--jobs", 0)
     assert not (tmp_path / "out").exists()

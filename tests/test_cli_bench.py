@@ -77,7 +77,7 @@ def test_tables_can_be_chosen(tmp_path: Path, model: Path) -> None:
     assert "Own models: log potential" in text and "iterations" not in text
     for arguments, message in (
         (["--tables", "own-logpt"], "found 'own-logpt', expected one of 7 such as own-logpot"),
-        (["--tables", "datasets", "-o", tmp_path / "x.html"], "--tables is for tables"),
+        (["--tables", "datasets", "-o", tmp_path / "x.html"], "--tables cannot be combined"),
     ):
         done = call("report", records, *arguments)
         assert done.exit_code == 2 and message in done.stderr and len(done.stderr.splitlines()) == 1

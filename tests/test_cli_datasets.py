@@ -275,7 +275,7 @@ def test_a_look_alike_is_written(tmp_path: Path) -> None:
         (["generate", "grids", "22", "-o", "x.uai"], "number is 22, expected 1 to 21"),
         (["generate", "grid", "1", "-o", "x.uai"], "'grid'"),
         (["generate", "grids", "1", "--scale", "0", "-o", "x.uai"], "scale is 0.0"),
-        (["generate", "grids", "1", "-o", "absent/x.uai"], "there is not a folder absent"),
+        (["generate", "grids", "1", "-o", "absent/x.uai"], "there is no folder absent"),
         (["generate", "grids", "1"], "--output"),
     ],
 )

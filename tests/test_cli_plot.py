@@ -200,7 +200,7 @@ def test_dollars_are_no_mathematics(folder):
         (["run.csv", "-k", "labels"], "--kind labels: expected one result or solution"),
         (["run.csv", "grid.uai.gz"], "--kind convergence: expected one result or trace, and no model"),
         (["icm.json"], "icm: the result has no trace"),
-        (["icm.json", "-k", "kinds"], "icm holds no relaxed solution"),
+        (["icm.json", "-k", "kinds"], "icm has no relaxed solution"),
         (["grid.uai.gz", "-k", "compare"], "--kind compare: expected results or traces"),
         (["full.json", "grid.uai.gz", "--image", "none.png"], "none.png: cannot read"),
         (["full.json", "grid.uai.gz", "--image", "bad.csv"], "bad.csv: "),

@@ -380,7 +380,7 @@ def test_names_and_states_are_written():
     drawn(figure)
     assert [text.get_text() for text in figure.axes[0].texts] == ["Rain \\$5\\$\nno", "Grass\nwet"]
     shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert shown == ["variable", "factor that forbids", "label 0", "label 1"]
+    assert shown == ["variable", "hard factor", "label 0", "label 1"]
     assert [text.get_text() for text in plots.factor_graph(graph).axes[0].texts] == ["Rain \\$5\\$", "Grass"]
 
 
@@ -409,7 +409,7 @@ def test_large_models_are_drawn_as_primal_graphs():
     ("graph", "message"),
     [
         (FactorGraph.from_tables([], [], []), "no variables"),
-        (random_graph(1200, 1300, seed=1), "1200 variables, too many to be seen: expected at most 1000"),
+        (random_graph(1200, 1300, seed=1), "1200 variables, too many to draw: expected at most 1000"),
         (grid(110, 100), "expected at most 10000 variables of a lattice"),
         (pairwise(250, list(itertools.combinations(range(250), 2))), "31125 pairs"),
     ],
@@ -502,7 +502,7 @@ def test_an_approximate_solution_says_by_how_much():
 
 
 def test_kinds_need_a_relaxed_solution_that_fits():
-    with pytest.raises(GraphError, match="icm holds no relaxed solution"):
+    with pytest.raises(GraphError, match="icm has no relaxed solution"):
         plots.kinds(result_with(method="icm"))
     with pytest.raises(GraphError, match="needs the model"):
         plots.kinds(relaxed(mu_v=np.ones(4)), shape=(2, 2))

@@ -125,7 +125,7 @@ def test_the_sets_types_and_warnings_are_on_the_page(records: list[dict[str, Any
     assert "class=warning" not in page
     odd = {**records[0], "key": "odd", "set": "grids", "model": "grid20x20.f10", "checksum": "differs"}
     page = build_report([*records, odd])
-    assert "Not the catalogue's file" in page and "grid20x20.f10 (not the catalogue&#x27;s)" in page
+    assert "These files differ from the catalogue" in page and "grid20x20.f10 (not the catalogue&#x27;s)" in page
 
 
 def test_versions_of_packages_of_others_are_on_the_page(records: list[dict[str, Any]]) -> None:

@@ -6,16 +6,14 @@ import numpy as np
 import pytest
 
 from mapmrf.kernels.jit import compiled
-from mapmrf.kernels.max_marginals import max_marginals, table_max_marginals
+from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max_marginals
 
 
 @compiled
-def any_shape(theta_t, card_e, given, out, general):
-    state, start = np.zeros(8, dtype=np.int64), np.zeros(8, dtype=np.int64)
-    arity = len(card_e)
+def any_shape(theta_t, card_e, scratch, general):
     if general:
-        return table_max_marginals(theta_t, 2, arity, 0, card_e, given, 3, out, state, start)
-    return max_marginals(theta_t, 2, arity, 0, card_e, given, 3, out, state, start)
+        return table_max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, scratch)
+    return max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, scratch)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2), (4, 1), (2, 5), (2, 3, 2), (1, 1, 1), (2, 3, 1, 2)])
@@ -25,17 +23,19 @@ def test_max_marginals_are_those_of_numpy(shape: tuple[int, ...], hard: float, g
     random = np.random.default_rng(sum(shape))
     table = random.normal(size=shape)
     table[random.random(shape) < hard] = -np.inf
-    given = random.normal(size=3 + sum(shape))
-    given[3] = -np.inf if hard == 0.5 else given[3]
+    given = random.normal(size=sum(shape))
+    given[0] = -np.inf if hard == 0.5 else given[0]
     total = table.copy()
-    place = 3
+    place = 0
     for k, size in enumerate(shape):
         total += given[place : place + size].reshape([-1 if j == k else 1 for j in range(len(shape))])
         place += size
     expected = [total.max(axis=tuple(j for j in range(len(shape)) if j != k)) for k in range(len(shape))]
-    out = np.full(len(given), 7.0)
+    scratch = FactorScratch.allocate(sum(shape) + 3, len(shape))
+    scratch.given[: sum(shape)] = given
+    scratch.out[:] = 7.0
     theta_t = np.concatenate([[0.0, 0.0], table.ravel()])
-    top = any_shape(theta_t, np.array(shape, dtype=np.int64), given, out, general)
-    assert out[:3].tolist() == [7.0] * 3
-    np.testing.assert_allclose(out[3:], np.concatenate(expected), rtol=1e-13)
+    top = any_shape(theta_t, np.array((9, *shape)), scratch, general)
+    assert scratch.out[sum(shape) :].tolist() == [7.0] * 3
+    np.testing.assert_allclose(scratch.out[: sum(shape)], np.concatenate(expected), rtol=1e-13)
     assert top == pytest.approx(total.max(), rel=1e-13)

@@ -97,7 +97,7 @@ def test_the_temperature_falls_and_begins_after_the_plain_iterations() -> None:
     result = mapmrf.solve(graph, "adsal", presolve_iterations=4, presolve_tol=0.0)
     phases = [(point.iterations, point.phase) for point in result.trace]
     assert next(n for n, phase in phases if phase == "smooth") == 4
-    temperatures = [point.rho for point in result.trace if point.rho is not None]
+    temperatures = [point.extra["temperature"] for point in result.trace if "temperature" in point.extra]
     assert len(set(temperatures)) > 3
     assert temperatures == sorted(temperatures, reverse=True)
     assert result.details["temperature"] == temperatures[-1]
@@ -106,7 +106,7 @@ def test_the_temperature_falls_and_begins_after_the_plain_iterations() -> None:
     assert without.bound == pytest.approx(result.bound, rel=1e-5)
 
 
-def test_iterations_are_counted_between_two_looks_and_limits_are_kept() -> None:
+def test_iterations_are_counted_between_two_measurements_and_limits_are_kept() -> None:
     graph = grid(6, 6, coupling=2.0, seed=1)
     method = ADSal(presolve_iterations=1, inner_iterations=4, max_iterations=6)
     problem = Problem.compile(graph)
@@ -121,7 +121,7 @@ def test_a_looser_tolerance_stops_earlier_and_the_temperature_falls_by_the_decay
     assert loose.iterations < tight.iterations
     assert loose.status is Status.CONVERGED
     fast = mapmrf.solve(graph, "adsal", tol=1e-2, decay=8.0)
-    temperatures = sorted({point.rho for point in fast.trace if point.rho is not None})
+    temperatures = sorted({point.extra["temperature"] for point in fast.trace if "temperature" in point.extra})
     assert len(temperatures) > 1
     np.testing.assert_allclose(np.divide(temperatures[1:], temperatures[:-1]), 8.0)
     for result in (tight, loose, fast):

@@ -1,4 +1,4 @@
-"""Belief propagation: exact without cycles, ties and hard constraints included; with cycles the best of many looks."""
+"""Belief propagation: exact without cycles, even with ties and constraints; with cycles the best of many decodings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.messages import max_product_run as _messages
 from mapmrf.method import Start
 from mapmrf.methods.bp import BP
 from mapmrf.problem import Problem
@@ -27,15 +26,14 @@ DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
 
 
 def last_labels(graph: FactorGraph, **options: Any) -> np.ndarray:
-    """What the messages say in the end, without the best labelling of earlier looks and without repair."""
+    """Decoded from the last messages, without the best of earlier measurements and without repair."""
     problem, method = Problem.compile(graph), BP(**options)
     state = method.start(problem, 0, Start())
     while True:
         progress = method.step(problem, state)
         if progress.finished is not None or progress.iterations >= method.max_iterations:
             break
-    state.look()
-    return state.labels
+    return state.measure().labels
 
 
 def chain(n: int, table: np.ndarray, unary: np.ndarray | None = None) -> FactorGraph:
@@ -156,7 +154,7 @@ def test_the_unit_of_the_potentials_does_not_matter(states: int, unit: float) ->
     assert (one.status, one.iterations) == (other.status, other.iterations)
 
 
-def test_a_frustrated_model_gives_the_best_labelling_of_all_looks() -> None:
+def test_a_frustrated_model_gives_the_best_of_all_measurements() -> None:
     """Undamped messages go round in circles: the last labelling is not the best."""
     graph = grid(15, 15, coupling=5.0, seed=3)
     options = {"damping": 0.0, "decode": "argmax"}
@@ -174,17 +172,29 @@ def test_decoding_in_order_beats_the_best_states_of_single_beliefs() -> None:
     assert in_order.value > single.value
 
 
-@given(recipe=soft_recipes(), step=st.sampled_from([1, 100]))
-def test_how_the_work_is_cut_into_steps_changes_nothing(recipe: Recipe, step: int) -> None:
-    graph = recipe.graph()
-    whole = mapmrf.solve(graph, "bp", max_iterations=60)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_messages, "STEP_LOOKS", 1)
-        patch.setattr(_messages, "STEP_ENTRIES", step * (1 + Problem.compile(graph).n_configs))
-        patch.setattr(_messages, "LOOK_EVERY", 10)
-        cut = mapmrf.solve(graph, "bp", max_iterations=60)
-    assert cut.labels.tolist() == whole.labels.tolist()
-    assert (cut.iterations, cut.status) == (whole.iterations, whole.status)
+@given(recipe=soft_recipes(), budget=st.sampled_from([1, 7, 100]))
+def test_how_the_work_is_cut_into_steps_changes_nothing(recipe: Recipe, budget: int) -> None:
+    problem, method = Problem.compile(recipe.graph()), BP(max_iterations=60)
+    whole, cut = (method.start(problem, 0, Start()) for _ in range(2))
+    whole.advance(60)
+    while cut.iterations < whole.iterations:
+        cut.advance(budget)
+    assert (cut.iterations, cut.change, cut.value) == (whole.iterations, whole.change, whole.value)
+    assert cut.measure().labels.tolist() == whole.measure().labels.tolist()
+
+
+def test_an_answer_between_two_steps_changes_nothing() -> None:
+    problem, method = Problem.compile(grid(15, 15, coupling=5.0, seed=3)), BP(damping=0.0, decode="argmax")
+    asked, left_alone = (method.start(problem, 0, Start()) for _ in range(2))
+    for state in (asked, left_alone):
+        state.advance(13)
+    best, answers = asked.value, [method.answer(problem, asked) for _ in range(2)]
+    assert asked.value == best
+    assert answers[0].labels is not None and answers[1].labels is not None
+    assert answers[0].labels.tolist() == answers[1].labels.tolist()
+    for state in (asked, left_alone):
+        state.advance(20)
+    assert (asked.value, asked.change) == (left_alone.value, left_alone.change)
 
 
 def test_there_is_no_bound_with_cycles() -> None:

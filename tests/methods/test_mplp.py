@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.messages.mplp import Dual, Primal
+from mapmrf.engines.messages.mplp import Dual
 from mapmrf.method import Start
 from mapmrf.methods.mplp import MPLP
 from mapmrf.problem import Problem
@@ -31,14 +31,15 @@ def dual_of(graph: FactorGraph, **options: Any) -> Dual:
 
 def reparametrised(graph: FactorGraph, dual: Dual, labels: np.ndarray) -> float:
     """Value of a labelling, summed over beliefs and reparametrised tables."""
-    total = graph.constant + sum(dual.belief[dual.var_ptr[i] + k] for i, k in enumerate(labels))
+    regions = dual.regions
+    total = graph.constant + sum(regions.belief[regions.var_ptr[i] + k] for i, k in enumerate(labels))
     for a in range(dual.n_factors):
         place, taken = 0, 0.0
-        for e in range(dual.scope_ptr[a], dual.scope_ptr[a + 1]):
-            k = labels[dual.scope[e]]
-            place = place * dual.card_e[e] + k
-            taken += dual.lam[dual.edge_ptr[e] + k]
-        total += dual.theta[dual.table_at[a] + place] - taken
+        for e in range(regions.scope_ptr[a], regions.scope_ptr[a + 1]):
+            k = labels[regions.scope[e]]
+            place = place * regions.card_e[e] + k
+            taken += regions.lam[regions.edge_ptr[e] + k]
+        total += regions.theta[regions.table_at[a] + place] - taken
     return float(total)
 
 
@@ -115,7 +116,7 @@ def test_hanging_trees_are_passed_once_and_left_out() -> None:
     assert sorted(dual.visit.tolist()) == [0, 1, 2]
     assert dual.decide.tolist() == [0, 1, 2, 3, 4]
     tail = tables[3][:, :, None] + tables[4][None]
-    assert dual.belief[4:6] == pytest.approx(tail.max(axis=(1, 2)))
+    assert dual.regions.belief[4:6] == pytest.approx(tail.max(axis=(1, 2)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -126,40 +127,18 @@ def test_binary_pairs_have_a_way_of_their_own_with_the_same_result(seed: int) ->
     general.quick = False
     for dual in (quick, general):
         dual.passes(0, 7)
-    np.testing.assert_allclose(quick.belief, general.belief, atol=1e-12)
-    np.testing.assert_allclose(quick.lam, general.lam, atol=1e-12)
+    np.testing.assert_allclose(quick.regions.belief, general.regions.belief, atol=1e-12)
+    np.testing.assert_allclose(quick.regions.lam, general.regions.lam, atol=1e-12)
 
 
-@given(recipe=recipes(), data=st.data())
-def test_crossing_two_labellings_is_at_least_as_good_as_either(recipe: Recipe, data: st.DataObject) -> None:
-    graph = recipe.graph()
-    first, second = (
-        np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64) for _ in range(2)
-    )
-    primal = Primal(Problem.compile(graph), Start(first))
-    primal.labels = first.copy()
-    primal.cross(second)
-    assert np.all((primal.labels == first) | (primal.labels == second))
-    assert graph.value(primal.labels) >= max(graph.value(first), graph.value(second)) - 1e-9
-
-
-def test_crossing_takes_each_independent_group_from_the_better_parent() -> None:
-    equal = [[1.0, 0.0], [0.0, 1.0]]
-    graph = FactorGraph.from_pairwise([[0, 3], [0, 0], [0, 0], [3, 0], [0, 0]], [[0, 1], [1, 2], [2, 3], [3, 4]], equal)
-    primal = Primal(Problem.compile(graph), Start(np.zeros(5, dtype=np.int64)))
-    primal.labels = np.zeros(5, dtype=np.int64)
-    primal.cross(np.array([1, 1, 0, 1, 1]))
-    assert primal.labels.tolist() == [1, 1, 0, 0, 0]
-
-
-def test_labels_are_looked_for_as_often_as_asked() -> None:
+def test_labels_are_decoded_as_often_as_asked() -> None:
     graph = grid(10, 10, coupling=2.0, seed=1)
-    looks = [
+    measured = [
         [point.iterations for point in mapmrf.solve(graph, "mplp", decode_every=n, max_iterations=40, tol=0.0).trace]
         for n in (1, 20)
     ]
-    assert looks[0][:4] == [1, 2, 3, 4]
-    assert looks[1] == [1, 5, 25, 40]
+    assert measured[0][:4] == [1, 2, 3, 4]
+    assert measured[1] == [1, 5, 25, 40]
 
 
 def test_an_infeasible_cycle_of_hard_constraints_is_proven_where_messages_can() -> None:

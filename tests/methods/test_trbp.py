@@ -16,17 +16,12 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.messages.max_product import Weights, Wiring
-from mapmrf.methods import trbp
+from mapmrf.engines.messages.max_product import ForestWeights, Tour
 from mapmrf.methods.trbp import TRBP, degree_weights, forest_weights, parent_shares, uniform_weights
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes, soft_recipes, tree_recipes
 
 WEIGHTINGS = ("forests", "uniform", "degree")
-
-
-def wiring_of(graph: FactorGraph) -> Wiring:
-    return Wiring.of(Problem.compile(graph))
 
 
 def random_pairwise(seed: int, n_vars: int = 10, states: int = 3, share: float = 0.4) -> FactorGraph:
@@ -39,7 +34,7 @@ def random_pairwise(seed: int, n_vars: int = 10, states: int = 3, share: float =
 # -- weights ----------------------------------------------------------------------------------------------------------
 
 
-def root_shares(problem: Problem, weights: Weights) -> np.ndarray:
+def root_shares(problem: Problem, weights: ForestWeights) -> np.ndarray:
     """What every variable keeps of its belief in the bound."""
     kept = np.repeat(weights.rho, np.diff(problem.scope_ptr)) - weights.parent
     return 1.0 - np.bincount(problem.scope, weights=kept, minlength=problem.n_vars)
@@ -47,39 +42,36 @@ def root_shares(problem: Problem, weights: Weights) -> np.ndarray:
 
 @given(recipe=soft_recipes(max_factors=14), seed=st.integers(0, 99), n_least=st.sampled_from([1, 7]))
 def test_forest_weights_are_shares_of_forests(recipe: Recipe, seed: int, n_least: int) -> None:
-    wiring = wiring_of(recipe.graph())
-    problem = wiring.problem
+    problem = Problem.compile(recipe.graph())
     if problem.n_factors == 0:
         return
-    weights = forest_weights(wiring, n_least, seed)
-    assert weights is not None
+    weights = forest_weights(problem, n_least, seed)
     assert np.all((weights.rho > 0) & (weights.rho <= 1))
     # Every forest that holds a factor hangs it on one of its variables; every part of it has one root.
     np.testing.assert_allclose(np.add.reduceat(weights.parent, problem.scope_ptr[:-1]), weights.rho)
     shares = root_shares(problem, weights)
     assert shares.min() >= -1e-12
-    n_parts = wiring.tour(np.ones(problem.n_factors, dtype=bool)).n_parts
+    n_parts = Tour.of(problem).n_parts
     assert shares.sum() >= n_parts - 1e-9
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_forests_of_a_connected_pairwise_model_are_spanning_trees(seed: int) -> None:
-    wiring = wiring_of(random_pairwise(seed, n_vars=30, share=0.3))
-    weights = forest_weights(wiring, 10, seed)
-    assert weights is not None
+    problem = Problem.compile(random_pairwise(seed, n_vars=30, share=0.3))
+    weights = forest_weights(problem, 10, seed)
     assert weights.rho.sum() == pytest.approx(29.0)
-    assert root_shares(wiring.problem, weights).sum() == pytest.approx(1.0)
+    assert root_shares(problem, weights).sum() == pytest.approx(1.0)
 
 
 def test_more_forests_make_more_even_weights() -> None:
-    wiring = wiring_of(grid(12, 12))
-    few, many = (forest_weights(wiring, n, 0) for n in (1, 100))
+    problem = Problem.compile(grid(12, 12))
+    few, many = (forest_weights(problem, n, 0) for n in (1, 100))
     assert few is not None and many is not None
     assert np.std(many.rho) < 0.25 * np.std(few.rho)
 
 
 def test_forests_depend_on_the_seed_alone() -> None:
-    first, again, other = (forest_weights(wiring_of(grid(6, 6)), 5, seed) for seed in (1, 1, 2))
+    first, again, other = (forest_weights(Problem.compile(grid(6, 6)), 5, seed) for seed in (1, 1, 2))
     assert first is not None and again is not None and other is not None
     assert np.array_equal(first.rho, again.rho) and np.array_equal(first.parent, again.parent)
     assert not np.array_equal(first.rho, other.rho)
@@ -89,40 +81,34 @@ def test_factors_that_would_take_too_many_forests_are_weighed_by_degree() -> Non
     """Twenty factors on the same two variables: no forest holds two of them."""
     random = np.random.default_rng(0)
     graph = Recipe([2, 2], [(0, 1)] * 20, list(random.normal(size=(20, 2, 2)))).graph()
-    wiring = wiring_of(graph)
-    weights = forest_weights(wiring, 1, 0)
-    assert weights is not None
+    problem = Problem.compile(graph)
+    weights = forest_weights(problem, 1, 0)
     np.testing.assert_allclose(weights.rho, 0.05)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trbp, "FOREST_WORK", 100)
-        assert forest_weights(wiring, 1, 0) is None
-        result = mapmrf.solve(graph, "trbp")
-    assert result.bound >= brute_force(graph)[0] - 1e-9
-    np.testing.assert_allclose(degree_weights(wiring.problem), 0.1)
+    np.testing.assert_allclose(forest_weights(problem, 1, 0, max_work=100).rho, 0.1)
+    np.testing.assert_allclose(degree_weights(problem), 0.1)
 
 
 @given(recipe=soft_recipes(max_factors=14))
 def test_degree_weights_leave_every_variable_a_share_of_the_roots(recipe: Recipe) -> None:
-    wiring = wiring_of(recipe.graph())
-    problem = wiring.problem
+    problem = Problem.compile(recipe.graph())
     if problem.n_factors == 0:
         return
     rho = degree_weights(problem)
     assert np.all((rho > 0) & (rho <= 1))
-    parent = parent_shares(wiring, rho)
+    parent = parent_shares(problem, rho)
     # Shares are balanced by iteration, so some are a little off; the bound holds for any shares.
     np.testing.assert_allclose(np.add.reduceat(parent, problem.scope_ptr[:-1]), rho, rtol=0.25)
-    assert root_shares(problem, Weights(rho, parent)).min() >= -1e-12
+    assert root_shares(problem, ForestWeights(rho, parent)).min() >= -1e-12
 
 
 def test_uniform_weights_are_those_of_a_tree_shared_equally() -> None:
-    wiring = wiring_of(grid(9, 7))
-    rho = uniform_weights(wiring)
-    np.testing.assert_allclose(rho, (9 * 7 - 1) / wiring.problem.n_factors)
-    parent = parent_shares(wiring, rho)
+    problem = Problem.compile(grid(9, 7))
+    rho = uniform_weights(problem)
+    np.testing.assert_allclose(rho, (9 * 7 - 1) / problem.n_factors)
+    parent = parent_shares(problem, rho)
     assert parent.min() >= 0
-    assert root_shares(wiring.problem, Weights(rho, parent)).min() >= -1e-12
-    np.testing.assert_allclose(np.add.reduceat(parent, wiring.problem.scope_ptr[:-1]), rho, rtol=2e-2)
+    assert root_shares(problem, ForestWeights(rho, parent)).min() >= -1e-12
+    np.testing.assert_allclose(np.add.reduceat(parent, problem.scope_ptr[:-1]), rho, rtol=2e-2)
 
 
 # -- bounds -----------------------------------------------------------------------------------------------------------

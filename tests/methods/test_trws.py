@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
-from mapmrf.engines.messages.sequential import Passes
-from mapmrf.engines.messages.spins import Spins
+from mapmrf.engines.messages.passes import SequentialPasses
+from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.trws_pairs import SpinPasses
 from mapmrf.formats import uai
 from mapmrf.method import Start
 from mapmrf.methods.trws import TRWS
@@ -84,24 +85,24 @@ def test_bounds_hold_and_do_not_rise_in_any_order(seed: int, order: str) -> None
     assert found == sorted(found, reverse=True)
 
 
-def engine(graph: FactorGraph, **options: Any) -> Spins | Passes:
-    return TRWS(**options).start(Problem.compile(graph), 0, Start()).engine
+def engine(graph: FactorGraph, **options: Any) -> SequentialPasses:
+    return TRWS(**options).start(Problem.compile(graph), 0, Start()).passes
 
 
 def test_binary_pairwise_models_take_the_short_way() -> None:
-    assert isinstance(engine(grid(3, 3)), Spins)
-    assert isinstance(engine(attractive(0, 3, 3)), Passes)
-    assert isinstance(engine(random_recipe(1, 5, 8).graph()), Passes)
+    assert isinstance(engine(grid(3, 3)), SpinPasses)
+    assert isinstance(engine(attractive(0, 3, 3)), TablePasses)
+    assert isinstance(engine(random_recipe(1, 5, 8).graph()), TablePasses)
     hard = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[0.0, -np.inf], [0.0, 0.0]])
-    assert isinstance(engine(hard), Passes)
+    assert isinstance(engine(hard), TablePasses)
     pinned = FactorGraph.from_pairwise([[0.0, -np.inf], [0.0, 0.0]], [[0, 1]], [[0.0, 1.0], [1.0, 0.0]])
-    assert isinstance(engine(pinned), Passes)
+    assert isinstance(engine(pinned), TablePasses)
     flat = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
-    assert isinstance(engine(flat), Spins)
+    assert isinstance(engine(flat), SpinPasses)
     steep = FactorGraph.from_pairwise(
         np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], [np.eye(2), -np.eye(2) * 1e9, np.eye(2)]
     )
-    assert isinstance(engine(steep), Passes)
+    assert isinstance(engine(steep), TablePasses)
 
 
 def test_ties_go_to_the_smallest_state() -> None:
@@ -139,14 +140,14 @@ def test_a_looser_tolerance_stops_earlier_and_a_shuffled_grid_gains_from_its_lay
     assert one[0] is not None and one[1] is not None and one[1] < one[0]
 
 
-def test_labels_are_read_off_as_often_as_asked() -> None:
+def test_labels_are_decoded_as_often_as_asked() -> None:
     graph = grid(10, 10, coupling=2.0, seed=1)
     seldom = engine(graph, decode_every=3)
-    assert isinstance(seldom, Spins)
-    seldom.iterate(1, 1, 3)
-    assert seldom.par[1] == -np.inf  # iteration 1 of 3 reads nothing off
-    seldom.iterate(1, 3, 3)
-    assert seldom.par[1] == pytest.approx(graph.value(seldom.best))
+    assert isinstance(seldom, SpinPasses)
+    seldom.iterate(1, 2, 3)
+    assert seldom.figures.value == -np.inf  # iteration 1 of 3 decodes nothing
+    seldom.iterate(3, 4, 3)
+    assert seldom.figures.value == pytest.approx(graph.value(seldom.best))
 
 
 @pytest.mark.parametrize(

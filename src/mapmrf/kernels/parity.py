@@ -1,13 +1,14 @@
-"""Union-find with parities: which nodes hang together, and whether the way between two of them is odd."""
+"""Union-find with parities: which nodes are connected, and whether the path between two of them is odd."""
 
 from __future__ import annotations
 
+from mapmrf.arrays import Ints
 from mapmrf.kernels.jit import inlined
 
 
 @inlined
-def root_of(u, parent, parity):
-    """Root of a node's tree and the parity of the way there; shortens the way for later. A root has parity 0."""
+def root_of(u: int, parent: Ints, parity: Ints) -> tuple[int, int]:
+    """Root of a node's tree and the parity of the path to it, which is halved on the way. A root has parity 0."""
     odd = 0
     while parent[u] != u:
         above = parent[u]

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.engines.messages.max_product import Weights, Wiring
-from mapmrf.engines.messages.max_product_run import Decode, MessagePassing, ScheduleName
+from mapmrf.engines.messages.max_product import ForestWeights
+from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
+from mapmrf.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class BP(MessagePassing):
     damping: float = 0.5
     tol: float = 1e-8
     schedule: ScheduleName = "parallel"
-    decode: Decode = "sequential"
+    decode: Decoding = "sequential"
 
-    def weigh(self, wiring: Wiring, seed: int) -> Weights:
+    def weigh(self, problem: Problem, seed: int) -> ForestWeights:
         """All factors count in full, as if there were no cycle; there is no bound then."""
-        return Weights(np.ones(wiring.problem.n_factors), np.zeros(wiring.problem.n_edges))
+        return ForestWeights(np.ones(problem.n_factors), np.zeros(problem.n_edges))

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.engines.messages.mplp import Dual, Order, Primal, Run, Schedule
+from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -18,8 +19,8 @@ class MPLP(Method):
     """Lower the dual bound of the linear relaxation over L_G by max-product messages (the core of the paper's MPLP-C).
 
     Each factor in turn takes its messages back, adds what its variables hold to its table, and gives every variable an
-    equal share of the max-marginals. The bound never rises. Hanging trees are dealt with first and once: they pass all
-    they know to their roots, which solves a model without cycles. Labels are decided one variable after another,
+    equal share of the max-marginals. The bound never rises. Hanging trees are dealt with once, at the start: their
+    max-marginals go to their roots, which solves a model without cycles. Labels are decided one variable after another,
     improved by single-variable ascent, and crossed with the best labelling so far.
 
     Attributes
@@ -52,32 +53,33 @@ class MPLP(Method):
 
     max_iterations: int = 1000
     tol: float = 1e-7
-    order: Order = "variables"
-    schedule: Schedule = "alternate"
+    order: FactorOrder = "variables"
+    schedule: PassDirection = "alternate"
     decode_every: int = 10
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations", "decode_every")
         check_at_least(self, 0, "tol")
-        check_choice(self, "order", get_args(Order))
-        check_choice(self, "schedule", get_args(Schedule))
+        check_choice(self, "order", get_args(FactorOrder))
+        check_choice(self, "schedule", get_args(PassDirection))
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> Run:
+    def start(self, problem: Problem, seed: int, initial: Start) -> DualDescent:
         """Zero messages, but for hanging trees."""
-        return Run(Dual.build(problem, self.order, self.schedule, seed), Primal(problem, initial))
+        dual = Dual.build(problem, self.order, self.schedule, seed)
+        return DualDescent(dual, ClimbingIncumbent(problem, initial))
 
-    def step(self, problem: Problem, state: Run) -> Progress:
+    def step(self, problem: Problem, state: DualDescent) -> Progress:
         """Pass messages for some milliseconds; evaluate and decode whenever it is time."""
         if not state.advance(self.max_iterations):
             return Progress(state.iterations)
-        fall = state.look(self.decode_every)
-        progress = Progress(state.iterations, labels=state.primal.labels, value=state.primal.value, bound=state.bound)
+        decrease = state.measure(self.decode_every)
+        progress = state.progress()
         if state.bound == -math.inf:
             progress.finished = Status.INFEASIBLE
-        elif state.trivial or state.has_converged(fall, self.tol):
+        elif state.trivial or state.has_converged(decrease, self.tol):
             progress.finished = Status.CONVERGED
         return progress
 
-    def answer(self, problem: Problem, state: Run) -> Answer:
+    def answer(self, problem: Problem, state: DualDescent) -> Answer:
         """The best labelling; the loop has the bound."""
-        return Answer(labels=state.primal.labels)
+        return Answer(labels=state.labelling.labels)

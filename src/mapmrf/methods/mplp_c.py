@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 import numpy as np
 
+from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.cycles import Search
-from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, Order, Primal, Run, Schedule
-from mapmrf.method import Answer, Method, Progress, Start
+from mapmrf.engines.messages.clusters_kernels import Cycle
+from mapmrf.engines.messages.cycles import ClusterSearch
+from mapmrf.engines.messages.mplp import ROUND_OFF, Dual, DualDescent, FactorOrder, PassDirection
+from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -23,12 +25,10 @@ MIN_WANTED = 10
 """Clusters that a round asks for on the smallest models."""
 MAX_FAILED = 10
 """Searches in a row that may find nothing before the run counts as converged."""
-OVER = object()
-"""What a search that is over gives instead of None."""
 
 
 @dataclass(frozen=True)
-class MPLPC(Method):
+class MPLPC(Phases):
     """Lower the dual bound as MPLP does, and add clusters where the relaxation is loose (the paper's MPLP-C).
 
     Clusters are cycles of pairs that must agree as a whole. Whenever the bound stalls, cycles are searched that would
@@ -84,8 +84,8 @@ class MPLPC(Method):
 
     max_iterations: int = 1000
     tol: float = 1e-7
-    order: Order = "variables"
-    schedule: Schedule = "alternate"
+    order: FactorOrder = "variables"
+    schedule: PassDirection = "alternate"
     decode_every: int = 10
     triplets: bool = True
     cycles: bool = True
@@ -103,110 +103,109 @@ class MPLPC(Method):
         check_at_least(self, 0, "tol", "patience", "max_entries")
         check_at_least(self, 3, "whole", "max_length")
         check_above(self, 0, "per_round")
-        check_choice(self, "order", get_args(Order))
-        check_choice(self, "schedule", get_args(Schedule))
+        check_choice(self, "order", get_args(FactorOrder))
+        check_choice(self, "schedule", get_args(PassDirection))
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> MPLPCRun:
         """Zero messages, but for hanging trees, and no clusters."""
         dual = Dual.build(problem, self.order, self.schedule, seed)
-        return _State(
-            dual, Primal(problem, initial), random=np.random.default_rng(seed), tighten_at=self.first_iterations
-        )
-
-    def step(self, problem: Problem, state: _State) -> Progress:
-        """Pass messages, or search for clusters, for some milliseconds."""
-        if state.searching is not None:
-            self.tighten(state)
-            return Progress(state.iterations, phase="search")
-        if not state.advance(self.max_iterations):
-            return Progress(state.iterations, phase="messages")
-        fall = state.look(self.decode_every)
-        labels, value = state.primal.labels, state.primal.value
-        progress = Progress(state.iterations, labels=labels, value=value, bound=state.bound, phase="messages")
-        if state.bound == -math.inf:
-            progress.finished = Status.INFEASIBLE
-        elif state.trivial or (state.failed > MAX_FAILED and state.has_converged(fall, self.tol)):
-            progress.finished = Status.CONVERGED
-        elif state.iterations >= state.tighten_at or state.has_converged(
-            fall, self.tol if state.failed else self.patience
-        ):
-            self.search(state)
-        return progress
-
-    def search(self, state: _State) -> None:
-        """Begin to look for clusters."""
-        if state.clusters is None or state.hunt is None:
-            state.clusters = Clusters.build(state.dual, self.max_entries)
-            state.hunt = Search(state.clusters, self.triplets, self.cycles, self.projections, self.max_length)
-            if state.clusters.n_lifts:  # pairs without messages tell nothing yet
-                state.tighten_at, state.work = state.iterations + self.round_iterations, 0
-                return
-        wanted = max(MIN_WANTED, int(self.per_round * state.clusters.n_model_pairs))
-        gap = state.gap if state.gap < math.inf else abs(state.bound)
-        # The search may take about as long as the messages of a round.
-        max_work = (state.iterations - state.searched_at) * state.work // 4
-        state.searched_at = state.iterations
-        # Where nothing gains at once, cycles may still do so together.
-        floor = (ROUND_OFF if state.failed else FLOOR) * gap
-        state.searching = state.hunt.run(wanted, floor, max_work)
-
-    def tighten(self, state: _State) -> None:
-        """Go on with the search; when it is over, add what it found."""
-        clusters, hunt = state.clusters, state.hunt
-        assert clusters is not None and hunt is not None and state.searching is not None
-        if next(state.searching, OVER) is not OVER:
-            return
-        state.searching, state.work = None, 0
-        found = clusters.fitting(hunt.found, self.max_entries)
-        added = clusters.add([cycle for cycle in found if len(cycle[0]) <= self.whole])
-        added += clusters.add(clusters.triangles([cycle for cycle in found if len(cycle[0]) > self.whole]))
-        state.rounds += 1
-        state.failed = 0 if added else state.failed + 1
-        if added == 0 and clusters.n_cycles:  # another point of rest may show what can be gained
-            clusters.share_unequally(state.random)
-        state.tighten_at = state.iterations + self.round_iterations
-
-    def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best labelling; the loop has the bound."""
-        details = {"rounds": float(state.rounds), "clusters": 0.0, "pairs_added": 0.0}
-        if state.clusters is not None:
-            details |= {"clusters": float(state.clusters.n_cycles), "pairs_added": float(state.clusters.n_added)}
-        return Answer(labels=state.primal.labels, details=details)
+        return MPLPCRun(self, DualDescent(dual, ClimbingIncumbent(problem, initial)), np.random.default_rng(seed))
 
 
-@dataclass
-class _State(Run):
-    """A run: messages and labels as in MPLP, the clusters, and the search for more.
+class MPLPCRun(PhasedRun):
+    """A run: messages until the bound stalls, a search for clusters, messages again.
 
     Attributes
     ----------
-    searching
-        The search under way, if any.
-    tighten_at
-        Iteration at which the next search begins, at the latest.
-    searched_at
-        Iteration of the last search.
-    failed
-        How many searches in a row found nothing.
+    descent
+        Messages and labels, as in MPLP.
+    clusters, searcher
+        The clusters, and the search for more; None before the first search.
+    search_at, searched_at
+        Iterations at which the next search begins, at the latest, and of the last one.
+    rounds, failed
+        How many searches there were, and how many of the last ones in a row found nothing.
     """
 
-    random: np.random.Generator = field(default_factory=np.random.default_rng)
-    clusters: Clusters | None = None
-    hunt: Search | None = None
-    searching: Iterator[None] | None = None
-    tighten_at: int = 0
-    searched_at: int = 0
-    rounds: int = 0
-    failed: int = 0
+    def __init__(self, method: MPLPC, descent: DualDescent, random: np.random.Generator) -> None:
+        super().__init__()
+        self.method, self.descent, self.random = method, descent, random
+        self.clusters: Clusters | None = None
+        self.searcher: ClusterSearch | None = None
+        self.search_at, self.searched_at = method.first_iterations, 0
+        self.rounds = self.failed = 0
 
-    def work_per_pass(self) -> int:
-        """Table entries that one iteration goes through."""
-        return super().work_per_pass() if self.clusters is None else self.clusters.work_per_pass()
+    def run(self) -> Generator[Progress, None, None]:
+        """Message passing and searches in turn; the loop ends a run that does not converge."""
+        while True:
+            yield from self.pass_messages()
+            if self.searcher is None:
+                self.searcher = self.first_search()
+                if self.searcher.clusters.n_lifts:  # the pairs of lifted factors have no messages to judge by yet
+                    self.schedule_search()
+                    continue
+            yield from self.search(self.searcher)
 
-    def passes(self, end: int) -> None:
-        """Do the iterations up to `end`."""
-        (self.dual if self.clusters is None else self.clusters).passes(self.iterations, end)
+    def pass_messages(self) -> Generator[Progress, None, None]:
+        """Pass messages until it is time to search for clusters, or there is nothing left to do."""
+        method, descent = self.method, self.descent
+        searching = False
+        while not searching:
+            if not descent.advance(method.max_iterations):
+                yield Progress(descent.iterations, phase="messages")
+                continue
+            decrease = descent.measure(method.decode_every)
+            progress = descent.progress("messages")
+            if descent.bound == -math.inf:
+                progress.finished = Status.INFEASIBLE
+            elif descent.trivial or (self.failed > MAX_FAILED and descent.has_converged(decrease, method.tol)):
+                progress.finished = Status.CONVERGED
+            tol = method.tol if self.failed else method.patience
+            searching = descent.iterations >= self.search_at or descent.has_converged(decrease, tol)
+            yield progress
 
-    def evaluate(self) -> float:
-        """The dual's value."""
-        return (self.dual if self.clusters is None else self.clusters).bound()
+    def first_search(self) -> ClusterSearch:
+        """Begin to pass messages with clusters, of which there are none yet."""
+        method, descent = self.method, self.descent
+        self.clusters = Clusters(descent.dual, method.max_entries)
+        descent.function = self.clusters
+        return ClusterSearch(self.clusters, method.triplets, method.cycles, method.projections, method.max_length)
+
+    def search(self, searcher: ClusterSearch) -> Generator[Progress, None, None]:
+        """Search for cycles that would lower the bound, and make clusters of them."""
+        descent, clusters = self.descent, searcher.clusters
+        wanted = max(MIN_WANTED, int(self.method.per_round * clusters.n_model_pairs))
+        gap = descent.gap if descent.gap < math.inf else abs(descent.bound)
+        # The search may take about as long as the messages of a round.
+        max_work = (descent.iterations - self.searched_at) * descent.work // 4
+        self.searched_at = descent.iterations
+        # Where nothing gains at once, cycles may still do so together.
+        floor = (ROUND_OFF if self.failed else FLOOR) * gap
+        for _ in searcher.run(wanted, floor, max_work):
+            yield Progress(descent.iterations, phase="search")
+        self.tighten(clusters, searcher.found)
+        yield Progress(descent.iterations, phase="search")
+
+    def tighten(self, clusters: Clusters, cycles: list[Cycle]) -> None:
+        """Add clusters for the cycles found, or shift the messages to another fixed point if there are none."""
+        method = self.method
+        found = clusters.fitting(cycles, method.max_entries)
+        added = clusters.add([cycle for cycle in found if len(cycle[0]) <= method.whole])
+        added += clusters.add(clusters.triangles([cycle for cycle in found if len(cycle[0]) > method.whole]))
+        self.rounds += 1
+        self.failed = 0 if added else self.failed + 1
+        if added == 0 and clusters.cycles.n:
+            clusters.share_unequally(self.random)
+        self.schedule_search()
+
+    def schedule_search(self) -> None:
+        """Pass messages for a round on what is new before the next search."""
+        self.search_at = self.descent.iterations + self.method.round_iterations
+        self.descent.work = 0
+
+    def answer(self) -> Answer:
+        """The best labelling; the loop has the bound."""
+        details = {"rounds": float(self.rounds), "clusters": 0.0, "pairs_added": 0.0}
+        if self.clusters is not None:
+            details |= {"clusters": float(self.clusters.cycles.n), "pairs_added": float(self.clusters.n_added)}
+        return Answer(labels=self.descent.labelling.labels, details=details)

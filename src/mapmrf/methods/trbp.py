@@ -8,20 +8,20 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.max_product import Weights, Wiring
-from mapmrf.engines.messages.max_product_kernels import grow_forest
-from mapmrf.engines.messages.max_product_run import Decode, MessagePassing, ScheduleName
+from mapmrf.engines.messages.max_product import ForestWeights, Tour
+from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, ScheduleName
+from mapmrf.kernels.forests import grow_forest
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 
 Weighting = Literal["forests", "uniform", "degree"]
 
 FOREST_WORK = 50_000_000
-"""Factors that may be looked at in all while forests are grown: some seconds. Beyond, weights come from the degrees."""
+"""Factors to go through while forests are grown, at most: some seconds."""
 RANDOM_BLOCKS = 10_000
-"""Blocks of neighbouring factors that are put into random order, at most: memory is best read in pieces."""
+"""Blocks of neighbouring factors that are put into random order, at most: neighbours stay together in memory."""
 BALANCING = 100
-"""Rounds, at most, in which the parts of variables in uniform weights are levelled."""
+"""Rounds in which the loads of the variables are levelled, at most."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class TRBP(MessagePassing):
     damping: float = 0.5
     tol: float = 1e-8
     schedule: ScheduleName = "parallel"
-    decode: Decode = "sequential"
+    decode: Decoding = "sequential"
     weights: Weighting = "forests"
     forests: int = 10
 
@@ -77,20 +77,19 @@ class TRBP(MessagePassing):
         check_choice(self, "weights", get_args(Weighting))
         check_at_least(self, 1, "forests")
 
-    def weigh(self, wiring: Wiring, seed: int) -> Weights:
+    def weigh(self, problem: Problem, seed: int) -> ForestWeights:
         """The weights that the option asks for."""
-        found = None
         if self.weights == "forests":
-            found = forest_weights(wiring, self.forests, seed)
-        if found is None:
-            rho = uniform_weights(wiring) if self.weights == "uniform" else degree_weights(wiring.problem)
-            found = Weights(rho, parent_shares(wiring, rho))
-        return found
+            return forest_weights(problem, self.forests, seed)
+        rho = uniform_weights(problem) if self.weights == "uniform" else degree_weights(problem)
+        return ForestWeights(rho, parent_shares(problem, rho))
 
 
-def forest_weights(wiring: Wiring, n_least: int, seed: int) -> Weights | None:
-    """Shares in random spanning forests that hold every factor at least once; None if that takes too many."""
-    problem = wiring.problem
+def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FOREST_WORK) -> ForestWeights:
+    """Shares in random spanning forests that hold every factor at least once.
+
+    Where that takes more than `max_work`, the weights come from the degrees instead.
+    """
     random = np.random.default_rng(seed)
     times = np.zeros(problem.n_factors, dtype=np.int64)
     parent = np.zeros(problem.n_edges)
@@ -98,13 +97,14 @@ def forest_weights(wiring: Wiring, n_least: int, seed: int) -> Weights | None:
     taken = np.zeros(problem.n_factors, dtype=bool)
     n_forests = 0
     while n_forests < n_least or times.min() == 0:
-        if n_forests > n_least and n_forests * problem.n_factors > FOREST_WORK:
-            return None
+        if n_forests > n_least and n_forests * problem.n_factors > max_work:
+            rho = degree_weights(problem)
+            return ForestWeights(rho, parent_shares(problem, rho))
         grow_forest(_candidates(times, random), problem.scope_ptr, problem.scope, root, taken)
         times += taken
-        parent[wiring.tour(taken).parent_edge[taken]] += 1.0
+        parent[Tour.of(problem, taken).parent_edge[taken]] += 1.0
         n_forests += 1
-    return Weights(times / n_forests, parent / n_forests)
+    return ForestWeights(times / n_forests, parent / n_forests)
 
 
 def _candidates(times: Ints, random: np.random.Generator) -> Ints:
@@ -116,12 +116,10 @@ def _candidates(times: Ints, random: np.random.Generator) -> Ints:
     return np.asarray(order[np.argsort(times[order], kind="stable")])
 
 
-def uniform_weights(wiring: Wiring) -> Floats:
+def uniform_weights(problem: Problem) -> Floats:
     """One weight for all factors: as many as a spanning tree could hold, shared equally."""
-    problem = wiring.problem
-    n_parts = wiring.tour(np.ones(problem.n_factors, dtype=bool)).n_parts
     links = problem.n_edges - problem.n_factors
-    return np.full(problem.n_factors, (problem.n_vars - n_parts) / links)
+    return np.full(problem.n_factors, (problem.n_vars - Tour.of(problem).n_parts) / links)
 
 
 def degree_weights(problem: Problem) -> Floats:
@@ -131,20 +129,19 @@ def degree_weights(problem: Problem) -> Floats:
     return np.minimum(1.0, arity / ((arity - 1.0) * degree))
 
 
-def parent_shares(wiring: Wiring, rho: Floats) -> Floats:
+def parent_shares(problem: Problem, rho: Floats) -> Floats:
     """Shares `parent` for weights that come without forests.
 
     For a tight bound the shares of a factor's variables must be rho_a in all, and what a variable keeps of its belief,
     ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia`` are
     levelled until none is above 1; if there are no forests of such weights, what is too much is taken off in the end.
     """
-    problem = wiring.problem
     arity = np.diff(problem.scope_ptr)
     rho_e, total = np.repeat(rho, arity), (arity - 1.0) * rho
     ease = np.ones(problem.n_vars)
     for _ in range(BALANCING):
         pull = ease[problem.scope]
-        kept = np.minimum(rho_e, pull * (total / np.add.reduceat(pull, problem.scope_ptr[:-1]))[wiring.owner])
+        kept = np.minimum(rho_e, pull * (total / np.add.reduceat(pull, problem.scope_ptr[:-1]))[problem.edge_factor])
         load = np.bincount(problem.scope, weights=kept, minlength=problem.n_vars)
         if load.max() <= 1.0:
             break

@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-import numpy as np
-
-from mapmrf.engines.messages.sequential import Order, Passes, Visits
-from mapmrf.engines.messages.spins import Spins, takes
-from mapmrf.engines.messages.spins_kernels import AT_REST, BOUND, CONSTANT, GAP_TOL, INFEASIBLE, PAR_SIZE, TOL, VALUE
+from mapmrf.engines.messages.passes import SequentialPasses
+from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassStopping
+from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
+from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 4_000_000
-"""Table entries that a step looks at, roughly: some milliseconds."""
+"""Table entries that a step goes through, roughly: some milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -56,49 +56,42 @@ class TRWS(Method):
 
     max_iterations: int = 1000
     tol: float = 1e-9
-    order: Order = "trees_last"
+    order: VariableOrder = "trees_last"
     decode_every: int = 1
 
     def __post_init__(self) -> None:
-        check_choice(self, "order", get_args(Order))
+        check_choice(self, "order", get_args(VariableOrder))
         check_at_least(self, 1, "max_iterations", "decode_every")
         check_at_least(self, 0, "tol")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
         """Order the variables and lay the factors out along them, all messages zero."""
-        par = np.zeros(PAR_SIZE)
-        par[BOUND], par[VALUE], par[CONSTANT] = math.inf, -math.inf, problem.graph.constant
-        par[TOL], par[GAP_TOL] = self.tol, GAP_TOLERANCE
-        visits = Visits.build(problem, self.order)
-        engine = Spins if takes(problem) else Passes
-        return _State(engine.build(problem, visits, par))
+        passes = SpinPasses if fits_spins(problem) else TablePasses
+        return TRWSRun(passes(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, GAP_TOLERANCE)))
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: TRWSRun) -> Progress:
         """Iterate for some milliseconds, or until the gap is closed or the bound at rest."""
-        engine = state.engine
-        limit = min(max(1, STEP_WORK // (engine.work + 1)), self.max_iterations - state.done)
-        n, why = engine.iterate(limit, state.done, self.decode_every)
+        passes, known = state.passes, state.passes.figures.value
+        end = min(state.done + max(1, STEP_WORK // (passes.work + 1)), self.max_iterations)
+        n, why = passes.iterate(state.done, end, self.decode_every)
         state.done += n
-        value = float(engine.par[VALUE])
-        progress = Progress(state.done, bound=float(engine.par[BOUND]))
-        if value > state.value:
-            state.value = progress.value = value
-            progress.labels = engine.best
+        progress = Progress(state.done, bound=passes.figures.bound)
+        if passes.figures.value > known:
+            progress.labels, progress.value = passes.best, passes.figures.value
         if why == AT_REST:
             progress.finished = Status.CONVERGED
         elif why == INFEASIBLE or progress.bound == -math.inf:
             progress.finished = Status.INFEASIBLE
         return progress
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
-        """The best labelling that was read off."""
-        return Answer(labels=state.engine.best if state.value > -math.inf else None)
+    def answer(self, problem: Problem, state: TRWSRun) -> Answer:
+        """The best labelling that was decoded."""
+        return Answer(labels=state.passes.best if state.passes.figures.value > -math.inf else None)
 
 
 @dataclass
-class _State:
-    """A run: the passes, iterations done and the best value so far."""
+class TRWSRun:
+    """A run: the passes, and the iterations done."""
 
-    engine: Spins | Passes
+    passes: SequentialPasses
     done: int = 0
-    value: float = -math.inf

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.cycles import Cycles, Search, _Projection, _short
-from mapmrf.engines.messages.cycles_kernels import bottleneck, triangulate
+from mapmrf.engines.messages.clusters_kernels import Cycles
+from mapmrf.engines.messages.cycles import ClusterSearch, ProjectedGraph, list_short
+from mapmrf.engines.messages.cycles_kernels import Projection, inconsistent_pairs, triangulate
 from mapmrf.engines.messages.mplp import Dual
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, random_recipe, recipes
@@ -21,28 +22,28 @@ from strategies import Recipe, brute_force, random_recipe, recipes
 
 def clusters_of(graph: FactorGraph) -> Clusters:
     dual = Dual.build(Problem.compile(graph), "variables", "alternate", 0)
-    return Clusters.build(dual, 10**7)
+    return Clusters(dual, 10**7)
 
 
 def value_of(graph: FactorGraph, clusters: Clusters, labels: np.ndarray) -> float:
     """Value of a labelling, summed over beliefs, reparametrised tables and clusters."""
-    dual = clusters.dual
+    dual = clusters.dual.regions
     total = graph.constant + sum(dual.belief[dual.var_ptr[i] + k] for i, k in enumerate(labels))
-    for a in range(dual.n_factors):
+    for a in range(len(dual.table_at)):
         edges = np.arange(dual.scope_ptr[a], dual.scope_ptr[a + 1])
         states = labels[dual.scope[edges]]
         place = np.ravel_multi_index(tuple(states), tuple(dual.card_e[edges]))
         total += dual.theta[dual.table_at[a] + place] - dual.lam[dual.edge_ptr[edges] + states].sum()
-    for at, pair in zip(clusters.own_at, clusters.cyc_pair, strict=True):
+    for at, pair in zip(clusters.tables.own_at, clusters.cycles.pair, strict=True):
         first = dual.scope_ptr[pair]
         k1, k2 = labels[dual.scope[first]], labels[dual.scope[first + 1]]
-        total += clusters.own[at + k1 * dual.card_e[first + 1] + k2]
+        total += clusters.tables.own[at + k1 * dual.card_e[first + 1] + k2]
     return float(total)
 
 
 def random_cycles(clusters: Clusters, random: np.random.Generator, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Cycles over any variables, cut into triangles with new pairs."""
-    short = _short(clusters)
+    short = list_short(clusters)
     found = short.take(random.permutation(short.n)[:n])
     return found[: n // 2] + clusters.triangles([cycle for cycle in found if len(cycle[0]) == 4])
 
@@ -59,7 +60,7 @@ def test_clusters_leave_values_as_they_are_and_the_bound_never_rises(
     for iteration in range(4):
         if iteration in (1, 3):
             clusters.add(random_cycles(clusters, np.random.default_rng(seed + iteration), 6))
-        if iteration == 2 and clusters.n_cycles:
+        if iteration == 2 and clusters.cycles.n:
             clusters.share_unequally(np.random.default_rng(seed))
         clusters.passes(iteration, iteration + 1)
         assert value_of(graph, clusters, labels) == pytest.approx(graph.value(labels), abs=1e-8)
@@ -76,8 +77,8 @@ def test_binary_cycles_have_a_way_of_their_own_with_the_same_result(seed: int) -
     for clusters in (quick, general):
         clusters.add(random_cycles(clusters, np.random.default_rng(seed), 8))
         clusters.passes(0, 5)
-    np.testing.assert_allclose(quick.own, general.own, atol=1e-12)
-    np.testing.assert_allclose(quick.dual.belief, general.dual.belief, atol=1e-12)
+    np.testing.assert_allclose(quick.tables.own, general.tables.own, atol=1e-12)
+    np.testing.assert_allclose(quick.dual.regions.belief, general.dual.regions.belief, atol=1e-12)
     assert quick.bound() == pytest.approx(general.bound())
 
 
@@ -100,9 +101,9 @@ def test_a_cycle_as_one_cluster_is_solved_exactly(length: int, states: int) -> N
 def test_a_cluster_gains_at_once_what_was_promised(recipe: Recipe) -> None:
     clusters = clusters_of(recipe.graph())
     clusters.passes(0, 5)
-    search = Search(clusters, triplets=True, cycles=True, projections=3, max_length=8)
+    search = ClusterSearch(clusters, triplets=True, cycles=True, projections=3, max_length=8)
     ranked: list[tuple[float, tuple[np.ndarray, np.ndarray]]] = []
-    list(search.rank(_short(clusters), 1, 1e-9, ranked))
+    list(search.rank(list_short(clusters), 1, 1e-9, ranked))
     if not ranked or not np.isfinite(ranked[0][0]):
         return
     gain, cycle = ranked[0]
@@ -118,12 +119,12 @@ def test_every_pair_of_a_larger_factor_is_linked_and_shared_ones_are_lifted() ->
     tables = [np.zeros((2, 2, 2)), np.zeros((2, 2, 2)), np.zeros((2, 2)), np.zeros((2, 2))]
     graph = Recipe([2] * 5, [(0, 1, 2), (2, 1, 3), (0, 3), (3, 0)], tables).graph()
     clusters = clusters_of(graph)
-    dual = clusters.dual
-    ends = {tuple(sorted(dual.scope[dual.scope_ptr[p] :][:2].tolist())) for p in clusters.pairs}
+    dual = clusters.dual.regions
+    ends = {tuple(sorted(clusters.dual.ends(np.array([p]))[0].tolist())) for p in clusters.pairs}
     assert ends == {(0, 1), (0, 2), (1, 2), (1, 3), (2, 3), (0, 3)}
-    lifted = {tuple(sorted(dual.scope[dual.scope_ptr[p] :][:2].tolist())) for p in clusters.lift_pair}
+    lifted = {tuple(sorted(clusters.dual.ends(np.array([p]))[0].tolist())) for p in clusters.lifts.pair}
     assert lifted == {(1, 2), (0, 3)}
-    for factor, pair, axis in zip(clusters.link_factor, clusters.link_pair, clusters.link_axis, strict=True):
+    for factor, pair, axis in zip(*clusters.links, strict=True):
         held = dual.scope[dual.scope_ptr[factor] + axis].tolist()
         assert held == dual.scope[dual.scope_ptr[pair] :][:2].tolist()
 
@@ -131,7 +132,7 @@ def test_every_pair_of_a_larger_factor_is_linked_and_shared_ones_are_lifted() ->
 def test_links_stop_at_the_limit_of_entries() -> None:
     graph = random_recipe(1, 6, 10, max_arity=4).graph()
     dual = Dual.build(Problem.compile(graph), "variables", "alternate", 0)
-    assert Clusters.build(dual, 0).n_added == 0
+    assert Clusters(dual, 0).n_added == 0
 
 
 def test_shared_pairs_tighten_the_bound_without_any_cycle() -> None:
@@ -166,7 +167,7 @@ def test_short_cycles_are_all_found_once_and_walked_correctly(seed: int) -> None
     edges = [edge for edge in itertools.combinations(range(n), 2) if random.random() < 0.5]
     graph = FactorGraph.from_pairwise(np.zeros((n, 2)), edges, np.eye(2))
     clusters = clusters_of(graph)
-    short = _short(clusters)
+    short = list_short(clusters)
     found = short.take(np.arange(short.n))
     assert {frozenset(pairs.tolist()) for pairs, _ in found} == short_by_hand(edges, n)
     assert len(found) == len(short_by_hand(edges, n))
@@ -175,7 +176,7 @@ def test_short_cycles_are_all_found_once_and_walked_correctly(seed: int) -> None
 
 
 def assert_closed(clusters: Clusters, pairs: np.ndarray, flips: np.ndarray) -> None:
-    dual = clusters.dual
+    dual = clusters.dual.regions
     begins = dual.scope[dual.scope_ptr[pairs] + flips]
     ends = dual.scope[dual.scope_ptr[pairs] + 1 - flips]
     assert ends.tolist() == np.roll(begins, -1).tolist()
@@ -205,9 +206,9 @@ def test_the_bottleneck_and_the_cycles_at_it_are_right(seed: int) -> None:
     tables = j[:, None, None] * np.array([[0.5, -0.5], [-0.5, 0.5]])
     clusters = clusters_of(FactorGraph.from_pairwise(np.zeros((n, 2)), edges, tables))
     core = np.sort(clusters.pairs)
-    graph = _Projection.build(clusters, 4)
-    graph.weigh(clusters)
-    np.testing.assert_allclose(graph.weight, j[core])
+    graph = ProjectedGraph(clusters, 4)
+    graph.weigh()
+    np.testing.assert_allclose(graph.projection.weight, j[core])
     best = strongest_frustrated_cycle([edges[p] for p in core], j[core], n)
     assert graph.bottleneck() == pytest.approx(best)
     if best > 0:
@@ -219,21 +220,26 @@ def test_the_bottleneck_and_the_cycles_at_it_are_right(seed: int) -> None:
             assert np.abs(j[pairs]).min() >= best * (1 - 1e-9)
 
 
-def test_a_graph_without_frustration_has_no_bottleneck() -> None:
-    forest = np.zeros((2, 3), dtype=np.int64)
-    node1, node2 = np.array([0, 1, 0]), np.array([1, 2, 2])
-    weight = np.array([3.0, -2.0, -1.0])
-    assert bottleneck(np.arange(3), weight, node1, node2, forest[0], forest[1]) == 0.0
-    assert bottleneck(np.arange(3), -weight, node1, node2, forest[0], forest[1]) == 1.0
+def test_the_first_inconsistent_pair_closes_the_strongest_frustrated_cycle() -> None:
+    nodes, weight = np.arange(3), np.array([3.0, -2.0, -1.0])
+    for sign, expected in ((1, []), (-1, [2])):
+        triangle = Projection(
+            np.arange(4), nodes, nodes, np.arange(4), sign * weight, nodes, np.array([0, 1, 0]), np.array([1, 2, 2])
+        )
+        out = np.zeros(3, dtype=np.int64)
+        count = inconsistent_pairs(0.0, np.arange(3), triangle, out)
+        assert out[:count].tolist() == expected
+        assert inconsistent_pairs(1.5, np.arange(3), triangle, out) == 0
 
 
 def test_the_projected_graph_tells_states_from_their_rest() -> None:
     tables = np.zeros((3, 3, 3))
     tables[0] = [[5.0, 1.0, 0.0], [2.0, 3.0, 0.0], [0.0, 0.0, 0.0]]
-    graph = FactorGraph.from_pairwise([[9, 8, 0], [0, 7, 8], [1, 0, 0]], [[0, 1], [1, 2], [0, 2]], tables)
-    clusters = clusters_of(graph)
-    projection = _Projection.build(clusters, 2)
-    projection.weigh(clusters)
+    model = FactorGraph.from_pairwise([[9, 8, 0], [0, 7, 8], [1, 0, 0]], [[0, 1], [1, 2], [0, 2]], tables)
+    clusters = clusters_of(model)
+    graph = ProjectedGraph(clusters, 2)
+    graph.weigh()
+    projection = graph.projection
     assert projection.node_state.tolist() == [0, 1, 2, 1, 0, 1]
     # state 0 of the first variable against state 2 of the second: alike at best 3 at (1, 1), unlike 5 at (0, 0)
     assert projection.weight[:4].tolist() == [-2.0, -3.0, 2.0, 3.0]
@@ -257,7 +263,7 @@ def test_a_triangulation_covers_the_cycle_and_uses_the_chords_there_are(n: int) 
 def test_cut_cycles_share_their_chords() -> None:
     graph = grid(3, 3, seed=0)
     clusters = clusters_of(graph)
-    short = _short(clusters)
+    short = list_short(clusters)
     squares = short.take(np.arange(4))
     assert clusters.add(clusters.triangles(squares)) == 8
     assert clusters.n_added == 4

@@ -11,12 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.engines.messages import order_kernels as seq_order
-from mapmrf.engines.messages import smooth_kernels as smooth
-from mapmrf.engines.messages import spins_kernels as trws_pairs
-from mapmrf.engines.messages import srmp_kernels as srmp
-from mapmrf.engines.messages.sequential import Passes, Visits
-from mapmrf.engines.messages.spins import Spins, takes
+from mapmrf.engines.messages import srmp_kernels
+from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.passes import SequentialPasses
+from mapmrf.engines.messages.passes_kernels import INFEASIBLE, PassSpan, PassStopping
+from mapmrf.engines.messages.smoothing_kernels import (
+    JointScratch,
+    Smoothing,
+    SoftFactors,
+    SoftPoint,
+    best_pair,
+    extend_marginals,
+    soft_iterate,
+)
+from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
+from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.messages.visit_order_kernels import breadth_first
 from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, random_recipe, soft_recipes, tree_recipes
@@ -24,29 +35,29 @@ from strategies import Recipe, any_recipes, brute_force, random_recipe, soft_rec
 ORDERS = ["given", "trees_last", "breadth_first"]
 
 
-def endless() -> np.ndarray:
-    """Scalars of a run that never stops by itself."""
-    par = np.zeros(trws_pairs.PAR_SIZE)
-    par[trws_pairs.BOUND], par[trws_pairs.VALUE] = math.inf, -math.inf
-    par[trws_pairs.TOL] = par[trws_pairs.GAP_TOL] = -1.0
-    return par
+ENDLESS = PassStopping(-1.0, -1.0)
+"""A run that never stops by itself."""
 
 
-def passes(graph: FactorGraph, order: str = "trees_last") -> Passes:
+def passes(graph: FactorGraph, order: str = "trees_last") -> TablePasses:
     problem = Problem.compile(graph)
-    engine = Passes.build(problem, Visits.build(problem, order), endless())  # type: ignore[arg-type]
-    engine.par[trws_pairs.CONSTANT] = graph.constant
-    return engine
+    return TablePasses(problem, VisitOrder.build(problem, order), ENDLESS)  # type: ignore[arg-type]
 
 
-def bounds(engine: Passes | Spins, n: int) -> list[float]:
+def spin_passes(graph: FactorGraph, order: str) -> SpinPasses:
+    problem = Problem.compile(graph)
+    assert fits_spins(problem)
+    return SpinPasses(problem, VisitOrder.build(problem, order), ENDLESS)  # type: ignore[arg-type]
+
+
+def bounds(engine: SequentialPasses, n: int) -> list[float]:
     """The bound of each of some iterations by itself."""
     found = []
     for _ in range(n):
-        engine.par[trws_pairs.BOUND] = math.inf
-        _, why = engine.iterate(1, 0, 1)
-        found.append(float(engine.par[trws_pairs.BOUND]))
-        if why == trws_pairs.INFEASIBLE:
+        engine.figures = engine.figures._replace(bound=math.inf)
+        _, why = engine.iterate(0, 1, 1)
+        found.append(engine.figures.bound)
+        if why == INFEASIBLE:
             break
     return found
 
@@ -106,26 +117,22 @@ def test_pairs_are_passed_as_in_kolmogorovs_paper(seed: int, n_factors: int, max
 def test_spins_and_tables_agree(seed: int, n_factors: int, order: str) -> None:
     """Iteration by iteration, if there are no linear parts in the tables that start out elsewhere."""
     graph = pairs(seed, 7, n_factors, 2, pure=True)
-    problem = Problem.compile(graph)
-    assert takes(problem)
-    spins = Spins.build(problem, Visits.build(problem, order), endless())  # type: ignore[arg-type]
-    tables = passes(graph, order)
+    spins, tables = spin_passes(graph, order), passes(graph, order)
     first = bounds(spins, 1), bounds(tables, 1)
     assert spins.best.tolist() == tables.best.tolist()  # later ones may tie, up to round-off
-    assert spins.par[trws_pairs.VALUE] == pytest.approx(graph.value(spins.best), rel=1e-12, abs=1e-12)
-    assert tables.par[trws_pairs.VALUE] == pytest.approx(graph.value(spins.best), rel=1e-12, abs=1e-12)
+    assert spins.figures.value == pytest.approx(graph.value(spins.best), rel=1e-12, abs=1e-12)
+    assert tables.figures.value == pytest.approx(graph.value(spins.best), rel=1e-12, abs=1e-12)
     np.testing.assert_allclose(first[0] + bounds(spins, 7), first[1] + bounds(tables, 7), rtol=1e-10)
 
 
 @given(seed=st.integers(0, 2**16), n_factors=st.integers(1, 14), order=st.sampled_from(ORDERS))
 def test_the_bound_of_spins_never_rises_and_always_holds(seed: int, n_factors: int, order: str) -> None:
     graph = pairs(seed, 7, n_factors, 2)
-    problem = Problem.compile(graph)
-    spins = Spins.build(problem, Visits.build(problem, order), endless())  # type: ignore[arg-type]
+    spins = spin_passes(graph, order)
     found = bounds(spins, 30)
     assert all(after <= before + 1e-12 * abs(before) for before, after in itertools.pairwise(found))
     assert found[-1] >= brute_force(graph)[0] - 1e-10
-    assert spins.par[trws_pairs.VALUE] == pytest.approx(graph.value(spins.best), rel=1e-12)
+    assert spins.figures.value == pytest.approx(graph.value(spins.best), rel=1e-12)
 
 
 @given(recipe=soft_recipes(), order=st.sampled_from(ORDERS))
@@ -133,7 +140,7 @@ def test_the_bound_is_the_dual_function_at_the_multipliers(recipe: Recipe, order
     engine = passes(recipe.graph(), order)
     for _ in range(5):
         (bound,) = bounds(engine, 1)
-        assert bound == pytest.approx(dual_bound(engine.problem, engine.lam), rel=1e-11, abs=1e-11)
+        assert bound == pytest.approx(dual_bound(engine.problem, engine.messages.lam), rel=1e-11, abs=1e-11)
 
 
 @given(recipe=any_recipes() | soft_recipes(), order=st.sampled_from(ORDERS))
@@ -164,7 +171,7 @@ def test_trees_are_peeled_down_to_the_cycles() -> None:
     scopes = [(0, 1), (1, 2), (0, 2), (2, 3), (3, 4), (4, 5, 6), (7, 8), (7, 9)]
     tables = [table if len(scope) == 2 else np.zeros((2, 2, 2)) for scope in scopes]
     problem = Problem.compile(Recipe([2] * 10, scopes, tables).graph())
-    visits = Visits.build(problem, "trees_last")
+    visits = VisitOrder.build(problem, "trees_last")
     core = visits.seq[:4].tolist()
     assert core[:3] == [0, 1, 2]
     hung = visits.seq[4:].tolist()
@@ -179,20 +186,16 @@ def test_breadth_first_recovers_the_layers_of_a_shuffled_path() -> None:
     scopes = [(int(names[i]), int(names[i + 1])) for i in range(29)]
     problem = Problem.compile(Recipe([2] * 30, scopes, [np.zeros((2, 2))] * 29).graph())
     seq = np.zeros(30, dtype=np.int64)
-    owner = np.repeat(np.arange(29), 2)
-    seq_order.breadth_first(problem.scope_ptr, problem.scope, problem.nbr_ptr, owner[problem.nbr], seq)
+    breadth_first(problem.scope_ptr, problem.scope, Neighbours.of(problem), seq)
     assert seq.tolist() in (names.tolist(), names[::-1].tolist())
 
 
 # -- smoothing --------------------------------------------------------------------------------------------------------
 
 
-def soften(engine: Passes, visits: Visits, n: int, rho: float) -> tuple[float, np.ndarray]:
-    rows, links, tables, edge_ptr, _ = engine.model
+def soften(engine: TablePasses, order: VisitOrder, n: int, rho: float) -> tuple[float, np.ndarray]:
     mu = np.zeros(engine.problem.n_states)
-    width = (len(engine.scratch) - len(engine.places)) // 4
-    bound = smooth.soft_iterate(n, rho, rows, links, tables, edge_ptr, engine.theta, visits.omega, visits.keep,
-                                engine.lam, mu, engine.scratch, width)  # fmt: skip
+    bound = soft_iterate(n, engine.model, engine.messages, Smoothing(rho, order.keep, mu), engine.scratch)
     return bound + engine.problem.graph.constant, mu
 
 
@@ -208,7 +211,7 @@ def test_on_trees_the_smoothed_bound_is_the_log_partition_function_and_the_margi
     for labels, weight in zip(labellings, weights / weights.sum(), strict=True):
         mu[graph.var_ptr[:-1] + labels] += weight
     engine = passes(graph)
-    bound, found = soften(engine, Visits.build(engine.problem, "trees_last"), 2, rho)
+    bound, found = soften(engine, VisitOrder.build(engine.problem, "trees_last"), 2, rho)
     expected = rho * (values.max() + math.log(weights.sum()))
     assert bound == pytest.approx(expected, rel=1e-9, abs=1e-9)
     np.testing.assert_allclose(found, mu, atol=1e-9)
@@ -218,7 +221,7 @@ def test_on_trees_the_smoothed_bound_is_the_log_partition_function_and_the_margi
 def test_the_smoothed_bound_falls_and_stays_above_the_plain_dual(seed: int, rho: float, order: str) -> None:
     graph = random_recipe(seed, 6, 10).graph()
     engine = passes(graph, order)
-    visits = Visits.build(engine.problem, order)  # type: ignore[arg-type]
+    visits = VisitOrder.build(engine.problem, order)  # type: ignore[arg-type]
     last = math.inf
     for _ in range(20):
         bound, mu = soften(engine, visits, 1, rho)
@@ -237,10 +240,12 @@ def test_extended_marginals_have_exactly_the_marginals_that_they_extend(seed: in
     mu /= np.repeat(np.add.reduceat(mu, graph.var_ptr[:-1]), graph.card)
     lam = random.normal(size=problem.n_edge_states)
     out = np.zeros(problem.n_configs)
-    largest = max([4, *(batch.n_configs for batch in problem.batches)])
-    value, _, _ = smooth.project(0, problem.n_factors, rho, graph.theta_t, problem.table_at, problem.scope_ptr,
-                                 problem.edge_ptr, problem.scope, graph.var_ptr[problem.scope], lam, mu,
-                                 np.zeros(3 * largest), out)  # fmt: skip
+    factors = SoftFactors(
+        graph.theta_t, problem.table_at, problem.scope_ptr, problem.edge_ptr, problem.scope,
+        graph.var_ptr[problem.scope],
+    )  # fmt: skip
+    scratch = JointScratch.allocate(max([4, *(batch.n_configs for batch in problem.batches)]))
+    value = extend_marginals(0, problem.n_factors, factors, SoftPoint(mu, lam, rho), scratch, out).value
     assert value == pytest.approx(float(problem.theta_f @ out), rel=1e-9, abs=1e-9)
     for batch in problem.batches:
         blocks = out[batch.configs].reshape(batch.n, *batch.shape)
@@ -257,7 +262,7 @@ def test_extended_marginals_have_exactly_the_marginals_that_they_extend(seed: in
 def test_two_binary_variables_are_joined_in_the_best_way(p: float, q: float, sign: float) -> None:
     table = np.array([0.3, -1.0, 0.2, 0.9]) * sign
     w = np.zeros(4)
-    smooth.best_pair(table, 0, p, q, w)
+    best_pair(table, 0, p, q, w)
     assert w.min() >= 0
     assert w[2] + w[3] == pytest.approx(p)
     assert w[1] + w[3] == pytest.approx(q)
@@ -270,13 +275,14 @@ def test_kernels_run_as_plain_python() -> None:
     graph = random_recipe(21, 5, 9, hard=0.1).graph()
     compiled = passes(graph)
     plain = passes(graph)
-    compiled.iterate(3, 0, 1)
-    names = ("collect_pair", "spread", "collect_table", "collect", "fixed_table", "fixed", "choose", "sweep", "settle")
+    compiled.iterate(0, 3, 1)
+    kernels = [name for name, kernel in vars(srmp_kernels).items() if hasattr(kernel, "py_func")]
+    assert {"collect_pair", "collect_table", "fixed_table", "choose", "sweep", "iterate", "at_rest"} <= set(kernels)
     with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
-        for name in (*names, "iterate"):
-            patch.setattr(srmp, name, getattr(srmp, name).py_func)
-        for name in ("at_rest", "keep_best"):
-            patch.setattr(srmp, name, getattr(trws_pairs, name).py_func)
-        plain.iterate(3, 0, 1)
-    assert plain.par.tolist() == pytest.approx(compiled.par.tolist(), rel=1e-12)
-    np.testing.assert_allclose(plain.lam, compiled.lam, rtol=1e-12, atol=1e-12)
+        for name in kernels:
+            patch.setattr(srmp_kernels, name, getattr(srmp_kernels, name).py_func)
+        _, _, figures = srmp_kernels.iterate(
+            PassSpan(0, 3, 1), plain.stopping, plain.figures, plain.model, plain.messages, plain.scratch
+        )
+    assert figures == pytest.approx(compiled.figures, rel=1e-12)
+    np.testing.assert_allclose(plain.messages.lam, compiled.messages.lam, rtol=1e-12, atol=1e-12)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges, short
-from mapmrf.engines.messages.clusters_kernels import passes_clusters, passes_clusters2, project_links, top_of_clusters
+from mapmrf.arrays import Bools, Ints, offsets, ranges, short
+from mapmrf.engines.messages.clusters_kernels import (
+    Cycle,
+    Cycles,
+    CycleScratch,
+    CycleTables,
+    Lifts,
+    Links,
+    passes_clusters,
+    passes_clusters2,
+    project_links,
+    top_of_clusters,
+)
 from mapmrf.engines.messages.cycles_kernels import triangulate
 from mapmrf.engines.messages.mplp import Dual, edges_by_variable
+from mapmrf.kernels.max_marginals import FactorScratch
 
-Cycle = tuple[Ints, Ints]
-"""A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first."""
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+_NO_AXIS: Ints = np.zeros((0, 2), dtype=np.int64)
 
 
-@dataclass
 class Clusters:
     """The clusters of a run, on top of its messages.
 
@@ -25,73 +35,49 @@ class Clusters:
     dual
         The factors; pairs that clusters need are added to it.
     n_given
-        Factors that the model has itself.
+        Factors of the model itself.
     pairs
         Numbers of the factors that serve as pairs, one for every two variables.
     private
-        Whether a factor's table is its own, so that clusters may write on it.
+        Whether a factor's table is its own, so that clusters may write to it.
     active
         Whether a factor takes part in the passes.
-    cyc_ptr, cyc_pair, cyc_flip, share, own_at, own
-        The cycles, what they give to each pair, and their tables; see `kernels.clusters`.
-    link_factor, link_pair, link_axis
-        Larger factors with all pairs of their variables, and which places of the scope these are.
-    lift_ptr, lift_factor, lift_pair, lift_axis
-        The links to active pairs, factor by factor.
+    cycles, tables
+        The clusters, and what they hold.
+    links, lifts
+        Larger factors with all pairs of their variables, and those of them to active pairs, factor by factor.
     keys, number
         The pairs of every cluster, sorted; and the pair of every two variables, once that is needed.
     n_model_pairs
         Pairs of variables that the model's factors hold.
     """
 
-    dual: Dual
-    n_given: int
-    pairs: Ints
-    private: Bools
-    active: Bools
-    cyc_ptr: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    cyc_pair: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    cyc_flip: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    share: Floats = field(default_factory=lambda: np.zeros(0))
-    own_at: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    own: Floats = field(default_factory=lambda: np.zeros(0))
-    link_factor: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    link_pair: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    link_axis: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
-    lift_ptr: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
-    lift_factor: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    lift_pair: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    lift_axis: Ints = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
-    lift_work: Floats = field(default_factory=lambda: np.zeros((2, 1)))
-    keys: set[tuple[int, ...]] = field(default_factory=set)
-    number: dict[tuple[int, int], int] = field(default_factory=dict)
-    n_model_pairs: int = 0
-
-    @classmethod
-    def build(cls, dual: Dual, max_entries: int) -> Clusters:
+    def __init__(self, dual: Dual, max_entries: int) -> None:
         """No cycles yet; core factors other than the first one of every two variables are lifted on to pairs."""
         core = np.sort(dual.visit)
-        is_pair = np.diff(dual.scope_ptr)[core] == 2
-        pairs = core[is_pair]
+        pairs = core[np.diff(dual.regions.scope_ptr)[core] == 2]
         _, first = np.unique(_pair_keys(dual, pairs), return_index=True)
-        none = np.zeros(dual.n_factors, dtype=bool)
-        clusters = cls(dual, dual.n_factors, np.sort(pairs[first]), none, ~none)
-        clusters.n_model_pairs = len(clusters.pairs)
-        rest = np.setdiff1d(core, clusters.pairs)
+        self.dual = dual
+        self.n_given = dual.n_factors
+        self.pairs: Ints = np.sort(pairs[first])
+        self.private: Bools = np.zeros(dual.n_factors, dtype=bool)
+        self.active: Bools = np.ones(dual.n_factors, dtype=bool)
+        self.cycles = Cycles.of([])
+        self.tables = CycleTables(np.zeros(0), _NONE.copy(), np.zeros(0))
+        self.links = Links(_NONE.copy(), _NONE.copy(), _NO_AXIS.copy())
+        self.lifts = Lifts(np.zeros(1, dtype=np.int64), *self.links)
+        self.lift_scratch = FactorScratch.allocate(1, 1)
+        self.keys: set[tuple[int, ...]] = set()
+        self.number: dict[tuple[int, int], int] = {}
+        rest = np.setdiff1d(core, self.pairs)
         if len(rest):
-            clusters.link(rest, max_entries)
-            clusters.n_model_pairs = len(clusters.pairs)
-        return clusters
-
-    @property
-    def n_cycles(self) -> int:
-        """Number of clusters."""
-        return len(self.cyc_ptr) - 1
+            self.link(rest, max_entries)
+        self.n_model_pairs = len(self.pairs)
 
     @property
     def n_lifts(self) -> int:
         """Number of factors that are lifted on to pairs."""
-        return len(self.lift_factor)
+        return len(self.lifts.factor)
 
     @property
     def n_added(self) -> int:
@@ -101,7 +87,7 @@ class Clusters:
     @property
     def entries(self) -> int:
         """Table entries of all clusters and added pairs."""
-        return len(self.own) + int(self.dual.sizes(np.arange(self.n_given, self.dual.n_factors)).sum())
+        return len(self.tables.own) + int(self.dual.sizes(np.arange(self.n_given, self.dual.n_factors)).sum())
 
     # -- growing ------------------------------------------------------------------------------------------------------
 
@@ -109,23 +95,8 @@ class Clusters:
         """Add idle pairs with tables of zeros; return their numbers."""
         dual = self.dual
         begin, n = dual.n_factors, len(first)
-        scope = np.stack([first, second], axis=1).ravel()
-        card = np.diff(dual.var_ptr)[scope]
-        sizes = card[::2].astype(np.int64) * card[1::2]
-        dual.table_at = short(np.concatenate([dual.table_at, len(dual.theta) + offsets(sizes)[:-1].astype(np.int64)]))
-        dual.theta = np.concatenate([dual.theta, np.zeros(int(sizes.sum()))])
-        dual.scope_ptr = short(np.concatenate([dual.scope_ptr, dual.scope_ptr[-1] + 2 * np.arange(1, n + 1)]))
-        dual.scope = short(np.concatenate([dual.scope, scope]))
-        dual.state_at = short(np.concatenate([dual.state_at, dual.var_ptr[scope]]))
-        dual.card_e = short(np.concatenate([dual.card_e, card]))
-        dual.edge_ptr = short(np.concatenate([dual.edge_ptr, dual.edge_ptr[-1] + np.cumsum(card)]))
-        dual.lam = np.concatenate([dual.lam, np.zeros(int(card.sum()))])
-        dual.factor_of = short(np.concatenate([dual.factor_of, np.repeat(np.arange(begin, begin + n), 2)]))
-        dual.nbr_ptr, dual.nbr = edges_by_variable(dual.scope, dual.n_vars)
+        _append_pairs(dual, np.stack([first, second], axis=1).ravel())
         added = np.arange(begin, begin + n)
-        widest = int(card.reshape(-1, 2).sum(axis=1).max(initial=0))
-        if widest > dual.work.shape[1]:
-            dual.work = np.zeros((2, widest))
         self.private = np.concatenate([self.private, np.ones(n, dtype=bool)])
         self.active = np.concatenate([self.active, np.zeros(n, dtype=bool)])
         self.pairs = np.concatenate([self.pairs, added])
@@ -134,16 +105,15 @@ class Clusters:
         return added
 
     def make_private(self, factors: Ints) -> None:
-        """Give factors copies of their tables that clusters may write on."""
+        """Give factors copies of their tables that clusters may write to."""
         factors = np.unique(factors)
         factors = factors[~self.private[factors]]
-        dual = self.dual
-        sizes = dual.sizes(factors)
-        copies = dual.theta[ranges(dual.table_at[factors], sizes)]
-        table_at = dual.table_at.astype(np.int64)
-        table_at[factors] = len(dual.theta) + offsets(sizes)[:-1].astype(np.int64)
-        dual.table_at = short(table_at)
-        dual.theta = np.concatenate([dual.theta, copies])
+        regions = self.dual.regions
+        sizes = self.dual.sizes(factors)
+        copies = regions.theta[ranges(regions.table_at[factors], sizes)]
+        table_at = regions.table_at.astype(np.int64)
+        table_at[factors] = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
+        self.dual.regions = regions._replace(table_at=short(table_at), theta=np.concatenate([regions.theta, copies]))
         self.private[factors] = True
 
     def link(self, factors: Ints, max_entries: int) -> None:
@@ -152,12 +122,12 @@ class Clusters:
         Pairs that several factors share are lifted on to at once. The others are idle until a cluster needs them.
         """
         dual = self.dual
-        owner, axis = _links(dual, factors)
-        ends = np.sort(dual.scope[dual.scope_ptr[owner][:, None] + axis].astype(np.int64), axis=1)
-        card = np.diff(dual.var_ptr).astype(np.int64)
+        owner, axis = _places(dual, factors)
+        ends = np.sort(_variables_at(dual, owner, axis), axis=1)
+        card = np.diff(dual.regions.var_ptr).astype(np.int64)
         fits = np.cumsum(card[ends].prod(axis=1)) <= max_entries
-        whole = ~np.isin(owner, owner[~fits])
-        owner, axis, ends = owner[whole], axis[whole], ends[whole]
+        complete = ~np.isin(owner, owner[~fits])
+        owner, axis, ends = owner[complete], axis[complete], ends[complete]
         keys, of, count = np.unique(ends[:, 0] * dual.n_vars + ends[:, 1], return_inverse=True, return_counts=True)
         have = _pair_keys(dual, self.pairs)
         order = np.argsort(have)
@@ -165,10 +135,10 @@ class Clusters:
         fresh = number < 0
         count += ~fresh
         number[fresh] = self.add_pairs(keys[fresh] // dual.n_vars, keys[fresh] % dual.n_vars)
-        self.link_factor, self.link_pair = owner, number[of]
+        pair = number[of]
         # A pair's own order of its variables decides which axis of the factor is its first.
-        flipped = dual.scope[dual.scope_ptr[self.link_pair]] != dual.scope[dual.scope_ptr[owner] + axis[:, 0]]
-        self.link_axis = np.where(flipped[:, None], axis[:, ::-1], axis)
+        flipped = dual.ends(pair)[:, 0] != _variables_at(dual, owner, axis)[:, 0]
+        self.links = Links(owner, pair, np.where(flipped[:, None], axis[:, ::-1], axis))
         self.activate(number[count > 1])
 
     def activate(self, pairs: Ints) -> None:
@@ -176,30 +146,27 @@ class Clusters:
         woken = np.unique(pairs[~self.active[pairs]])
         self.active[woken] = True
         self.dual.add_visits(woken)
-        used = self.active[self.link_pair] if len(self.link_pair) else np.zeros(0, dtype=bool)
-        owner = self.link_factor[used]
+        used = self.active[self.links.pair] if len(self.links.pair) else np.zeros(0, dtype=bool)
+        owner = self.links.factor[used]
         begins = np.flatnonzero(np.diff(owner, prepend=-1))
-        self.lift_factor, self.lift_pair, self.lift_axis = owner[begins], self.link_pair[used], self.link_axis[used]
-        self.lift_ptr = np.append(begins, len(owner))
-        self.make_private(np.concatenate([self.lift_factor, self.lift_pair]))
+        ptr = np.append(begins, len(owner))
+        self.lifts = Lifts(ptr, owner[begins], self.links.pair[used], self.links.axis[used])
+        self.make_private(np.concatenate([self.lifts.factor, self.lifts.pair]))
         if self.n_lifts:
-            held = np.add.reduceat(self.dual.sizes(self.lift_pair), begins)
-            self.lift_work = np.zeros((2, int(held.max())))
+            held = np.add.reduceat(self.dual.sizes(self.lifts.pair), begins)
+            self.lift_scratch = FactorScratch.allocate(int(held.max()), len(self.dual.scratch.state))
 
     def show_idle(self) -> None:
-        """Fill the tables of idle pairs with what the factors that hold them say; for a search only."""
-        dual = self.dual
-        idle = np.flatnonzero(~self.active[self.link_pair])
+        """Fill the tables of idle pairs with the max-marginals of the factors that hold them; for a search only."""
+        idle = np.flatnonzero(~self.active[self.links.pair])
         if len(idle):
-            project_links(
-                self.link_factor[idle], self.link_pair[idle], self.link_axis[idle], dual.theta, dual.table_at,
-                dual.scope_ptr, dual.state_at, dual.card_e, dual.edge_ptr, dual.lam, dual.belief, dual.iwork,
-            )  # fmt: skip
+            links = Links(self.links.factor[idle], self.links.pair[idle], self.links.axis[idle])
+            project_links(links, self.dual.regions, self.dual.scratch.state)
 
     def hide_idle(self) -> None:
         """Clear the tables of idle pairs."""
-        idle = self.link_pair[~self.active[self.link_pair]]
-        self.dual.theta[ranges(self.dual.table_at[idle], self.dual.sizes(idle))] = 0.0
+        idle, regions = self.links.pair[~self.active[self.links.pair]], self.dual.regions
+        regions.theta[ranges(regions.table_at[idle], self.dual.sizes(idle))] = 0.0
 
     def fitting(self, cycles: list[Cycle], max_entries: int) -> list[Cycle]:
         """As many of the cycles, from the first on, as the entries allow; one that is cut has up to four times as many.
@@ -223,114 +190,127 @@ class Clusters:
                 fresh.append((pairs, flips))
         if not fresh:
             return 0
-        pairs = np.concatenate([cycle[0] for cycle in fresh])
-        self.make_private(pairs)
-        self.activate(pairs)
-        sizes = self.dual.sizes(pairs)
-        self.own_at = np.concatenate([self.own_at, len(self.own) + offsets(sizes)[:-1].astype(np.int64)])
-        self.own = np.concatenate([self.own, np.zeros(int(sizes.sum()))])
-        self.cyc_pair = np.concatenate([self.cyc_pair, pairs])
-        self.cyc_flip = np.concatenate([self.cyc_flip, *(cycle[1] for cycle in fresh)])
-        ends = self.cyc_ptr[-1] + np.cumsum([len(cycle[0]) for cycle in fresh])
-        self.cyc_ptr = np.concatenate([self.cyc_ptr, ends])
-        self.share_equally()
+        added = Cycles.of(fresh)
+        self.make_private(added.pair)
+        self.activate(added.pair)
+        sizes = self.dual.sizes(added.pair)
+        old, tables = self.cycles, self.tables
+        self.cycles = Cycles(
+            np.concatenate([old.ptr, old.ptr[-1] + added.ptr[1:]]),
+            np.concatenate([old.pair, added.pair]),
+            np.concatenate([old.flip, added.flip]),
+        )
+        own_at = np.concatenate([tables.own_at, len(tables.own) + offsets(sizes)[:-1].astype(np.int64)])
+        own = np.concatenate([tables.own, np.zeros(int(sizes.sum()))])
+        self.tables = CycleTables(np.repeat(1 / self.cycles.length, self.cycles.length), own_at, own)
         return len(fresh)
+
+    def share_unequally(self, random: np.random.Generator) -> None:
+        """Let every cluster give its pairs random shares. The bound cannot rise, but comes to rest somewhere else."""
+        drawn = random.exponential(size=len(self.cycles.pair))
+        total = np.repeat(np.add.reduceat(drawn, self.cycles.ptr[:-1]), self.cycles.length)
+        self.tables = self.tables._replace(share=drawn / total)
+
+    # -- cutting ------------------------------------------------------------------------------------------------------
 
     def triangles(self, cycles: list[Cycle]) -> list[Cycle]:
         """Cut cycles into triangles, with chords that are added as pairs where there are none."""
-        dual = self.dual
         if not self.number:
             self.number = self.numbers(self.pairs)
-        number = self.number
         walks = [self.variables(cycle) for cycle in cycles]
-        cut = [_cut(walk, number) for walk in walks]
+        corners = [corner for walk in walks for corner in walk[_cut(walk, self.number)].tolist()]
         wanted: dict[tuple[int, int], None] = {}
-        for walk, places in zip(walks, cut, strict=True):
-            for corner in walk[places].tolist():
-                for i, j in combinations(sorted(corner), 2):
-                    if (i, j) not in number:
-                        wanted[(i, j)] = None
-                        number[(i, j)] = -1
+        for corner in corners:
+            for i, j in combinations(sorted(corner), 2):
+                if (i, j) not in self.number:
+                    wanted[(i, j)] = None
         if wanted:
             ends = np.array(list(wanted), dtype=np.int64)
             self.add_pairs(ends[:, 0], ends[:, 1])
-        found: list[Cycle] = []
-        for walk, places in zip(walks, cut, strict=True):
-            for corner in walk[places].tolist():
-                steps = list(zip(corner, corner[1:] + corner[:1], strict=True))
-                pairs = np.array([number[min(step), max(step)] for step in steps], dtype=np.int64)
-                flips = (dual.scope[dual.scope_ptr[pairs]] != np.array(corner)).astype(np.int64)
-                found.append((pairs, flips))
-        return found
+        return [self.cycle_of(corner) for corner in corners]
+
+    def cycle_of(self, walk: list[int]) -> Cycle:
+        """The cycle through some variables, all neighbours of which are pairs."""
+        steps = zip(walk, walk[1:] + walk[:1], strict=True)
+        pairs = np.array([self.number[min(step), max(step)] for step in steps], dtype=np.int64)
+        return pairs, (self.dual.ends(pairs)[:, 0] != np.array(walk)).astype(np.int64)
 
     def numbers(self, pairs: Ints) -> dict[tuple[int, int], int]:
         """The variables of some pairs, the smaller one first, with the pairs' numbers."""
-        dual = self.dual
-        ends = np.sort(dual.scope[dual.scope_ptr[pairs][:, None] + np.arange(2)], axis=1)
+        ends = np.sort(self.dual.ends(pairs), axis=1)
         return {(i, j): p for (i, j), p in zip(ends.tolist(), pairs.tolist(), strict=True)}
 
     def variables(self, cycle: Cycle) -> Ints:
         """The variables of a cycle in walking order."""
-        return np.asarray(self.dual.scope[self.dual.scope_ptr[cycle[0]] + cycle[1]], dtype=np.int64)
-
-    def share_equally(self) -> None:
-        """Let every cluster give its pairs equal shares."""
-        length = np.diff(self.cyc_ptr)
-        self.share = np.repeat(1 / length, length)
-
-    def share_unequally(self, random: np.random.Generator) -> None:
-        """Let every cluster give its pairs random shares. The bound cannot rise, but the point of rest is another."""
-        length = np.diff(self.cyc_ptr)
-        drawn = random.exponential(size=len(self.cyc_pair))
-        self.share = drawn / np.repeat(np.add.reduceat(drawn, self.cyc_ptr[:-1]), length)
+        regions = self.dual.regions
+        return np.asarray(regions.scope[regions.scope_ptr[cycle[0]] + cycle[1]], dtype=np.int64)
 
     # -- message passing ----------------------------------------------------------------------------------------------
 
     def passes(self, begin: int, end: int) -> None:
         """Do the iterations from `begin` to `end`: all lifts and clusters, then all factors."""
         dual = self.dual
-        if self.n_cycles == 0 and self.n_lifts == 0:
+        if self.cycles.n == 0 and self.n_lifts == 0:
             dual.passes(begin, end)
             return
-        longest = int(np.diff(self.cyc_ptr).max(initial=3)) + 1
+        longest = int(self.cycles.length.max(initial=3)) + 1
+        walk, ahead, back = np.zeros((3, longest * dual.max_card**2))
+        scratch = CycleScratch(walk, ahead, back, dual.max_card)
+        sweeps = dual.sweeps(begin, end)
         if dual.quick and self.n_lifts == 0:
-            walk, ahead, back = np.zeros((3, 4 * longest))
-            passes_clusters2(
-                begin, end, dual.alternate, dual.visit, dual.theta, dual.table_at, dual.state_at, dual.lam,
-                dual.belief, self.cyc_ptr, self.cyc_pair, self.cyc_flip, self.share, self.own, walk, ahead, back,
-            )  # fmt: skip
-            return
-        width = int(np.diff(dual.var_ptr).max())
-        walk, ahead, back = np.zeros((3, longest * width * width))
-        passes_clusters(
-            begin, end, dual.alternate, dual.visit, dual.theta, dual.table_at, dual.scope_ptr, dual.state_at,
-            dual.card_e, dual.edge_ptr, dual.lam, dual.belief, dual.work, dual.iwork, self.cyc_ptr, self.cyc_pair,
-            self.cyc_flip, self.share, self.own_at, self.own, walk, ahead, back, width, self.lift_ptr, self.lift_factor,
-            self.lift_pair, self.lift_axis, self.lift_work,
-        )  # fmt: skip
+            passes_clusters2(dual.regions, sweeps, self.cycles, self.tables, scratch)
+        else:
+            passes_clusters(
+                dual.regions, sweeps, self.cycles, self.tables, self.lifts, scratch, self.lift_scratch, dual.scratch
+            )
 
     def bound(self) -> float:
         """The value of the dual with clusters, evaluated from scratch."""
-        dual = self.dual
-        bound = dual.bound()
-        if self.n_cycles:
-            bound += top_of_clusters(
-                self.cyc_ptr, self.cyc_pair, self.cyc_flip, self.own_at, self.own, dual.theta, dual.table_at,
-                dual.scope_ptr, dual.card_e, np.zeros((2, int(np.diff(dual.var_ptr).max()))),
-            )  # fmt: skip
+        bound = self.dual.bound()
+        if self.cycles.n:
+            path = np.zeros((2, self.dual.max_card))
+            bound += top_of_clusters(self.dual.regions, self.cycles, self.tables, path)
         return bound
 
     def work_per_pass(self) -> int:
         """Table entries that one iteration goes through, roughly; those of cycles count more."""
-        dual = self.dual
-        width = int(np.diff(dual.var_ptr).max(initial=1))
-        lifted = 8 * int(dual.sizes(self.lift_factor).sum())
-        return int(dual.sizes(dual.visit).sum()) + 2 * width * len(self.own) + lifted
+        lifted = 8 * int(self.dual.sizes(self.lifts.factor).sum())
+        return self.dual.work_per_pass() + 2 * self.dual.max_card * len(self.tables.own) + lifted
+
+
+def _append_pairs(dual: Dual, scope: Ints) -> None:
+    """Append pairs with tables of zeros to the factors of a dual; `scope` has two variables for each."""
+    regions, n = dual.regions, len(scope) // 2
+    card = np.diff(regions.var_ptr)[scope]
+    sizes = card[::2].astype(np.int64) * card[1::2]
+    table_at = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
+    added = np.arange(dual.n_factors, dual.n_factors + n)
+    dual.regions = regions._replace(
+        table_at=short(np.concatenate([regions.table_at, table_at])),
+        theta=np.concatenate([regions.theta, np.zeros(int(sizes.sum()))]),
+        scope_ptr=short(np.concatenate([regions.scope_ptr, regions.scope_ptr[-1] + 2 * np.arange(1, n + 1)])),
+        scope=short(np.concatenate([regions.scope, scope])),
+        state_at=short(np.concatenate([regions.state_at, regions.var_ptr[scope]])),
+        card_e=short(np.concatenate([regions.card_e, card])),
+        edge_ptr=short(np.concatenate([regions.edge_ptr, regions.edge_ptr[-1] + np.cumsum(card)])),
+        lam=np.concatenate([regions.lam, np.zeros(int(card.sum()))]),
+    )
+    ptr, edges = edges_by_variable(dual.regions.scope, dual.n_vars)
+    factor_of = short(np.concatenate([dual.neighbours.factor_of, np.repeat(added, 2)]))
+    dual.neighbours = dual.neighbours._replace(ptr=ptr, edge=edges, factor_of=factor_of)
+    widest = int(card.reshape(-1, 2).sum(axis=1).max(initial=0))
+    if widest > len(dual.scratch.given):
+        dual.scratch = FactorScratch.allocate(widest, len(dual.scratch.state))
+
+
+def _variables_at(dual: Dual, factors: Ints, axis: Ints) -> Ints:
+    """The variables at some places of factors' scopes, (n, 2)."""
+    return np.asarray(dual.regions.scope[dual.regions.scope_ptr[factors][:, None] + axis], dtype=np.int64)
 
 
 def _pair_keys(dual: Dual, pairs: Ints) -> Ints:
     """One number for every pair of variables, whatever their order."""
-    ends = np.sort(dual.scope[dual.scope_ptr[pairs][:, None] + np.arange(2)].astype(np.int64), axis=1)
+    ends = np.sort(dual.ends(pairs), axis=1)
     return np.asarray(ends[:, 0] * dual.n_vars + ends[:, 1])
 
 
@@ -345,9 +325,9 @@ def _lookup(keys: Ints, have: Ints, numbers: Ints) -> Ints:
     return number
 
 
-def _links(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
+def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
     """Every two places of the scope of every factor, (n,) factors and (n, 2) places; small factors first."""
-    arity = np.diff(dual.scope_ptr)[factors]
+    arity = np.diff(dual.regions.scope_ptr)[factors]
     owner, axis = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
     for k in np.unique(arity).tolist():
         places = np.array(list(combinations(range(k), 2)), dtype=np.int64)

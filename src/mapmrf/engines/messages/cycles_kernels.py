@@ -1,35 +1,102 @@
 """Choosing clusters: short cycles, frustrated cycles of the projected graph, gains, and triangulation.
 
-Regions and cycles are laid out as in `kernels.clusters`. Pairs are given by their place in a list of pairs where it
-says so, and otherwise by their number in the region list.
+Pairs are given by their place in a list of pairs where it says so, and otherwise by their number in the `Regions`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.mplp_kernels import pair_entry
+from mapmrf.engines.messages.clusters_kernels import Cycles
+from mapmrf.engines.messages.mplp_kernels import Regions, pair_entry
 from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.parity import root_of
 
 
+class Adjacency(NamedTuple):
+    """The pairs of every variable.
+
+    Attributes
+    ----------
+    ptr : (n_vars + 1,)
+        Variable `i` has the entries ``ptr[i]`` to ``ptr[i + 1]``.
+    var, pair, flip
+        The other variable, the pair, and whether this variable is the second of the pair.
+    """
+
+    ptr: Ints
+    var: Ints
+    pair: Ints
+    flip: Ints
+
+
+class Projection(NamedTuple):
+    """The projected graph: a node is a state of a variable against all its others.
+
+    Attributes
+    ----------
+    node_ptr, node_state, node_var
+        Nodes of every variable, and the state and the variable of every node.
+    weight_ptr, weight
+        Weights of the projected pairs, a block per pair.
+    pair_of, node1, node2
+        Place of the pair, and the two nodes, of every projected pair.
+    """
+
+    node_ptr: Ints
+    node_state: Ints
+    node_var: Ints
+    weight_ptr: Ints
+    weight: Floats
+    pair_of: Ints
+    node1: Ints
+    node2: Ints
+
+
+class CycleLimits(NamedTuple):
+    """Smallest weight and most pairs of a frustrated cycle, and elementary steps of a call."""
+
+    threshold: float
+    max_length: int
+    max_work: int
+
+
+class Frontier(NamedTuple):
+    """Working memory of a breadth-first search in the double cover of the projected graph.
+
+    Attributes
+    ----------
+    stamp, came_from, came_by, queue : (2 * n_nodes,)
+        The search that reached a node last, from where, by which pair, and the nodes to go on from. `stamp` starts
+        at -1.
+    place_of : (n_vars,)
+        Place of a variable in the cycle being written; -1 before and after.
+    """
+
+    stamp: Ints
+    came_from: Ints
+    came_by: Ints
+    queue: Ints
+    place_of: Ints
+
+
 @compiled
-def gains(
-    begin: int, end: int, cyc_ptr: Ints, cyc_pair: Ints, cyc_flip: Ints, theta: Floats, table_at: Ints, scope_ptr: Ints,
-    state_at: Ints, card_e: Ints, edge_ptr: Ints, lam: Floats, belief: Floats, way: Floats, gain: Floats,
-) -> None:  # fmt: skip
+def gains(begin: int, end: int, regions: Regions, cycles: Cycles, path: Floats, gain: Floats) -> None:
     """How far the bound would fall at once if a cycle were a cluster: sum of the pairs' maxima minus the cycle's."""
+    scope_ptr, card_e = regions.scope_ptr, regions.card_e
     for c in range(begin, end):
-        lo, hi = cyc_ptr[c], cyc_ptr[c + 1]
-        k0 = card_e[scope_ptr[cyc_pair[lo]] + cyc_flip[lo]]
+        lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
+        k0 = card_e[scope_ptr[cycles.pair[lo]] + cycles.flip[lo]]
         top, total = -np.inf, 0.0
         for z in range(k0):
             here = 0
             for x in range(k0):
-                way[0, x] = 0.0 if x == z else -np.inf
+                path[0, x] = 0.0 if x == z else -np.inf
             for t in range(lo, hi):
-                a, flip = cyc_pair[t], cyc_flip[t]
+                a, flip = cycles.pair[t], cycles.flip[t]
                 first = scope_ptr[a]
                 kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
                 most = -np.inf
@@ -37,143 +104,128 @@ def gains(
                     best = -np.inf
                     for x in range(kx):
                         s1, s2 = (y, x) if flip else (x, y)
-                        at = table_at[a] + s1 * k2 + s2
-                        value = pair_entry(at, first, s1, s2, theta, state_at, edge_ptr, lam, belief)
+                        value = pair_entry(regions, regions.table_at[a] + s1 * k2 + s2, first, s1, s2)
                         most = max(most, value)
-                        best = max(best, way[here, x] + value)
-                    way[1 - here, y] = best
+                        best = max(best, path[here, x] + value)
+                    path[1 - here, y] = best
                 here = 1 - here
                 if z == 0:
                     total += most
-            top = max(top, way[here, z])
+            top = max(top, path[here, z])
         gain[c] = total - top if total > -np.inf else 0.0
 
 
+# -- short cycles -----------------------------------------------------------------------------------------------------
+
+
 @compiled
-def short_cycles(
-    adj_ptr: Ints, adj_var: Ints, adj_pair: Ints, adj_flip: Ints, mark: Ints, out_pair: Ints, out_flip: Ints,
-    out_size: Ints, max_work: int,
-) -> int:  # fmt: skip
+def short_cycles(adjacent: Adjacency, mark: Ints, found: Cycles, max_work: int) -> int:
     """All triangles and all cycles of four without a chord, as far as they fit; return how many.
 
-    The pairs of variable i are the places adj_ptr[i]:adj_ptr[i + 1]: the other variable, the pair, and whether i is its
-    second variable. mark : per variable, filled with -1. out_pair, out_flip : (n, 4); out_size : (n,).
+    mark : per variable, filled with -1.
     """
+    ptr, var = adjacent.ptr, adjacent.var
+    most = len(found.ptr) - 1
     count, work = 0, 0
-    for i in range(len(adj_ptr) - 1):
-        for q in range(adj_ptr[i], adj_ptr[i + 1]):
-            mark[adj_var[q]] = q
-        for q in range(adj_ptr[i], adj_ptr[i + 1]):
-            a = adj_var[q]
+    for i in range(len(ptr) - 1):
+        for q in range(ptr[i], ptr[i + 1]):
+            mark[var[q]] = q
+        for q in range(ptr[i], ptr[i + 1]):
+            a = var[q]
             if a < i:
                 continue
-            for r in range(adj_ptr[a], adj_ptr[a + 1]):
-                k = adj_var[r]
+            for r in range(ptr[a], ptr[a + 1]):
+                k = var[r]
                 if k <= i:
                     continue
                 if mark[k] >= 0:
-                    if k > a and count < len(out_size):
-                        m = mark[k]
-                        out_pair[count, 0], out_flip[count, 0] = adj_pair[q], adj_flip[q]
-                        out_pair[count, 1], out_flip[count, 1] = adj_pair[r], adj_flip[r]
-                        out_pair[count, 2], out_flip[count, 2] = adj_pair[m], 1 - adj_flip[m]
-                        out_size[count] = 3
-                        count += 1
+                    if k > a and count < most:
+                        count = add_short(adjacent, q, r, -1, mark[k], found, count)
                     continue
-                for s in range(adj_ptr[k], adj_ptr[k + 1]):
-                    b = adj_var[s]
+                for s in range(ptr[k], ptr[k + 1]):
+                    b = var[s]
                     work += 1
-                    if b <= a or mark[b] < 0:
-                        continue
-                    chord = False
-                    for u in range(adj_ptr[a], adj_ptr[a + 1]):
-                        chord = chord or adj_var[u] == b
-                    if not chord and count < len(out_size):
-                        m = mark[b]
-                        out_pair[count, 0], out_flip[count, 0] = adj_pair[q], adj_flip[q]
-                        out_pair[count, 1], out_flip[count, 1] = adj_pair[r], adj_flip[r]
-                        out_pair[count, 2], out_flip[count, 2] = adj_pair[s], adj_flip[s]
-                        out_pair[count, 3], out_flip[count, 3] = adj_pair[m], 1 - adj_flip[m]
-                        out_size[count] = 4
-                        count += 1
-        for q in range(adj_ptr[i], adj_ptr[i + 1]):
-            mark[adj_var[q]] = -1
-        if count == len(out_size) or work > max_work:
+                    if b > a and mark[b] >= 0 and count < most and not are_adjacent(adjacent, a, b):
+                        count = add_short(adjacent, q, r, s, mark[b], found, count)
+        for q in range(ptr[i], ptr[i + 1]):
+            mark[var[q]] = -1
+        if count == most or work > max_work:
             break
     return count
 
 
+@inlined
+def are_adjacent(adjacent: Adjacency, a: int, b: int) -> bool:
+    """Whether two variables are those of a pair."""
+    found = False
+    for u in range(adjacent.ptr[a], adjacent.ptr[a + 1]):
+        found = found or adjacent.var[u] == b
+    return found
+
+
+@inlined
+def add_short(adjacent: Adjacency, q: int, r: int, s: int, back: int, found: Cycles, count: int) -> int:
+    """Add a cycle of the steps `q`, `r`, `s` (-1 in a triangle) and `back`, which is walked back; return the count."""
+    size = found.ptr[count]
+    found.pair[size], found.flip[size] = adjacent.pair[q], adjacent.flip[q]
+    found.pair[size + 1], found.flip[size + 1] = adjacent.pair[r], adjacent.flip[r]
+    size += 2
+    if s >= 0:
+        found.pair[size], found.flip[size] = adjacent.pair[s], adjacent.flip[s]
+        size += 1
+    found.pair[size], found.flip[size] = adjacent.pair[back], 1 - adjacent.flip[back]
+    found.ptr[count + 1] = size + 1
+    return count + 1
+
+
+# -- the projected graph ----------------------------------------------------------------------------------------------
+
+
 @compiled
-def project(
-    pairs: Ints, weight_ptr: Ints, node_ptr: Ints, node_state: Ints, theta: Floats, table_at: Ints, scope_ptr: Ints,
-    scope: Ints, state_at: Ints, card_e: Ints, edge_ptr: Ints, lam: Floats, belief: Floats, weight: Floats,
-) -> None:  # fmt: skip
+def weigh_projections(pairs: Ints, regions: Regions, projection: Projection) -> None:
     """Weights of the projected pairs: how much better it is if both variables are, or both are not, in their states.
 
-    A node stands for a state of a variable against all its others. The weight of two nodes is the best entry of the
-    pair's reparametrised table where both agree in being in or out of their states, minus the best where they do not.
+    The weight of two nodes is the best entry of the pair's reparametrised table where both agree in being in or out of
+    their states, minus the best where they do not.
     """
+    node_ptr, card_e = projection.node_ptr, regions.card_e
     for q in range(len(pairs)):
         p = pairs[q]
-        first = scope_ptr[p]
-        i, j = scope[first], scope[first + 1]
+        first = regions.scope_ptr[p]
+        i, j = regions.scope[first], regions.scope[first + 1]
         n1, n2 = node_ptr[i + 1] - node_ptr[i], node_ptr[j + 1] - node_ptr[j]
         k2 = card_e[first + 1]
-        for c1 in range(n1):
-            for c2 in range(n2):
-                same, apart = -np.inf, -np.inf
-                in1, in2 = node_state[node_ptr[i] + c1], node_state[node_ptr[j] + c2]
-                for s1 in range(card_e[first]):
-                    for s2 in range(k2):
-                        at = table_at[p] + s1 * k2 + s2
-                        value = pair_entry(at, first, s1, s2, theta, state_at, edge_ptr, lam, belief)
-                        if (s1 == in1) == (s2 == in2):
-                            same = max(same, value)
-                        else:
-                            apart = max(apart, value)
-                weight[weight_ptr[q] + c1 * n2 + c2] = 0.0 if same == apart else same - apart
+        for c in range(n1 * n2):
+            same, apart = -np.inf, -np.inf
+            in1, in2 = projection.node_state[node_ptr[i] + c // n2], projection.node_state[node_ptr[j] + c % n2]
+            for s1 in range(card_e[first]):
+                for s2 in range(k2):
+                    value = pair_entry(regions, regions.table_at[p] + s1 * k2 + s2, first, s1, s2)
+                    if (s1 == in1) == (s2 == in2):
+                        same = max(same, value)
+                    else:
+                        apart = max(apart, value)
+            projection.weight[projection.weight_ptr[q] + c] = 0.0 if same == apart else same - apart
 
 
 @compiled
-def bottleneck(rank: Ints, weight: Floats, node1: Ints, node2: Ints, parent: Ints, parity: Ints) -> float:
-    """The largest t such that the projected pairs of weight at least t (by size) hold a frustrated cycle.
-
-    rank : projected pairs by falling size of the weight. A negative weight wants its nodes to differ, and a cycle with
-    an odd number of these cannot have them all. parent, parity : scratch per node.
-    """
-    for u in range(len(parent)):
-        parent[u], parity[u] = u, 0
-    for q in range(len(rank)):
-        w = weight[rank[q]]
-        if w == 0.0:
-            break
-        u, odd1 = root_of(node1[rank[q]], parent, parity)
-        v, odd2 = root_of(node2[rank[q]], parent, parity)
-        odd = odd1 ^ odd2 ^ (1 if w < 0 else 0)
-        if u != v:
-            parent[u], parity[u] = v, odd
-        elif odd:
-            return float(abs(w))
-    return 0.0
-
-
-@compiled
-def inconsistent_pairs(
-    threshold: float, rank: Ints, weight: Floats, node1: Ints, node2: Ints, parent: Ints, parity: Ints, out: Ints
-) -> int:  # fmt: skip
+def inconsistent_pairs(threshold: float, rank: Ints, projection: Projection, out: Ints) -> int:
     """Projected pairs of weight at least the threshold that disagree with a spanning forest of the strongest ones.
 
-    Every frustrated cycle holds an odd number of them. Returns how many there are, in `out` by falling weight.
+    rank : projected pairs by falling size of the weight. A negative weight wants its nodes to differ, and a cycle with
+    an odd number of these cannot have them all: a frustrated cycle, which holds an odd number of inconsistent pairs.
+    Returns how many there are, in `out` by falling weight, at most as many as fit.
     """
-    for u in range(len(parent)):
-        parent[u], parity[u] = u, 0
+    weight = projection.weight
+    n_nodes = len(projection.node_var)
+    parent, parity = np.arange(n_nodes), np.zeros(n_nodes, dtype=np.int64)
     count = 0
     for q in range(len(rank)):
         w = weight[rank[q]]
-        if w == 0.0 or abs(w) < threshold:
+        if w == 0.0 or abs(w) < threshold or count == len(out):
             break
-        u, odd1 = root_of(node1[rank[q]], parent, parity)
-        v, odd2 = root_of(node2[rank[q]], parent, parity)
+        u, odd1 = root_of(projection.node1[rank[q]], parent, parity)
+        v, odd2 = root_of(projection.node2[rank[q]], parent, parity)
         odd = odd1 ^ odd2 ^ (1 if w < 0 else 0)
         if u != v:
             parent[u], parity[u] = v, odd
@@ -185,72 +237,79 @@ def inconsistent_pairs(
 
 @compiled
 def frustrated_cycles(
-    begin: int, threshold: float, max_length: int, max_work: int, starts: Ints, weight: Floats, weight_ptr: Ints,
-    pair_of: Ints, node1: Ints, node2: Ints, node_ptr: Ints, node_var: Ints, adj_ptr: Ints, adj_var: Ints,
-    adj_place: Ints, adj_flip: Ints, stamp: Ints, came_from: Ints, came_by: Ints, queue: Ints, place_of: Ints,
-    out_ptr: Ints, out_place: Ints, out_flip: Ints, count: Ints,
-) -> int:  # fmt: skip
+    begin: int, starts: Ints, limits: CycleLimits, projection: Projection, adjacent: Adjacency, frontier: Frontier,
+    found: Cycles,
+) -> tuple[int, int]:  # fmt: skip
     """Shortest frustrated cycles through one projected pair after another, of weights at least the threshold.
 
-    Goes through `starts` from `begin` on until the work or the space is used up, and returns where it stopped.
-    Breadth-first search in the double cover: a node is reached with an even or an odd number of disagreements. A way
-    that comes to a variable twice is cut down to the part between.
-
-    pair_of : pair (by its place in the list of pairs) of every projected pair. adj_* : the pairs of every variable, by
-    their place. stamp, came_from, came_by, queue : twice per node; place_of : per variable; stamp and place_of come
-    filled with -1. Cycle c has the pairs out_place[out_ptr[c]:out_ptr[c + 1]]; count[0] is how many there are.
+    Goes through `starts` from `begin` on until the work or the space is used up; returns where it stopped, and how many
+    cycles it found. Pairs are given by their place in the list of pairs.
     """
-    n_out = count[0]
-    work = 0
-    q = begin
-    while q < len(starts) and work < max_work and n_out < len(out_ptr) - 1:
+    count, work, q = 0, 0, begin
+    while q < len(starts) and work < limits.max_work and count < len(found.ptr) - 1:
         start = starts[q]
-        goal = 2 * node2[start] + (0 if weight[start] < 0 else 1)
-        queue[0] = 2 * node1[start]
-        stamp[queue[0]] = q
-        came_from[queue[0]] = -1
-        head, tail, level_end, depth = 0, 1, 1, 0
-        while head < tail and stamp[goal] != q:
-            if head == level_end:
-                depth += 1
-                level_end = tail
-                if depth >= max_length - 1:
-                    break
-            here = queue[head]
-            head += 1
-            u = here >> 1
-            i = node_var[u]
-            c1, n1 = u - node_ptr[i], node_ptr[i + 1] - node_ptr[i]
-            for at in range(adj_ptr[i], adj_ptr[i + 1]):
-                place, j = adj_place[at], adj_var[at]
-                n2 = node_ptr[j + 1] - node_ptr[j]
-                for c2 in range(n2):
-                    e = weight_ptr[place] + (c2 * n1 + c1 if adj_flip[at] else c1 * n2 + c2)
-                    work += 1
-                    if e == start or abs(weight[e]) < threshold:
-                        continue
-                    there = 2 * (node_ptr[j] + c2) + ((here & 1) ^ (1 if weight[e] < 0 else 0))
-                    if stamp[there] != q:
-                        stamp[there] = q
-                        came_from[there] = here
-                        came_by[there] = 2 * place + 1 - adj_flip[at]
-                        queue[tail] = there
-                        tail += 1
-        if stamp[goal] == q:
-            size = walk_back(
-                goal, pair_of[start], came_from, came_by, node_var, place_of, queue, out_ptr[n_out], out_place, out_flip
-            )
+        goal = 2 * projection.node2[start] + (0 if projection.weight[start] < 0 else 1)
+        work += reach(q, start, goal, limits, projection, adjacent, frontier)
+        if frontier.stamp[goal] == q:
+            base = found.ptr[count]
+            size = walk_back(goal, projection.pair_of[start], projection.node_var, frontier, base, found)
             if size >= 3:
-                out_ptr[n_out + 1] = out_ptr[n_out] + size
-                n_out += 1
+                found.ptr[count + 1] = base + size
+                count += 1
         q += 1
-    count[0] = n_out
-    return q
+    return q, count
 
 
 @inlined
-def walk_back(goal, closing, came_from, came_by, node_var, place_of, queue, base, out_place, out_flip):
-    """Write down the cycle that ends at `goal` and is closed by a pair; return its length. place_of stays as it is."""
+def reach(
+    q: int, start: int, goal: int, limits: CycleLimits, projection: Projection, adjacent: Adjacency, frontier: Frontier
+) -> int:
+    """Search breadth first from a projected pair's first node to its goal without the pair itself; return the work.
+
+    In the double cover a node is reached with an even or an odd number of disagreements. What search `q` reaches has
+    the stamp `q`.
+    """
+    stamp, queue, node_ptr, weight = frontier.stamp, frontier.queue, projection.node_ptr, projection.weight
+    queue[0] = 2 * projection.node1[start]
+    stamp[queue[0]] = q
+    frontier.came_from[queue[0]] = -1
+    head, tail, level_end, depth, work = 0, 1, 1, 0, 0
+    while head < tail and stamp[goal] != q:
+        if head == level_end:
+            depth += 1
+            level_end = tail
+            if depth >= limits.max_length - 1:
+                break
+        here = queue[head]
+        head += 1
+        u = here >> 1
+        i = projection.node_var[u]
+        c1, n1 = u - node_ptr[i], node_ptr[i + 1] - node_ptr[i]
+        for at in range(adjacent.ptr[i], adjacent.ptr[i + 1]):
+            place, j = adjacent.pair[at], adjacent.var[at]
+            n2 = node_ptr[j + 1] - node_ptr[j]
+            for c2 in range(n2):
+                e = projection.weight_ptr[place] + (c2 * n1 + c1 if adjacent.flip[at] else c1 * n2 + c2)
+                work += 1
+                if e == start or abs(weight[e]) < limits.threshold:
+                    continue
+                there = 2 * (node_ptr[j] + c2) + ((here & 1) ^ (1 if weight[e] < 0 else 0))
+                if stamp[there] != q:
+                    stamp[there] = q
+                    frontier.came_from[there] = here
+                    frontier.came_by[there] = 2 * place + 1 - adjacent.flip[at]
+                    queue[tail] = there
+                    tail += 1
+    return work
+
+
+@inlined
+def walk_back(goal: int, closing: int, node_var: Ints, frontier: Frontier, base: int, found: Cycles) -> int:
+    """Write the cycle that ends at `goal` and is closed by a pair from place `base` on; return its length.
+
+    A path that comes to a variable twice is cut down to the part between.
+    """
+    queue, place_of = frontier.queue, frontier.place_of
     size = 0
     here = goal
     first = 0
@@ -261,18 +320,22 @@ def walk_back(goal, closing, came_from, came_by, node_var, place_of, queue, base
             first = place_of[i]
             break
         place_of[i] = size
-        if came_from[here] < 0:
-            out_place[base + size], out_flip[base + size] = closing, 0
+        if frontier.came_from[here] < 0:
+            found.pair[base + size], found.flip[base + size] = closing, 0
             size += 1
             break
-        out_place[base + size], out_flip[base + size] = came_by[here] >> 1, came_by[here] & 1
+        came_by = frontier.came_by[here]
+        found.pair[base + size], found.flip[base + size] = came_by >> 1, came_by & 1
         size += 1
-        here = came_from[here]
+        here = frontier.came_from[here]
     for t in range(size):
         place_of[queue[t]] = -1
     for t in range(first, size):
-        out_place[base + t - first], out_flip[base + t - first] = out_place[base + t], out_flip[base + t]
+        found.pair[base + t - first], found.flip[base + t - first] = found.pair[base + t], found.flip[base + t]
     return size - first
+
+
+# -- cutting ----------------------------------------------------------------------------------------------------------
 
 
 @compiled

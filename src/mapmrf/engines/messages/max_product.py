@@ -1,30 +1,42 @@
-"""What message passing works on: the walk through a model, the weights of its factors, and the messages themselves."""
+"""Max-product messages of a model: the walk through it, the weights of its factors, and the messages themselves."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, short
 from mapmrf.engines.messages.max_product_kernels import (
+    Beliefs,
+    FactorTables,
+    MessageSchedule,
     bound_of_tables,
     decode_in_order,
     pass_messages,
     value_of_tables,
     walk,
 )
-from mapmrf.engines.messages.pair_kernels import bound_of_pairs, decode_pairs, flood_pairs, sweep_pairs, value_of_pairs
+from mapmrf.engines.messages.max_product_pairs_kernels import (
+    PairBeliefs,
+    bound_of_pairs,
+    decode_pairs,
+    flood_pairs,
+    sweep_pairs,
+    value_of_pairs,
+)
+from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.graph import FactorGraph
+from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.problem import Problem
 
 # -- the walk and the weights -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Weights:
+class ForestWeights:
     """How often the factors are in a set of spanning forests.
 
     Attributes
@@ -48,67 +60,36 @@ class Tour:
     factor_order: Ints
     parent_edge: Ints
 
-    def weights(self, n_edges: int) -> Weights:
+    @classmethod
+    def of(cls, problem: Problem, taken: Bools | None = None) -> Tour:
+        """Walk through the taken factors, all of them by default."""
+        if taken is None:
+            taken = np.ones(problem.n_factors, dtype=bool)
+        seen, var_order = np.empty(problem.n_vars, dtype=bool), np.empty(problem.n_vars, dtype=np.int64)
+        factor_order, parent_edge = np.empty((2, problem.n_factors), dtype=np.int64)
+        n_parts, n_factors = walk(
+            Neighbours.of(problem), problem.scope_ptr, problem.scope, taken, seen, var_order, factor_order, parent_edge
+        )
+        return cls(n_parts, var_order, factor_order[:n_factors], parent_edge)
+
+    def weights(self, n_edges: int) -> ForestWeights:
         """The weights of a single forest that holds all factors."""
         parent = np.zeros(n_edges)
         parent[self.parent_edge] = 1.0
-        return Weights(np.ones(len(self.parent_edge)), parent)
-
-
-@dataclass(frozen=True)
-class Wiring:
-    """Who is linked to whom: a problem's arrays, and the factor of every edge."""
-
-    problem: Problem
-    owner: Ints
-
-    @classmethod
-    def of(cls, problem: Problem) -> Wiring:
-        """The wiring of a problem."""
-        return cls(problem, short(problem.edge_factor))
-
-    def tour(self, taken: Bools) -> Tour:
-        """Walk through the taken factors."""
-        problem = self.problem
-        seen = np.empty(problem.n_vars, dtype=bool)
-        var_order = np.empty(problem.n_vars, dtype=np.int64)
-        factor_order = np.empty(problem.n_factors, dtype=np.int64)
-        parent_edge = np.empty(problem.n_factors, dtype=np.int64)
-        n_parts, n_factors = walk(
-            problem.nbr_ptr,
-            problem.nbr,
-            self.owner,
-            problem.scope_ptr,
-            problem.scope,
-            taken,
-            seen,
-            var_order,
-            factor_order,
-            parent_edge,
-        )
-        return Tour(n_parts, var_order, factor_order[:n_factors], parent_edge)
+        return ForestWeights(np.ones(len(self.parent_edge)), parent)
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """How messages are updated: all at once (flooding) or factor by factor in an order; damped, until they settle."""
-
-    flooding: bool
-    damping: float
-    tol: float
-
-
 class Messages(Protocol):
     """Messages and beliefs of a model, and the loops that work on them."""
 
-    def iterate(self, how: Schedule, begin: int, end: int) -> tuple[int, float]:
+    def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Iterations `begin` to `end`, or to convergence: how many, and the largest change that the last asked for."""
 
-    def decode(self, in_order: bool, labels: Ints) -> None:
-        """Fill in the labels: of each belief alone, or of one variable after another given those before."""
+    def decode(self, in_order: bool) -> Ints:
+        """A labelling: the best state of each belief alone, or of one variable after another given those before."""
 
     def value(self, labels: Ints) -> float:
         """Log potential of labels that come from `decode`."""
@@ -120,31 +101,27 @@ class Messages(Protocol):
         """Whether the messages have shown that there is no feasible labelling."""
 
 
-def make_messages(wiring: Wiring, tour: Tour, weights: Weights) -> Messages:
+def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messages:
     """Messages of 0, kept in the shortest way that the model allows."""
-    problem = wiring.problem
     graph = problem.graph
     tables = len(problem.batches) == 1 and problem.batches[0].arity == 2 and not problem.batches[0].hard
     if tables and np.all(graph.card == 2) and np.all(graph.theta_v.reshape(-1, 2).max(axis=1) > -np.inf):
-        return PairMessages.build(problem, tour, weights)
-    return TableMessages(wiring, tour, weights)
+        return PairMessages(problem, tour, weights)
+    return TableMessages(problem, tour, weights)
 
 
-@dataclass(frozen=True)
 class PairMessages:
-    """Messages of finite 2x2 tables between binary variables: see `mapmrf.engines.messages.pair_kernels`."""
+    """Messages of finite 2x2 tables between binary variables: see `mapmrf.engines.messages.max_product_pairs_kernels`.
 
-    problem: Problem
-    tour: Tour
-    weights: Weights
-    c: Floats
-    h: Floats
-    b: Floats
-    d: Floats
-    constant: float
+    Attributes
+    ----------
+    pairs
+        Fields, couplings, beliefs and messages.
+    constant
+        What the tables hold besides.
+    """
 
-    @classmethod
-    def build(cls, problem: Problem, tour: Tour, weights: Weights) -> PairMessages:
+    def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         """Split the tables into their constant, linear and quadratic parts."""
         theta_t, at = problem.graph.theta_t, problem.table_at
         t00, t01, t10, t11 = (theta_t[at + k] for k in range(4))
@@ -153,34 +130,31 @@ class PairMessages:
         theta = _finite_fields(problem, np.abs(linear) + np.repeat(np.abs(c), 2))
         b = theta[:, 1] - theta[:, 0]
         h = b + np.bincount(problem.scope, weights=linear, minlength=problem.n_vars)
-        constant = problem.graph.constant + 0.5 * float(theta.sum()) + 0.25 * float((t00 + t01 + t10 + t11).sum())
-        return cls(problem, tour, weights, c, h, b, -linear, constant)  # messages of 0 beside the linear parts
+        self.constant = problem.graph.constant + 0.5 * float(theta.sum()) + 0.25 * float((t00 + t01 + t10 + t11).sum())
+        self.problem, self.tour, self.weights = problem, tour, weights
+        self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, -linear)  # messages of 0 beside the linear parts
 
-    def iterate(self, how: Schedule, begin: int, end: int) -> tuple[int, float]:
+    def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of the schedule."""
-        shared = self.problem.scope, self.c, self.weights.rho, self.h, self.b
-        if how.flooding:
-            return flood_pairs(*shared, np.empty_like(self.b), self.d, how.damping, how.tol, end - begin)
-        return sweep_pairs(*shared, self.d, self.tour.factor_order, how.damping, how.tol, begin, end)
+        if schedule.flooding:
+            return flood_pairs(self.pairs, np.empty_like(self.pairs.b), schedule, end - begin)
+        return sweep_pairs(self.pairs, self.tour.factor_order, schedule, begin, end)
 
-    def decode(self, in_order: bool, labels: Ints) -> None:
-        """Fill in the labels."""
+    def decode(self, in_order: bool) -> Ints:
+        """A labelling."""
         if not in_order:
-            labels[:] = self.b > 0
-            return
-        problem = self.problem
-        order = self.tour.var_order
-        decode_pairs(problem.scope, self.c, self.h, self.d, order, problem.nbr_ptr, problem.nbr, labels)
+            return (self.pairs.b > 0).astype(np.int64)
+        labels = np.empty(self.problem.n_vars, dtype=np.int64)
+        decode_pairs(self.pairs, Neighbours.of(self.problem), self.tour.var_order, labels)
+        return labels
 
     def value(self, labels: Ints) -> float:
         """Log potential of labels that come from `decode`."""
-        return self.constant + value_of_pairs(self.problem.scope, self.c, self.h, labels)
+        return self.constant + value_of_pairs(self.pairs, labels)
 
     def bound(self) -> float:
         """Upper bound on every labelling."""
-        rho, parent = self.weights.rho, self.weights.parent
-        scratch = np.empty_like(self.b)
-        return self.constant + bound_of_pairs(self.problem.scope, self.c, rho, parent, self.h, self.b, self.d, scratch)
+        return self.constant + bound_of_pairs(self.pairs, self.weights.parent, np.empty_like(self.pairs.b))
 
     def is_infeasible(self) -> bool:
         """Never: every variable has a state left, and all tables are finite."""
@@ -201,128 +175,48 @@ def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
     return np.where(np.isfinite(theta), theta, (theta.max(axis=1) - penalty)[:, None])
 
 
-@dataclass
 class TableMessages:
     """Messages of tables of any shape: see `mapmrf.engines.messages.max_product_kernels`."""
 
-    wiring: Wiring
-    tour: Tour
-    weights: Weights
-    theta_v: Floats = field(init=False)
-    b: Floats = field(init=False)
-    u: Floats = field(init=False)
-
-    def __post_init__(self) -> None:
-        problem = self.wiring.problem
+    def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         graph = problem.graph
-        self.theta_v, self.b, self.u = graph.theta_v.copy(), graph.theta_v.copy(), np.zeros(problem.n_edge_states)
-        arity = np.diff(problem.scope_ptr)
-        self.card_e = short(graph.card[problem.scope])
-        self.stride_e = short(problem.edge_stride)
-        widest = int(graph.card.max(initial=1)) * int(arity.max(initial=1))
-        self.scratch = np.empty_like(self.b)
-        self.told, self.out = np.empty((2, widest))
-        self.state, self.start = np.empty((2, widest), dtype=np.int64)
+        self.problem, self.tour, self.weights = problem, tour, weights
+        self.beliefs = Beliefs(weights.rho, graph.theta_v.copy(), graph.theta_v.copy(), np.zeros(problem.n_edge_states))
+        self.tables = FactorTables(
+            problem.scope_ptr, problem.scope, short(graph.card[problem.scope]), short(problem.edge_stride),
+            graph.var_ptr, problem.edge_ptr, problem.table_at, graph.theta_t,
+        )  # fmt: skip
+        widest = int(graph.card.max(initial=1)) * int(np.diff(problem.scope_ptr).max(initial=1))
+        self.spare = np.empty_like(graph.theta_v)
+        self.scratch = FactorScratch.allocate(widest, widest)
 
-    def iterate(self, how: Schedule, begin: int, end: int) -> tuple[int, float]:
+    def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of both schedules."""
-        problem = self.wiring.problem
-        return pass_messages(
-            problem.scope_ptr,
-            problem.scope,
-            self.card_e,
-            problem.graph.var_ptr,
-            problem.edge_ptr,
-            problem.table_at,
-            problem.graph.theta_t,
-            self.weights.rho,
-            self.theta_v,
-            self.b,
-            self.scratch,
-            self.u,
-            self.told,
-            self.out,
-            self.state,
-            self.start,
-            self.tour.factor_order,
-            how.flooding,
-            how.damping,
-            how.tol,
-            begin,
-            end,
-        )
+        order = self.tour.factor_order
+        return pass_messages(self.tables, self.beliefs, order, schedule, begin, end, self.spare, self.scratch)
 
-    def decode(self, in_order: bool, labels: Ints) -> None:
-        """Fill in the labels."""
-        problem = self.wiring.problem
+    def decode(self, in_order: bool) -> Ints:
+        """A labelling."""
         if not in_order:
-            labels[:] = segment_argmax(self.b, problem.graph.var_ptr)
-            return
-        decode_in_order(
-            problem.scope_ptr,
-            problem.scope,
-            self.card_e,
-            self.stride_e,
-            self.wiring.owner,
-            problem.graph.var_ptr,
-            problem.edge_ptr,
-            problem.table_at,
-            problem.graph.theta_t,
-            self.weights.rho,
-            self.theta_v,
-            self.b,
-            self.u,
-            self.tour.var_order,
-            problem.nbr_ptr,
-            problem.nbr,
-            labels,
-            self.told,
-            self.out,
-            self.state,
-            self.start,
-        )
+            return segment_argmax(self.beliefs.b, self.problem.graph.var_ptr)
+        labels = np.empty(self.problem.n_vars, dtype=np.int64)
+        neighbours, order = Neighbours.of(self.problem), self.tour.var_order
+        decode_in_order(self.tables, neighbours, self.beliefs, order, labels, self.scratch)
+        return labels
 
     def value(self, labels: Ints) -> float:
         """Log potential of labels that come from `decode`."""
-        problem = self.wiring.problem
-        return problem.graph.constant + value_of_tables(
-            problem.scope_ptr,
-            problem.scope,
-            self.stride_e,
-            problem.graph.var_ptr,
-            problem.table_at,
-            problem.graph.theta_t,
-            self.theta_v,
-            labels,
-        )
+        return self.problem.graph.constant + value_of_tables(self.tables, self.beliefs.theta_v, labels)
 
     def bound(self) -> float:
         """Upper bound on every labelling."""
-        problem = self.wiring.problem
-        return problem.graph.constant + bound_of_tables(
-            problem.scope_ptr,
-            problem.scope,
-            self.card_e,
-            problem.graph.var_ptr,
-            problem.edge_ptr,
-            problem.table_at,
-            problem.graph.theta_t,
-            self.weights.rho,
-            self.weights.parent,
-            self.theta_v,
-            self.b,
-            self.u,
-            self.scratch,
-            self.told,
-            self.out,
-            self.state,
-            self.start,
-        )
+        bound = bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.spare, self.scratch)
+        return self.problem.graph.constant + bound
 
     def is_infeasible(self) -> bool:
         """Whether all states of some variable are dead."""
-        starts = self.wiring.problem.graph.var_ptr[:-1]
-        return len(starts) > 0 and bool(np.maximum.reduceat(self.theta_v, starts).min() == -math.inf)
+        starts = self.problem.graph.var_ptr[:-1]
+        return len(starts) > 0 and bool(np.maximum.reduceat(self.beliefs.theta_v, starts).min() == -math.inf)
 
 
 def potential_scale(graph: FactorGraph) -> float:

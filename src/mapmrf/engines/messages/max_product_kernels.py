@@ -1,7 +1,7 @@
 """Max-product message passing in the log domain: belief propagation and its tree-reweighted form share these loops.
 
 b_i     = theta_i + sum_a u_ai                                                   belief of a variable
-n_ia    = rho_a b_i - u_ai                                                       what a variable tells a factor
+n_ia    = rho_a b_i - u_ai                                                       message of a variable to a factor
 u_ai(k) = max over x_a with x_i = k of theta_a(x_a) + sum_{j != i} n_ja(x_j)     message of a factor
 
 Messages have their maximum taken off. With all rho_a = 1 this is belief propagation. With rho_a the share of spanning
@@ -13,79 +13,116 @@ configurations is *dead*: it gets -inf in `theta_v`, and thereby in its belief, 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.kernels.jit import bare, inlined
-from mapmrf.kernels.max_marginals import max_marginals, table_max_marginals
+from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max_marginals
+
+
+class FactorTables(NamedTuple):
+    """The factors of a problem: its arrays of these names, and the states (`card_e`) and strides of every edge."""
+
+    scope_ptr: Ints
+    scope: Ints
+    card_e: Ints
+    stride_e: Ints
+    var_ptr: Ints
+    edge_ptr: Ints
+    table_at: Ints
+    theta_t: Floats
+
+
+class Beliefs(NamedTuple):
+    """Weights of the factors, unary potentials, beliefs, and messages of the factors; see the equations above."""
+
+    rho: Floats
+    theta_v: Floats
+    b: Floats
+    u: Floats
+
+
+class MessageSchedule(NamedTuple):
+    """How messages are updated: all at once (flooding) or factor by factor in an order; damped, until they settle."""
+
+    flooding: bool
+    damping: float
+    tol: float
+
 
 # -- one factor -------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def tell(f, share, scope_ptr, scope, var_ptr, edge_ptr, b, u, told):
-    """What the variables tell factor `f`, its edge states side by side; `share` is rho."""
-    first = scope_ptr[f]
+def variable_messages(f: int, tables: FactorTables, beliefs: Beliefs, sent: Floats) -> None:
+    """The messages of the variables to factor `f`, its edge states side by side."""
+    edge_ptr, share = tables.edge_ptr, beliefs.rho[f]
+    first = tables.scope_ptr[f]
     base = edge_ptr[first]
-    for e in range(first, scope_ptr[f + 1]):
-        shift = var_ptr[scope[e]] - edge_ptr[e]
+    for e in range(first, tables.scope_ptr[f + 1]):
+        shift = tables.var_ptr[tables.scope[e]] - edge_ptr[e]
         for at in range(edge_ptr[e], edge_ptr[e + 1]):
-            told[at - base] = share * b[shift + at] - u[at]
+            sent[at - base] = share * beliefs.b[shift + at] - beliefs.u[at]
 
 
 @inlined
-def pair_messages(theta_t, at, k1, k2, told, out):
-    """Messages of a table of two variables, each from what the other one told."""
+def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, sent: Floats, out: Floats) -> None:
+    """Messages of a table of two variables, each from what the other one sent."""
     for s in range(k1 + k2):
         out[s] = -np.inf
     for s1 in range(k1):
         row = at + s1 * k2
-        mine = told[s1]
+        mine = sent[s1]
         best = -np.inf
         for s2 in range(k2):
             theta = theta_t[row + s2]
-            best = max(best, theta + told[k1 + s2])
+            best = max(best, theta + sent[k1 + s2])
             out[k1 + s2] = max(out[k1 + s2], theta + mine)
         out[s1] = best
 
 
 @inlined
-def triple_messages(theta_t, at, k1, k2, k3, told, out):
+def triple_messages(theta_t: Floats, at: int, k1: int, k2: int, k3: int, sent: Floats, out: Floats) -> None:
     """Messages of a table of three variables."""
     third = k1 + k2
     for s in range(third + k3):
         out[s] = -np.inf
     for s1 in range(k1):
         for s2 in range(k2):
-            told1, told2 = told[s1], told[k1 + s2]
+            sent1, sent2 = sent[s1], sent[k1 + s2]
             row = at + (s1 * k2 + s2) * k3
             best = -np.inf
             for s3 in range(k3):
                 theta = theta_t[row + s3]
-                best = max(best, theta + told[third + s3])
-                out[third + s3] = max(out[third + s3], theta + (told1 + told2))
-            out[s1] = max(out[s1], best + told2)
-            out[k1 + s2] = max(out[k1 + s2], best + told1)
+                best = max(best, theta + sent[third + s3])
+                out[third + s3] = max(out[third + s3], theta + (sent1 + sent2))
+            out[s1] = max(out[s1], best + sent2)
+            out[k1 + s2] = max(out[k1 + s2], best + sent1)
 
 
 @inlined
-def factor_messages(f, scope_ptr, card_e, table_at, theta_t, told, out, state, start):
+def factor_messages(f: int, tables: FactorTables, scratch: FactorScratch) -> None:
     """Messages of factor `f`, before their maximum is taken off; -inf for a state without support."""
-    first = scope_ptr[f]
-    arity = scope_ptr[f + 1] - first
+    theta_t, card_e, at = tables.theta_t, tables.card_e, tables.table_at[f]
+    sent, out = scratch.given, scratch.out
+    first = tables.scope_ptr[f]
+    arity = tables.scope_ptr[f + 1] - first
     if arity == 2:
-        pair_messages(theta_t, table_at[f], card_e[first], card_e[first + 1], told, out)
+        pair_messages(theta_t, at, card_e[first], card_e[first + 1], sent, out)
         return
     if arity == 3:
-        triple_messages(theta_t, table_at[f], card_e[first], card_e[first + 1], card_e[first + 2], told, out)
+        triple_messages(theta_t, at, card_e[first], card_e[first + 1], card_e[first + 2], sent, out)
         return
-    table_max_marginals(theta_t, table_at[f], arity, first, card_e, told, 0, out, state, start)
+    table_max_marginals(theta_t, at, card_e, first, arity, scratch)
     n_states = 0
     for k in range(arity):
         n_states += card_e[first + k]
     for s in range(n_states):
-        if told[s] > -np.inf:
-            out[s] -= told[s]
+        if sent[s] > -np.inf:
+            out[s] -= sent[s]
 
 
 # -- an iteration -----------------------------------------------------------------------------------------------------
@@ -93,36 +130,39 @@ def factor_messages(f, scope_ptr, card_e, table_at, theta_t, told, out, state, s
 
 @bare
 def pass_messages(
-    scope_ptr: Ints, scope: Ints, card_e: Ints, var_ptr: Ints, edge_ptr: Ints, table_at: Ints, theta_t: Floats,
-    rho: Floats, theta_v: Floats, b: Floats, scratch: Floats, u: Floats, told: Floats, out: Floats, state: Ints,
-    start: Ints, order: Ints, flooding: bool, damping: float, tol: float, begin: int, end: int,
+    tables: FactorTables, beliefs: Beliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int,
+    spare: Floats, scratch: FactorScratch,
 ) -> tuple[int, float]:  # fmt: skip
     """Iterations `begin` to `end`, or to convergence; return how many, and the largest change that the last asked for.
 
-    Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the beliefs of the
-    moment, factors in their order, in even iterations backwards. A state that dies is an infinite change.
+    Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the current beliefs,
+    factors in their order, in even iterations backwards. A state that dies is an infinite change. `spare` is scratch
+    for the beliefs.
     """
+    scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
+    theta_v, b, u, out = beliefs.theta_v, beliefs.b, beliefs.u, scratch.out
+    flooding = schedule.flooding
     worst = np.inf
-    m = len(table_at)
+    m = len(tables.table_at)
     k = begin
-    while k < end and worst > tol:
+    while k < end and worst > schedule.tol:
         if flooding:
             for s in range(len(b)):
-                scratch[s] = theta_v[s]
-        after = scratch if flooding else b
+                spare[s] = theta_v[s]
+        after = spare if flooding else b
         worst = 0.0
         for place in range(m):
             f = place
             if not flooding:
                 f = order[m - 1 - place if k % 2 == 0 else place]
-            tell(f, rho[f], scope_ptr, scope, var_ptr, edge_ptr, b, u, told)
-            factor_messages(f, scope_ptr, card_e, table_at, theta_t, told, out, state, start)
+            variable_messages(f, tables, beliefs, scratch.given)
+            factor_messages(f, tables, scratch)
             base = edge_ptr[scope_ptr[f]]
             for e in range(scope_ptr[f], scope_ptr[f + 1]):
                 top = -np.inf
                 for at in range(edge_ptr[e], edge_ptr[e + 1]):
                     top = max(top, out[at - base])
-                shift = var_ptr[scope[e]] - edge_ptr[e]
+                shift = tables.var_ptr[scope[e]] - edge_ptr[e]
                 for at in range(edge_ptr[e], edge_ptr[e + 1]):
                     new = out[at - base]
                     if new == -np.inf:
@@ -132,34 +172,35 @@ def pass_messages(
                     new -= top
                     old = u[at]
                     worst = max(worst, abs(new - old))
-                    new += damping * (old - new)
+                    new += schedule.damping * (old - new)
                     u[at] = new
                     after[shift + at] += new if flooding else new - old
         if flooding:
             for s in range(len(b)):
-                b[s] = scratch[s]
+                b[s] = spare[s]
         k += 1
     if not flooding:
-        add_up(edge_ptr, scope, var_ptr, theta_v, u, b)
+        add_up(tables, beliefs)
     return k - begin, worst
 
 
 @bare
-def add_up(edge_ptr, scope, var_ptr, theta_v, u, b):
+def add_up(tables: FactorTables, beliefs: Beliefs) -> None:
     """The beliefs, from the messages: without the round-off that many small changes have left."""
+    scope, edge_ptr, b = tables.scope, tables.edge_ptr, beliefs.b
     for s in range(len(b)):
-        b[s] = theta_v[s]
+        b[s] = beliefs.theta_v[s]
     for e in range(len(scope)):
-        shift = var_ptr[scope[e]] - edge_ptr[e]
+        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
         for at in range(edge_ptr[e], edge_ptr[e + 1]):
-            b[shift + at] += u[at]
+            b[shift + at] += beliefs.u[at]
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def best_state(n_states, score, broken):
+def best_state(n_states: int, score: Floats, broken: Ints) -> int:
     """The smallest of the states of highest score among those with the fewest broken constraints."""
     best = 0
     for s in range(1, n_states):
@@ -170,25 +211,28 @@ def best_state(n_states, score, broken):
 
 @inlined
 def best_completions(
-    e, f, at, n_free, rho, scope_ptr, scope, card_e, stride_e, var_ptr, edge_ptr, theta_t, b, u, labels, best, state
-):
+    e: int, f: int, at: int, n_free: int, tables: FactorTables, beliefs: Beliefs, labels: Ints, scratch: FactorScratch
+) -> None:
     """Factor `f`'s message along edge `e` from entry `at` of its table on, variables that have a label fixed at it."""
-    first = scope_ptr[f]
-    for edge in range(first, scope_ptr[f + 1]):
+    scope, card_e, stride_e = tables.scope, tables.card_e, tables.stride_e
+    best, state = scratch.out, scratch.state
+    first, last = tables.scope_ptr[f], tables.scope_ptr[f + 1]
+    for edge in range(first, last):
         state[edge - first] = 0
     for s in range(card_e[e]):
         best[s] = -np.inf
     for _ in range(n_free):
         value = 0.0
         place = at
-        for edge in range(first, scope_ptr[f + 1]):
+        for edge in range(first, last):
             if edge != e and labels[scope[edge]] < 0:
                 s = state[edge - first]
-                value += rho[f] * b[var_ptr[scope[edge]] + s] - u[edge_ptr[edge] + s]
+                sent = beliefs.rho[f] * beliefs.b[tables.var_ptr[scope[edge]] + s]
+                value += sent - beliefs.u[tables.edge_ptr[edge] + s]
                 place += stride_e[edge] * s
         for s in range(card_e[e]):
-            best[s] = max(best[s], value + theta_t[place + s * stride_e[e]])
-        for edge in range(first, scope_ptr[f + 1]):  # the next configuration of the free variables
+            best[s] = max(best[s], value + tables.theta_t[place + s * stride_e[e]])
+        for edge in range(first, last):  # the next configuration of the free variables
             if edge != e and labels[scope[edge]] < 0:
                 state[edge - first] += 1
                 if state[edge - first] < card_e[edge]:
@@ -196,45 +240,50 @@ def best_completions(
                 state[edge - first] = 0
 
 
+@inlined
+def fixed_message(
+    e: int, tables: FactorTables, neighbours: Neighbours, beliefs: Beliefs, labels: Ints, scratch: FactorScratch
+) -> None:
+    """Fill `out` with the message along an edge, given the labels that its factor's other variables have so far."""
+    stride_e, best = tables.stride_e, scratch.out
+    f = neighbours.factor_of[e]
+    at = np.int64(tables.table_at[f])
+    known, n_free = False, np.int64(1)
+    for edge in range(tables.scope_ptr[f], tables.scope_ptr[f + 1]):
+        label = labels[tables.scope[edge]]
+        if label >= 0:
+            known = True
+            at += stride_e[edge] * label
+        elif edge != e:
+            n_free *= tables.card_e[edge]
+    if not known:
+        for s in range(tables.card_e[e]):
+            best[s] = beliefs.u[tables.edge_ptr[e] + s]
+    elif n_free == 1:
+        for s in range(tables.card_e[e]):
+            best[s] = tables.theta_t[at + s * stride_e[e]]
+    else:
+        best_completions(e, f, int(at), int(n_free), tables, beliefs, labels, scratch)
+
+
 @bare
 def decode_in_order(
-    scope_ptr: Ints, scope: Ints, card_e: Ints, stride_e: Ints, owner: Ints, var_ptr: Ints, edge_ptr: Ints,
-    table_at: Ints, theta_t: Floats, rho: Floats, theta_v: Floats, b: Floats, u: Floats, var_order: Ints,
-    nbr_ptr: Ints, nbr: Ints, labels: Ints, score: Floats, best: Floats, state: Ints, broken: Ints,
+    tables: FactorTables, neighbours: Neighbours, beliefs: Beliefs, var_order: Ints, labels: Ints,
+    scratch: FactorScratch,
 ) -> None:  # fmt: skip
     """Choose one state after another, each by the messages given the states chosen before."""
+    var_ptr, score, best, broken = tables.var_ptr, scratch.given, scratch.out, scratch.start
     for i in range(len(labels)):
         labels[i] = -1
     for turn in range(len(var_order)):
         i = var_order[turn]
         n_states = var_ptr[i + 1] - var_ptr[i]
         for s in range(n_states):
-            theta = theta_v[var_ptr[i] + s]
+            theta = beliefs.theta_v[var_ptr[i] + s]
             broken[s] = 1 if theta == -np.inf else 0
             score[s] = 0.0 if theta == -np.inf else theta
-        for e_at in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            e = nbr[e_at]
-            f = owner[e]
-            at = np.int64(table_at[f])
-            known, n_free = False, np.int64(1)
-            for edge in range(scope_ptr[f], scope_ptr[f + 1]):
-                label = labels[scope[edge]]
-                if label >= 0:
-                    known = True
-                    at += stride_e[edge] * label
-                elif edge != e:
-                    n_free *= card_e[edge]
-            if not known:
-                for s in range(n_states):
-                    best[s] = u[edge_ptr[e] + s]
-            elif n_free == 1:
-                for s in range(n_states):
-                    best[s] = theta_t[at + s * stride_e[e]]
-            else:
-                best_completions(
-                    e, f, at, n_free, rho, scope_ptr, scope, card_e, stride_e, var_ptr, edge_ptr, theta_t, b, u, labels,
-                    best, state,
-                )  # fmt: skip
+        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+            fixed_message(neighbours.edge[at], tables, neighbours, beliefs, labels, scratch)
             for s in range(n_states):
                 hard = best[s] == -np.inf
                 broken[s] += 1 if hard else 0
@@ -243,19 +292,16 @@ def decode_in_order(
 
 
 @bare
-def value_of_tables(
-    scope_ptr: Ints, scope: Ints, stride_e: Ints, var_ptr: Ints, table_at: Ints, theta_t: Floats, theta_v: Floats,
-    labels: Ints,
-) -> float:  # fmt: skip
+def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> float:
     """Log potential of a labelling, but for the constant."""
     total = 0.0
     for i in range(len(labels)):
-        total += theta_v[var_ptr[i] + labels[i]]
-    for f in range(len(table_at)):
-        at = table_at[f]
-        for e in range(scope_ptr[f], scope_ptr[f + 1]):
-            at += stride_e[e] * labels[scope[e]]
-        total += theta_t[at]
+        total += theta_v[tables.var_ptr[i] + labels[i]]
+    for f in range(len(tables.table_at)):
+        at = tables.table_at[f]
+        for e in range(tables.scope_ptr[f], tables.scope_ptr[f + 1]):
+            at += tables.stride_e[e] * labels[tables.scope[e]]
+        total += tables.theta_t[at]
     return total
 
 
@@ -264,10 +310,8 @@ def value_of_tables(
 
 @bare
 def bound_of_tables(
-    scope_ptr: Ints, scope: Ints, card_e: Ints, var_ptr: Ints, edge_ptr: Ints, table_at: Ints, theta_t: Floats,
-    rho: Floats, parent: Floats, theta_v: Floats, b: Floats, u: Floats, left: Floats, told: Floats, out: Floats,
-    state: Ints, start: Ints,
-) -> float:  # fmt: skip
+    tables: FactorTables, beliefs: Beliefs, parent: Floats, left: Floats, scratch: FactorScratch
+) -> float:
     """Upper bound on every labelling, but for the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
 
     The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a
@@ -275,23 +319,25 @@ def bound_of_tables(
     ``theta_a + sum_i n_ia`` has the max-marginals rho_a b_i plus a constant, so all terms are largest where the beliefs
     are, and the bound is what the forests are worth together. Dead states have no part in it.
     """
+    scope_ptr, var_ptr, edge_ptr = tables.scope_ptr, tables.var_ptr, tables.edge_ptr
+    rho, b, given = beliefs.rho, beliefs.b, scratch.given
     for s in range(len(left)):
-        left[s] = theta_v[s]
+        left[s] = beliefs.theta_v[s]
     total = 0.0
-    for f in range(len(table_at)):
+    for f in range(len(tables.table_at)):
         first = scope_ptr[f]
         base = edge_ptr[first]
         for e in range(first, scope_ptr[f + 1]):
-            shift = var_ptr[scope[e]] - edge_ptr[e]
+            shift = var_ptr[tables.scope[e]] - edge_ptr[e]
             for at in range(edge_ptr[e], edge_ptr[e + 1]):
                 s = shift + at
                 lam = -np.inf
                 if b[s] > -np.inf:
-                    lam = (rho[f] - parent[e]) * b[s] - u[at]
+                    lam = (rho[f] - parent[e]) * b[s] - beliefs.u[at]
                     left[s] -= lam
-                told[at - base] = lam
+                given[at - base] = lam
         arity = scope_ptr[f + 1] - first
-        total += max_marginals(theta_t, table_at[f], arity, first, card_e, told, 0, out, state, start)
+        total += max_marginals(tables.theta_t, tables.table_at[f], tables.card_e, first, arity, scratch)
     for i in range(len(var_ptr) - 1):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):
@@ -305,8 +351,8 @@ def bound_of_tables(
 
 @bare
 def walk(
-    nbr_ptr: Ints, nbr: Ints, owner: Ints, scope_ptr: Ints, scope: Ints, taken: Bools, seen: Bools,
-    var_order: Ints, factor_order: Ints, parent_edge: Ints,
+    neighbours: Neighbours, scope_ptr: Ints, scope: Ints, taken: Bools, seen: Bools, var_order: Ints,
+    factor_order: Ints, parent_edge: Ints,
 ) -> tuple[int, int]:  # fmt: skip
     """Variables and taken factors in breadth-first order from the first variable of every connected part.
 
@@ -328,11 +374,11 @@ def walk(
         while head < tail:
             i = var_order[head]
             head += 1
-            for e_at in range(nbr_ptr[i], nbr_ptr[i + 1]):
-                f = owner[nbr[e_at]]
+            for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+                f = neighbours.factor_of[neighbours.edge[at]]
                 if not taken[f] or parent_edge[f] >= 0:
                     continue
-                parent_edge[f] = nbr[e_at]
+                parent_edge[f] = neighbours.edge[at]
                 factor_order[n_factors] = f
                 n_factors += 1
                 for e in range(scope_ptr[f], scope_ptr[f + 1]):
@@ -341,30 +387,3 @@ def walk(
                         var_order[tail] = scope[e]
                         tail += 1
     return n_parts, n_factors
-
-
-@inlined
-def part_of(root, i):
-    """The variable that stands for the part of `i`; halves the way to it for the next time."""
-    while root[i] != i:
-        root[i] = root[root[i]]
-        i = root[i]
-    return i
-
-
-@bare
-def grow_forest(candidates: Ints, scope_ptr: Ints, scope: Ints, root: Ints, taken: Bools) -> None:
-    """Take one factor after another, if it closes no cycle: if its variables are in different parts so far."""
-    for i in range(len(root)):
-        root[i] = i
-    for place in range(len(candidates)):
-        f = candidates[place]
-        apart = True
-        for e in range(scope_ptr[f], scope_ptr[f + 1]):
-            for other in range(scope_ptr[f], e):
-                apart = apart and part_of(root, scope[e]) != part_of(root, scope[other])
-        taken[f] = apart
-        if apart:
-            stands = part_of(root, scope[scope_ptr[f]])
-            for e in range(scope_ptr[f] + 1, scope_ptr[f + 1]):
-                root[part_of(root, scope[e])] = stands

@@ -1,98 +1,81 @@
-"""The state that MPLP and MPLP-C share: messages on a list of factors, and the best labelling decoded from them."""
+"""The dual that MPLP and MPLP-C lower by messages, and a run on it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, short
-from mapmrf.engines.messages.mplp_kernels import bound_of, decode, pass_trees, passes_factors, passes_pairs2, peel
-from mapmrf.engines.moves.ascent import Ascent
-from mapmrf.engines.moves.crossover import Crossover
-from mapmrf.method import Start
+from mapmrf.arrays import Ints, offsets, ranges, short
+from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.mplp_kernels import (
+    Regions,
+    Sweeps,
+    bound_of,
+    decode,
+    pass_trees,
+    passes_factors,
+    passes_pairs2,
+    peel_factors,
+)
+from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.kernels.max_marginals import FactorScratch
+from mapmrf.method import Progress
 from mapmrf.problem import Problem
 
-Order = Literal["variables", "model", "random"]
-Schedule = Literal["alternate", "forward"]
+FactorOrder = Literal["variables", "model", "random"]
+PassDirection = Literal["alternate", "forward"]
 
 STEP_ENTRIES = 3_000_000
 """Table entries that one step goes through, at most: some 20 ms."""
 ROUND_OFF = 1e-13
-"""A fall of the bound by less than this part of it is no fall."""
+"""Relative decrease of the bound that counts as none."""
+
+
+# -- the dual ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Dual:
-    """A reparametrisation: factors with their tables, and the messages from them to their variables.
+    """A reparametrisation: factors with their tables and the messages from them to their variables.
 
     Attributes
     ----------
-    theta, table_at
-        The tables, and where each factor's starts; factors share tables as in the model.
-    scope_ptr, scope, state_at, card_e, edge_ptr
-        Edges of every factor; per edge its variable, the start of the variable's block in `belief`, the number of its
-        states, and the start of its block in `lam`.
-    nbr_ptr, nbr, factor_of
-        Edges of every variable, and the factor of every edge.
-    lam, belief
-        The messages, and theta_i plus all messages to i.
+    regions, neighbours
+        As the kernels see them; factors share tables as in the model.
     visit
         The factors of the cyclic part in the order of a pass.
-    decide
-        The variables in the order of decoding.
+    decide, n_core
+        The variables in the order of decoding; the first `n_core` are those of the cyclic part.
     quick
         Whether all factors are 2x2 tables and nothing is -inf.
     """
 
-    var_ptr: Ints
-    theta: Floats
-    table_at: Ints
-    scope_ptr: Ints
-    scope: Ints
-    state_at: Ints
-    card_e: Ints
-    edge_ptr: Ints
-    nbr_ptr: Ints
-    nbr: Ints
-    factor_of: Ints
-    lam: Floats
-    belief: Floats
+    regions: Regions
+    neighbours: Neighbours
     visit: Ints
     decide: Ints
     n_core: int
     constant: float
     quick: bool
-    order: Order
+    order: FactorOrder
     alternate: bool
-    work: Floats
-    iwork: Ints
+    scratch: FactorScratch
 
     @classmethod
-    def build(cls, problem: Problem, order: Order, schedule: Schedule, seed: int) -> Dual:
-        """All messages zero, but those of hanging trees, which have told their roots all they know."""
+    def build(cls, problem: Problem, order: FactorOrder, schedule: PassDirection, seed: int) -> Dual:
+        """All messages zero, except those of hanging trees, which are passed to the roots once and for all."""
         graph = problem.graph
-        arity = np.diff(problem.scope_ptr)
         peeled, toward, core = _peel(problem)
         decide, n_core = _decide(problem, core, peeled, toward)
         widest = int(np.diff(problem.edge_ptr[problem.scope_ptr]).max(initial=1))
+        arity = int(np.diff(problem.scope_ptr).max(initial=2))
         binary = all(batch.shape == (2, 2) and not batch.hard for batch in problem.batches)
         dual = cls(
-            var_ptr=short(graph.var_ptr).copy(),
-            theta=graph.theta_t.copy(),
-            table_at=short(problem.table_at).copy(),
-            scope_ptr=short(problem.scope_ptr).copy(),
-            scope=short(problem.scope).copy(),
-            state_at=short(graph.var_ptr[problem.scope]),
-            card_e=short(graph.card[problem.scope]),
-            edge_ptr=short(problem.edge_ptr).copy(),
-            nbr_ptr=short(problem.nbr_ptr).copy(),
-            nbr=short(problem.nbr).copy(),
-            factor_of=short(problem.edge_factor),
-            lam=np.zeros(problem.n_edge_states),
-            belief=graph.theta_v.copy(),
+            regions=_regions(problem),
+            neighbours=Neighbours(short(problem.nbr_ptr).copy(), short(problem.nbr).copy(), short(problem.edge_factor)),
             visit=short(_visit(problem, core, order, seed)),
             decide=short(decide),
             n_core=n_core,
@@ -100,87 +83,93 @@ class Dual:
             quick=binary and bool(problem.feasible_v.all()),
             order=order,
             alternate=schedule == "alternate",
-            work=np.zeros((2, max(widest, int(graph.card.max(initial=1))))),
-            iwork=np.zeros((2, int(arity.max(initial=2))), dtype=np.int64),
+            scratch=FactorScratch.allocate(max(widest, int(graph.card.max(initial=1))), arity),
         )
-        dual.pass_trees(short(peeled), short(toward))
+        if len(peeled):
+            pass_trees(dual.regions, short(peeled), short(toward), dual.scratch)
         return dual
 
     @property
     def n_factors(self) -> int:
         """Number of factors."""
-        return len(self.table_at)
+        return len(self.regions.table_at)
 
     @property
     def n_vars(self) -> int:
         """Number of variables."""
-        return len(self.var_ptr) - 1
+        return len(self.regions.var_ptr) - 1
 
-    def pass_trees(self, peeled: Ints, toward: Ints) -> None:
-        """Let the hanging trees speak, from the leaves to the roots."""
-        if len(peeled):
-            pass_trees(
-                peeled, toward, self.theta, self.table_at, self.scope_ptr, self.state_at, self.card_e, self.edge_ptr,
-                self.lam, self.belief, self.work, self.iwork,
-            )  # fmt: skip
+    @property
+    def max_card(self) -> int:
+        """Number of states of the widest variable."""
+        return int(np.diff(self.regions.var_ptr).max(initial=1))
 
     def passes(self, begin: int, end: int) -> None:
         """Do the iterations from `begin` to `end`: a pass over the cyclic part each."""
         if self.quick:
-            passes_pairs2(
-                begin, end, self.alternate, self.visit, self.theta, self.table_at, self.state_at, self.lam, self.belief
-            )
+            passes_pairs2(self.regions, self.sweeps(begin, end))
         else:
-            passes_factors(
-                begin, end, self.alternate, self.visit, self.theta, self.table_at, self.scope_ptr, self.state_at,
-                self.card_e, self.edge_ptr, self.lam, self.belief, self.work, self.iwork,
-            )  # fmt: skip
+            passes_factors(self.regions, self.sweeps(begin, end), self.scratch)
+
+    def sweeps(self, begin: int, end: int) -> Sweeps:
+        """The iterations from `begin` to `end` as the kernels see them."""
+        return Sweeps(self.visit, begin, end, self.alternate)
 
     def bound(self) -> float:
         """The dual's value, evaluated from scratch: an upper bound whatever the messages are."""
-        return self.constant + bound_of(
-            self.var_ptr, self.theta, self.table_at, self.scope_ptr, self.state_at, self.card_e, self.edge_ptr,
-            self.lam, self.belief, self.work, self.iwork,
-        )  # fmt: skip
+        return self.constant + bound_of(self.regions, self.scratch)
+
+    def work_per_pass(self) -> int:
+        """Table entries that one iteration goes through."""
+        return int(self.sizes(self.visit).sum())
 
     def decode(self, backward: bool) -> Ints:
         """Decide the variables one after another, each given those before it; hanging trees last."""
         core = self.decide[: self.n_core]
         decide = np.concatenate([core[::-1], self.decide[self.n_core :]]) if backward else self.decide
         labels = np.full(self.n_vars, -1, dtype=np.int64)
-        decode(
-            decide, self.var_ptr, self.theta, self.table_at, self.scope_ptr, self.scope, self.card_e, self.state_at,
-            self.edge_ptr, self.nbr_ptr, self.nbr, self.factor_of, self.lam, self.belief, labels, self.work[0],
-            self.iwork,
-        )  # fmt: skip
+        decode(decide, self.regions, self.neighbours, labels, self.scratch)
         return labels
 
     def sizes(self, factors: Ints) -> Ints:
         """Number of configurations of some factors."""
         if self.n_factors == 0:
             return np.zeros(0, dtype=np.int64)
-        return np.multiply.reduceat(self.card_e, self.scope_ptr[:-1], dtype=np.int64)[factors]
+        return np.multiply.reduceat(self.regions.card_e, self.regions.scope_ptr[:-1], dtype=np.int64)[factors]
+
+    def ends(self, pairs: Ints) -> Ints:
+        """The two variables of some pairs, (n, 2)."""
+        return np.asarray(self.regions.scope[self.regions.scope_ptr[pairs][:, None] + np.arange(2)], dtype=np.int64)
 
     def add_visits(self, added: Ints) -> None:
-        """Visit more factors, at the end of a pass or where they belong."""
+        """Visit more factors, at the end of a pass or in their place by the order."""
         visit = np.concatenate([self.visit, added])
         if self.order == "variables":
-            last = np.maximum.reduceat(self.scope, self.scope_ptr[:-1])[visit]
-            first = np.minimum.reduceat(self.scope, self.scope_ptr[:-1])[visit]
-            visit = visit[np.lexsort((first, last))]
+            visit = visit[_by_variables(self.regions.scope, self.regions.scope_ptr, visit)]
         self.visit = short(visit)
+
+
+def _regions(problem: Problem) -> Regions:
+    """A problem's factors in the narrowest integers, all messages zero."""
+    graph = problem.graph
+    return Regions(
+        var_ptr=short(graph.var_ptr).copy(),
+        theta=graph.theta_t.copy(),
+        table_at=short(problem.table_at).copy(),
+        scope_ptr=short(problem.scope_ptr).copy(),
+        scope=short(problem.scope).copy(),
+        state_at=short(graph.var_ptr[problem.scope]),
+        card_e=short(graph.card[problem.scope]),
+        edge_ptr=short(problem.edge_ptr).copy(),
+        lam=np.zeros(problem.n_edge_states),
+        belief=graph.theta_v.copy(),
+    )
 
 
 def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
     """Factors of hanging trees from the leaves on, the root's place in the scope of each, and all other factors."""
-    n = problem.n_factors
-    live = np.zeros(n, dtype=np.int64)
-    peeled, toward = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-    owner = np.repeat(np.arange(n), np.diff(problem.scope_ptr))
-    degree = np.zeros(problem.n_vars, dtype=np.int64)
-    count = peel(
-        problem.scope_ptr, problem.scope, problem.nbr_ptr, problem.nbr, owner, degree, live, peeled, toward
-    )  # fmt: skip
+    live, peeled, toward = np.zeros((3, problem.n_factors), dtype=np.int64)
+    count = peel_factors(problem.scope_ptr, problem.scope, Neighbours.of(problem), live, peeled, toward)
     return peeled[:count], toward[:count], np.flatnonzero(live >= 0)
 
 
@@ -205,117 +194,106 @@ def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[I
     return order[np.sort(first)], len(front)
 
 
-def _visit(problem: Problem, core: Ints, order: Order, seed: int) -> Ints:
+def _visit(problem: Problem, core: Ints, order: FactorOrder, seed: int) -> Ints:
     """The factors of the cyclic part in the order of a pass."""
     if order == "random":
         return np.random.default_rng(seed).permutation(core)
     if order == "model" or len(core) == 0:
         return core[np.argsort(problem.order[core])]
-    last = np.maximum.reduceat(problem.scope, problem.scope_ptr[:-1])
-    first = np.minimum.reduceat(problem.scope, problem.scope_ptr[:-1])
-    return core[np.lexsort((first[core], last[core]))]
+    return core[_by_variables(problem.scope, problem.scope_ptr, core)]
 
 
-class Primal:
-    """The best labelling so far: every candidate is climbed from, and crossed with the best."""
-
-    def __init__(self, problem: Problem, start: Start) -> None:
-        self.problem = problem
-        self.ascent = Ascent(problem)
-        self.crossover = Crossover(problem, tol=0.0)
-        self.labels = start.first_labels(problem.graph)
-        self.value = problem.graph.value(self.labels) if start.labels is not None else -math.inf
-        self.fresh = start.labels is None
-
-    def offer(self, labels: Ints) -> None:
-        """Climb from a labelling and let the best one take over whatever is better in it."""
-        climbed = self.climb(labels)
-        if self.fresh:
-            self.labels, self.fresh = climbed, False
-        else:
-            self.cross(climbed)
-            self.labels = self.climb(self.labels)
-        self.value = self.problem.graph.value(self.labels)
-
-    def climb(self, labels: Ints) -> Ints:
-        """Coordinate ascent over single variables."""
-        self.ascent.restart(labels)
-        self.ascent.run(1 << 60)
-        return self.ascent.labels.copy()
-
-    def cross(self, other: Ints) -> None:
-        """Take over every independent group of variables in which another labelling is better."""
-        self.crossover.fuse(self.labels, other)
+def _by_variables(scope: Ints, scope_ptr: Ints, factors: Ints) -> Ints:
+    """The permutation that sorts factors by the last, then the first variable of their scopes."""
+    last = np.maximum.reduceat(scope, scope_ptr[:-1])[factors]
+    first = np.minimum.reduceat(scope, scope_ptr[:-1])[factors]
+    return np.lexsort((first, last))
 
 
-@dataclass
-class Run:
-    """A run: the messages, the best labelling, and when to look next.
+def edges_by_variable(scope: Ints, n_vars: int) -> tuple[Ints, Ints]:
+    """Offsets and edges of every variable."""
+    return offsets(np.bincount(scope, minlength=n_vars)), short(np.argsort(scope, kind="stable"))
+
+
+# -- a run ------------------------------------------------------------------------------------------------------------
+
+
+class DualFunction(Protocol):
+    """What messages lower: the dual of the local polytope, or of a tighter relaxation."""
+
+    def passes(self, begin: int, end: int) -> None:
+        """Do the iterations from `begin` to `end`."""
+
+    def bound(self) -> float:
+        """The value of the dual."""
+
+    def work_per_pass(self) -> int:
+        """Table entries that one iteration goes through."""
+
+
+class DualDescent:
+    """Messages and labels of a run, and when to measure next.
 
     Attributes
     ----------
-    next_look, looked_at, looks
-        Iteration of the next and of the last look, and how many there were.
+    dual, function
+        The messages, and the dual function that they lower: `dual` itself, or clusters on top of it.
+    labelling
+        The best labelling decoded so far.
+    bound
+        The best bound so far.
+    measurements, measured_at, measure_at
+        How many measurements of the bound and the labels there were, and the iterations of the last and the next one.
     work
-        Table entries that one iteration goes through, 0 as long as nobody has counted.
+        Table entries that one iteration goes through, 0 while they are not counted yet.
     """
 
-    dual: Dual
-    primal: Primal
-    iterations: int = 0
-    next_look: int = 1
-    looked_at: int = 0
-    looks: int = 0
-    bound: float = math.inf
-    work: int = 0
+    def __init__(self, dual: Dual, labelling: ClimbingIncumbent) -> None:
+        self.dual = dual
+        self.function: DualFunction = dual
+        self.labelling = labelling
+        self.bound = math.inf
+        self.iterations = 0
+        self.measurements, self.measured_at, self.measure_at = 0, 0, 1
+        self.work = 0
 
     @property
     def gap(self) -> float:
         """Bound minus value."""
-        return self.bound - self.primal.value
+        return self.bound - self.labelling.value
 
     @property
     def trivial(self) -> bool:
         """Whether there is nothing to iterate on: no cycle, or nothing feasible."""
         return len(self.dual.visit) == 0 or self.bound == -math.inf
 
-    def work_per_pass(self) -> int:
-        """Table entries that one iteration goes through."""
-        return int(self.dual.sizes(self.dual.visit).sum())
-
-    def passes(self, end: int) -> None:
-        """Do the iterations up to `end`."""
-        self.dual.passes(self.iterations, end)
-
-    def evaluate(self) -> float:
-        """The dual's value."""
-        return self.dual.bound()
-
     def advance(self, max_iterations: int) -> bool:
-        """Pass messages for some milliseconds; return whether it is time to look."""
+        """Pass messages for some milliseconds; return whether a measurement is due."""
         if self.work == 0:
-            self.work = max(1, self.work_per_pass())
-        until = min(self.next_look, max_iterations)
+            self.work = max(1, self.function.work_per_pass())
+        until = min(self.measure_at, max_iterations)
         end = min(until, self.iterations + max(1, STEP_ENTRIES // self.work))
-        self.passes(end)
+        self.function.passes(self.iterations, end)
         self.iterations = end
         return end == until
 
-    def look(self, every: int) -> float:
-        """Evaluate the bound and decode; return by how much the bound fell per iteration, inf at first."""
-        before, passed = self.bound, self.iterations - self.looked_at
-        self.bound = min(before, self.evaluate())
-        self.primal.offer(self.dual.decode(backward=self.looks % 2 == 1))
-        self.looks += 1
-        self.looked_at = self.iterations
-        self.next_look = self.iterations + min(every, 4 * self.iterations)
-        return (before - self.bound) / passed if self.looks > 1 else math.inf
+    def measure(self, every: int) -> float:
+        """Evaluate the bound and decode; return the decrease of the bound per iteration, inf at first."""
+        before, passed = self.bound, self.iterations - self.measured_at
+        self.bound = min(before, self.function.bound())
+        self.labelling.offer(self.dual.decode(backward=self.measurements % 2 == 1))
+        self.measurements += 1
+        self.measured_at = self.iterations
+        self.measure_at = self.iterations + min(every, 4 * self.iterations)
+        return (before - self.bound) / passed if self.measurements > 1 else math.inf
 
-    def has_converged(self, fall: float, tol: float) -> bool:
-        """Whether an iteration closes less than `tol` of the gap, or nothing but round-off moves."""
-        return fall <= max(tol * self.gap, ROUND_OFF * abs(self.bound)) if self.gap < math.inf else fall == 0.0
+    def has_converged(self, decrease: float, tol: float) -> bool:
+        """Whether an iteration closes less than `tol` of the gap, or only round-off changes."""
+        if self.gap == math.inf:
+            return decrease == 0.0
+        return decrease <= max(tol * self.gap, ROUND_OFF * abs(self.bound))
 
-
-def edges_by_variable(scope: Ints, n_vars: int) -> tuple[Ints, Ints]:
-    """Offsets and edges of every variable."""
-    return offsets(np.bincount(scope, minlength=n_vars)), short(np.argsort(scope, kind="stable"))
+    def progress(self, phase: str = "") -> Progress:
+        """What a step reports after a measurement."""
+        best = self.labelling
+        return Progress(self.iterations, labels=best.labels, value=best.value, bound=self.bound, phase=phase)

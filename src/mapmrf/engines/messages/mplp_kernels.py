@@ -1,47 +1,90 @@
 """Block coordinate descent on the dual of the local polytope, factor by factor, and decoding from it.
 
-A region list is `table_at` (where a factor's table starts in `theta`), `scope_ptr` (its edges), and per edge `state_at`
-(where the variable's block starts in `belief`), `card_e` (its states) and `edge_ptr` (where its block starts in `lam`).
-`belief` holds theta_i plus all messages to i, `lam` the messages: the factor's reparametrised table is its table minus
-its messages. A state that is proven impossible has the belief -inf for good; messages are always finite.
+A factor's reparametrised table is its table minus its messages `lam`; `belief` holds theta_i plus all messages to i. A
+state that is proven impossible has the belief -inf for good; messages are always finite.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.kernels.jit import compiled, inlined
-from mapmrf.kernels.max_marginals import max_marginals
+from mapmrf.kernels.max_marginals import FactorScratch, max_marginals
 
 UNIFORM = -1
 """Share a factor's max-marginals equally among its variables."""
 
 
+class Regions(NamedTuple):
+    """The factors of a dual, with their tables and messages.
+
+    Attributes
+    ----------
+    var_ptr : (n_vars + 1,)
+        Offsets of the variables' blocks in `belief`.
+    theta, table_at
+        The tables, and where each factor's starts; factors may share a table.
+    scope_ptr, scope
+        Edges of every factor, and the variable of every edge.
+    state_at, card_e, edge_ptr
+        Per edge: where its variable's block starts in `belief`, the number of its states, and where its own block
+        starts in `lam`.
+    lam, belief
+        The messages, and theta_i plus all messages to i.
+    """
+
+    var_ptr: Ints
+    theta: Floats
+    table_at: Ints
+    scope_ptr: Ints
+    scope: Ints
+    state_at: Ints
+    card_e: Ints
+    edge_ptr: Ints
+    lam: Floats
+    belief: Floats
+
+
+class Sweeps(NamedTuple):
+    """Iterations `begin` to `end`: passes over the factors `visit`, every other one backward if they alternate."""
+
+    visit: Ints
+    begin: int
+    end: int
+    alternate: bool
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
 @inlined
-def pair_entry(at, e, s1, s2, theta, state_at, edge_ptr, lam, belief):
+def pair_entry(regions: Regions, at: int, e: int, s1: int, s2: int) -> float:
     """Entry of a pair's reparametrised table, at its place in `theta`; `e` is the pair's first edge."""
+    belief, state_at, lam, edge_ptr = regions.belief, regions.state_at, regions.lam, regions.edge_ptr
     if belief[state_at[e] + s1] == -np.inf or belief[state_at[e + 1] + s2] == -np.inf:
         return -np.inf  # messages of impossible states are stale
-    return theta[at] - (lam[edge_ptr[e] + s1] + lam[edge_ptr[e + 1] + s2])
+    entry: float = regions.theta[at] - (lam[edge_ptr[e] + s1] + lam[edge_ptr[e + 1] + s2])
+    return entry
 
 
 @inlined
-def give(a, toward, theta, table_at, scope_ptr, state_at, card_e, edge_ptr, lam, belief, work, iwork):
-    """Take a factor's messages back and share its max-marginals out, equally or all `toward` one of its variables.
-
-    work : (2, states of the widest factor) and iwork : (2, largest arity), scratch.
-    """
-    first = scope_ptr[a]
-    arity = scope_ptr[a + 1] - first
-    base = edge_ptr[first]
-    given, out = work[0], work[1]
+def give(regions: Regions, a: int, toward: int, scratch: FactorScratch) -> None:
+    """Take a factor's messages back and share its max-marginals out, equally or all `toward` one of its variables."""
+    state_at, card_e, lam, belief = regions.state_at, regions.card_e, regions.lam, regions.belief
+    given, out = scratch.given, scratch.out
+    first = regions.scope_ptr[a]
+    arity = regions.scope_ptr[a + 1] - first
+    base = regions.edge_ptr[first]
     place = 0
     for e in range(first, first + arity):
         for s in range(card_e[e]):
             given[place] = belief[state_at[e] + s] - lam[base + place]
             place += 1
-    max_marginals(theta, table_at[a], arity, first, card_e, given, 0, out, iwork[0], iwork[1])
+    max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, scratch)
     place = 0
     for k in range(arity):
         e = first + k
@@ -59,8 +102,11 @@ def give(a, toward, theta, table_at, scope_ptr, state_at, card_e, edge_ptr, lam,
 
 
 @inlined
-def give_pair2(at, i_at, j_at, base, theta, lam, belief):
-    """`give` for a 2x2 table without -inf, equal shares."""
+def give_pair2(regions: Regions, a: int) -> None:
+    """`give` for a 2x2 table without -inf, equal shares; factor `a` has the edges 2a and 2a + 1."""
+    theta, lam, belief = regions.theta, regions.lam, regions.belief
+    at, base = regions.table_at[a], 4 * a
+    i_at, j_at = regions.state_at[2 * a], regions.state_at[2 * a + 1]
     g0 = belief[i_at] - lam[base]
     g1 = belief[i_at + 1] - lam[base + 1]
     h0 = belief[j_at] - lam[base + 2]
@@ -76,100 +122,81 @@ def give_pair2(at, i_at, j_at, base, theta, lam, belief):
 
 
 @inlined
-def pass_pairs2(backward, visit, theta, table_at, state_at, lam, belief):
-    """One pass over pairs of binary variables without -inf; factor `a` has the edges 2a and 2a + 1."""
+def pass_pairs2(regions: Regions, visit: Ints, backward: bool) -> None:
+    """One pass over pairs of binary variables without -inf."""
     n = len(visit)
     for q in range(n):
-        a = visit[n - 1 - q] if backward else visit[q]
-        give_pair2(table_at[a], state_at[2 * a], state_at[2 * a + 1], 4 * a, theta, lam, belief)
+        give_pair2(regions, visit[n - 1 - q] if backward else visit[q])
 
 
 @inlined
-def pass_factors(
-    backward, visit, theta, table_at, scope_ptr, state_at, card_e, edge_ptr, lam, belief, work, iwork
-):  # fmt: skip
+def pass_factors(regions: Regions, visit: Ints, backward: bool, scratch: FactorScratch) -> None:
     """One pass over factors of any shape."""
     n = len(visit)
     for q in range(n):
-        a = visit[n - 1 - q] if backward else visit[q]
-        give(a, UNIFORM, theta, table_at, scope_ptr, state_at, card_e, edge_ptr, lam, belief, work, iwork)
+        give(regions, visit[n - 1 - q] if backward else visit[q], UNIFORM, scratch)
 
 
 @compiled
-def passes_pairs2(
-    begin: int, end: int, alternate: bool, visit: Ints, theta: Floats, table_at: Ints, state_at: Ints, lam: Floats,
-    belief: Floats,
-) -> None:  # fmt: skip
-    """Iterations `begin` to `end` on pairs of binary variables; every other one backward, if they alternate."""
-    for iteration in range(begin, end):
-        pass_pairs2(alternate and iteration % 2 == 1, visit, theta, table_at, state_at, lam, belief)
+def passes_pairs2(regions: Regions, sweeps: Sweeps) -> None:
+    """Iterations on pairs of binary variables without -inf."""
+    for iteration in range(sweeps.begin, sweeps.end):
+        pass_pairs2(regions, sweeps.visit, sweeps.alternate and iteration % 2 == 1)
 
 
 @compiled
-def passes_factors(
-    begin: int, end: int, alternate: bool, visit: Ints, theta: Floats, table_at: Ints, scope_ptr: Ints, state_at: Ints,
-    card_e: Ints, edge_ptr: Ints, lam: Floats, belief: Floats, work: Floats, iwork: Ints,
-) -> None:  # fmt: skip
+def passes_factors(regions: Regions, sweeps: Sweeps, scratch: FactorScratch) -> None:
     """The same for factors of any shape."""
-    for iteration in range(begin, end):
-        backward = alternate and iteration % 2 == 1
-        pass_factors(
-            backward, visit, theta, table_at, scope_ptr, state_at, card_e, edge_ptr, lam, belief, work, iwork
-        )  # fmt: skip
+    for iteration in range(sweeps.begin, sweeps.end):
+        pass_factors(regions, sweeps.visit, sweeps.alternate and iteration % 2 == 1, scratch)
 
 
 @compiled
-def pass_trees(
-    peeled: Ints, toward: Ints, theta: Floats, table_at: Ints, scope_ptr: Ints, state_at: Ints, card_e: Ints,
-    edge_ptr: Ints, lam: Floats, belief: Floats, work: Floats, iwork: Ints,
-) -> None:  # fmt: skip
-    """Move everything that hanging trees know towards their roots: `toward` is the root's place in each scope."""
+def pass_trees(regions: Regions, peeled: Ints, toward: Ints, scratch: FactorScratch) -> None:
+    """Send the max-marginals of hanging trees to their roots: `toward` is the root's place in each scope."""
     for q in range(len(peeled)):
-        a = peeled[q]
-        give(a, toward[q], theta, table_at, scope_ptr, state_at, card_e, edge_ptr, lam, belief, work, iwork)
+        give(regions, peeled[q], toward[q], scratch)
 
 
 @compiled
-def bound_of(
-    var_ptr: Ints, theta: Floats, table_at: Ints, scope_ptr: Ints, state_at: Ints, card_e: Ints, edge_ptr: Ints,
-    lam: Floats, belief: Floats, work: Floats, iwork: Ints,
-) -> float:  # fmt: skip
+def bound_of(regions: Regions, scratch: FactorScratch) -> float:
     """The dual's value: the sum of the maxima of all beliefs and of all reparametrised tables."""
-    given, out = work[0], work[1]
+    var_ptr, scope_ptr, state_at, card_e = regions.var_ptr, regions.scope_ptr, regions.state_at, regions.card_e
+    lam, belief, given = regions.lam, regions.belief, scratch.given
     total = 0.0
     for i in range(len(var_ptr) - 1):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):
             top = max(top, belief[s])
         total += top
-    for a in range(len(table_at)):
+    for a in range(len(regions.table_at)):
         first = scope_ptr[a]
         arity = scope_ptr[a + 1] - first
         place = 0
         for e in range(first, first + arity):
             for s in range(card_e[e]):
                 gone = belief[state_at[e] + s] == -np.inf
-                given[place] = -np.inf if gone else -lam[edge_ptr[e] + s]
+                given[place] = -np.inf if gone else -lam[regions.edge_ptr[e] + s]
                 place += 1
-        total += max_marginals(theta, table_at[a], arity, first, card_e, given, 0, out, iwork[0], iwork[1])
+        total += max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, scratch)
     return total
 
 
+# -- hanging trees ----------------------------------------------------------------------------------------------------
+
+
 @compiled
-def peel(
-    scope_ptr: Ints, scope: Ints, nbr_ptr: Ints, nbr: Ints, factor_of: Ints, degree: Ints, live: Ints, peeled: Ints,
-    toward: Ints,
-) -> int:  # fmt: skip
+def peel_factors(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, live: Ints, peeled: Ints, toward: Ints) -> int:
     """Strip factors that share at most one variable with the rest, again and again; return how many.
 
-    nbr : edges by variable, factor_of : factor of every edge. degree and live are scratch: factors left at a variable,
-    and variables of a factor that others still share; a stripped factor has live -1.
+    `peeled` gets them in this order, and `toward` the place of the shared variable in the scope of each. `live` counts
+    the variables of a factor that others still share; a stripped factor has live -1.
     """
-    n_factors = len(scope_ptr) - 1
+    degree = np.empty(len(neighbours.ptr) - 1, dtype=np.int64)
     tail = 0
     for i in range(len(degree)):
-        degree[i] = nbr_ptr[i + 1] - nbr_ptr[i]
-    for a in range(n_factors):
+        degree[i] = neighbours.ptr[i + 1] - neighbours.ptr[i]
+    for a in range(len(live)):
         live[a] = 0
         for e in range(scope_ptr[a], scope_ptr[a + 1]):
             live[a] += 1 if degree[scope[e]] > 1 else 0
@@ -186,44 +213,47 @@ def peel(
             if degree[i] > 1:
                 toward[head] = e - scope_ptr[a]
             degree[i] -= 1
-            if degree[i] == 1:  # the one factor left here shares this variable with nobody any more
-                for at in range(nbr_ptr[i], nbr_ptr[i + 1]):
-                    b = factor_of[nbr[at]]
-                    if live[b] > 0:
-                        live[b] -= 1
-                        if live[b] == 1:
-                            peeled[tail] = b
-                            tail += 1
+            if degree[i] == 1:
+                tail = release(i, neighbours, live, peeled, tail)
         head += 1
     return tail
 
 
+@inlined
+def release(i: int, neighbours: Neighbours, live: Ints, peeled: Ints, tail: int) -> int:
+    """The one factor left at a variable shares it with no other any more; return the new end of `peeled`."""
+    for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+        b = neighbours.factor_of[neighbours.edge[at]]
+        if live[b] > 0:
+            live[b] -= 1
+            if live[b] == 1:
+                peeled[tail] = b
+                tail += 1
+    return tail
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
+
+
 @compiled
-def decode(
-    decide: Ints, var_ptr: Ints, theta: Floats, table_at: Ints, scope_ptr: Ints, scope: Ints, card_e: Ints,
-    state_at: Ints, edge_ptr: Ints, nbr_ptr: Ints, nbr: Ints, factor_of: Ints, lam: Floats, belief: Floats,
-    labels: Ints, score: Floats, iwork: Ints,
-) -> None:  # fmt: skip
+def decode(decide: Ints, regions: Regions, neighbours: Neighbours, labels: Ints, scratch: FactorScratch) -> None:
     """Decide variables one by one: belief plus the best of every factor that has a decided variable.
 
-    labels are -1 where a variable is not decided yet. score is scratch for one variable, iwork for one factor.
+    `labels` are -1 where a variable is not decided yet.
     """
-    state, most = iwork[0], iwork[1]
+    var_ptr, scope_ptr, scope, score = regions.var_ptr, regions.scope_ptr, regions.scope, scratch.given
     for q in range(len(decide)):
         i = decide[q]
         n_states = var_ptr[i + 1] - var_ptr[i]
         for s in range(n_states):
-            score[s] = belief[var_ptr[i] + s]
-        for at in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            a = factor_of[nbr[at]]
+            score[s] = regions.belief[var_ptr[i] + s]
+        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+            a = neighbours.factor_of[neighbours.edge[at]]
             known = 0
             for e in range(scope_ptr[a], scope_ptr[a + 1]):
                 known += 1 if labels[scope[e]] >= 0 else 0
             if known > 0:
-                add_best(
-                    i, a, n_states, theta, table_at, scope_ptr, scope, card_e, state_at, edge_ptr, lam, belief, labels,
-                    score, state, most,
-                )  # fmt: skip
+                add_best(i, a, n_states, regions, labels, scratch)
         best = 0
         for s in range(1, n_states):
             if score[s] > score[best]:
@@ -232,13 +262,12 @@ def decode(
 
 
 @inlined
-def add_best(
-    i, a, n_states, theta, table_at, scope_ptr, scope, card_e, state_at, edge_ptr, lam, belief, labels, score, state,
-    most,
-):  # fmt: skip
+def add_best(i: int, a: int, n_states: int, regions: Regions, labels: Ints, scratch: FactorScratch) -> None:
     """Add to every state of `i` the best entry of factor `a`'s reparametrised table that agrees with the labels."""
-    first = scope_ptr[a]
-    arity = scope_ptr[a + 1] - first
+    scope, card_e, lam, edge_ptr = regions.scope, regions.card_e, regions.lam, regions.edge_ptr
+    score, state, most = scratch.given, scratch.state, scratch.start
+    first = regions.scope_ptr[a]
+    arity = regions.scope_ptr[a + 1] - first
     for s in range(n_states):
         n_configs = 1
         for k in range(arity):
@@ -259,9 +288,9 @@ def add_best(
             for k in range(arity):
                 place = place * card_e[first + k] + state[k]
                 taken += lam[edge_ptr[first + k] + state[k]]
-                if most[k] > 1 and belief[state_at[first + k] + state[k]] == -np.inf:
+                if most[k] > 1 and regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
                     taken = np.inf  # messages of impossible states are stale
-            top = max(top, theta[table_at[a] + place] - taken)
+            top = max(top, regions.theta[regions.table_at[a] + place] - taken)
             k = arity - 1
             while k >= 0:
                 if most[k] > 1:

@@ -4,51 +4,131 @@ Variables are visited one after another, forward and backward. `lam` holds the m
 laid out like `lam_e`: the factors' tables are ``theta_a + sum_i lam_ia`` and the variables' ``theta_i - sum_a lam_ia``.
 A visit *collects* from factors: `lam` is set so that all max-marginals of the factor at this variable are equal; what
 the factor knew is then in the variable. It then *distributes*: each of the factors that come next gets the share
-`omega` of the sum.
-
-visits    a row per variable in the order of the visits, links a row per (variable, factor) pair in the same order; the
-          columns are named below. turn: for every edge the place of its variable in the order.
-theta     the unary potentials; states that are found to be impossible are set to -inf here.
-labels    by place in the order.
-A state that is impossible has lam = -inf in all its factors, every other a finite one.
+`omega` of the sum. A state that is impossible has lam = -inf in all its factors, every other a finite one.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from mapmrf.engines.messages.spins_kernels import CONSTANT, INFEASIBLE, LIMIT, at_rest, keep_best
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.messages.passes_kernels import (
+    INFEASIBLE,
+    LIMIT,
+    PassFigures,
+    PassSpan,
+    PassStopping,
+    at_rest,
+    keep_best,
+)
 from mapmrf.kernels.jit import bare, compiled, inlined
 
-# Columns of `visits`: where the variable's block of `theta` starts, its states, its rows of `links`.
-THETA_AT, N_OWN, BEGIN, END = range(4)
-# Columns of `links`. A pair factor: where its table starts, the states of the other variable, where the other's block
-# of `lam` starts, what a state of the other and of this variable add to the place in the table, the other's turn.
-# Any other factor has n_other = 0; OTHER is its first edge, STEP_OTHER its arity, STEP_OWN its place in the scope.
-LAM, TABLE, N_OTHER, OTHER, STEP_OTHER, STEP_OWN, ROLE, OTHER_TURN = range(8)
-N_COLUMNS = 8
+Records = Any
+"""An array of records with named fields: `np.recarray`."""
+Record = Any
+"""One of them."""
+
 # Roles: the variable is the first of the factor to be visited in a forward pass, the last, or in between.
 FIRST, LAST, BETWEEN = range(3)
 
+VISIT_FIELDS = ("theta_at", "n_own", "begin", "end")
+"""A visit: where the variable's block of `theta` starts, its states, and its links."""
+LINK_FIELDS = ("lam", "table", "n_other", "other", "step_other", "step_own", "role", "other_turn")
+"""A variable in a factor: where its block of `lam` and the factor's table start, and its role.
+
+Of a pair also: the states of the other variable, where the other's block of `lam` starts, what a state of the other and
+of this variable add to the place in the table, and the other's turn. Any other factor has n_other = 0; `other` is its
+first edge, `step_other` its arity, and `step_own` the variable's place in its scope.
+"""
+
+
+class SrmpModel(NamedTuple):
+    """A model laid out along the visits.
+
+    Attributes
+    ----------
+    visits : (n_vars,)
+        Records of `VISIT_FIELDS`, in the order of the visits.
+    links : (n_edges,)
+        Records of `LINK_FIELDS`, in the same order.
+    tables
+        The potentials that links point into.
+    edge_ptr
+        That of the problem; None if all factors are pairs, for which less is compiled then.
+    turn : (n_edges,)
+        Place of the edge's variable in the order.
+    omega : (n_vars,)
+        Share of its belief that a variable gives to each factor that comes next, in the order of the visits.
+    """
+
+    visits: Records
+    links: Records
+    tables: Floats
+    edge_ptr: Ints | None
+    turn: Ints
+    omega: Floats
+    constant: float
+
+
+class SrmpMessages(NamedTuple):
+    """Where passes stand.
+
+    Attributes
+    ----------
+    theta
+        The unary potentials; states that are found to be impossible are set to -inf here.
+    lam
+        The multipliers.
+    labels, best : (n_vars,)
+        The labelling decoded last, and the best one, in the order of the visits.
+    """
+
+    theta: Floats
+    lam: Floats
+    labels: Ints
+    best: Ints
+
+
+class SrmpScratch(NamedTuple):
+    """Working memory: per state of a variable, and per joint state of the other variables of a factor."""
+
+    belief: Floats
+    score: Floats
+    known: Floats
+    work: Floats
+    sums: Floats
+    places: Ints
+
+    @classmethod
+    def allocate(cls, n_states: int, n_joint: int) -> SrmpScratch:
+        """Room for variables and factors of at most so many (joint) states."""
+        belief, score, known, work = np.zeros((4, n_states))
+        return cls(belief, score, known, work, np.zeros(n_joint), np.zeros(n_joint, dtype=np.int64))
+
+
+# -- one factor -------------------------------------------------------------------------------------------------------
+
 
 @inlined
-def collect_pair(tables, at, n_other, step_other, step_own, lam, other, out, n_own):
+def collect_pair(link: Record, tables: Floats, lam: Floats, out: Floats, n_own: int) -> None:
     """Best entry of a pair's table for every state of this variable, the other's multipliers included."""
     # Unsigned places need no check for negative ones, which would keep the inner loop from being vectorised.
-    row, step, n = np.uintp(at), np.uintp(step_other), np.uintp(n_own)
-    begin = np.uintp(other)
+    row, step, n = np.uintp(link.table), np.uintp(link.step_other), np.uintp(n_own)
+    begin = np.uintp(link.other)
     for k in range(n):
         out[k] = -np.inf
-    if step_own == 1:
-        for j in range(np.uintp(n_other)):
+    if link.step_own == 1:
+        for j in range(np.uintp(link.n_other)):
             given = lam[begin + j]
             for k in range(n):
                 value = tables[row + k] + given
                 out[k] = value if value > out[k] else out[k]
             row += step
     else:
-        step_own = np.uintp(step_own)
-        for j in range(np.uintp(n_other)):
+        step_own = np.uintp(link.step_own)
+        for j in range(np.uintp(link.n_other)):
             given = lam[begin + j]
             for k in range(n):
                 value = tables[row + k * step_own] + given
@@ -57,7 +137,7 @@ def collect_pair(tables, at, n_other, step_other, step_own, lam, other, out, n_o
 
 
 @inlined
-def spread(begin, end, edge_ptr, lam, sums, at):
+def spread(begin: int, end: int, edge_ptr: Ints, lam: Floats, sums: Floats, at: int) -> int:
     """Put the sums of multipliers of all joint states of some edges into `sums` from `at` on; return their number."""
     sums[at] = 0.0
     n = 1
@@ -74,15 +154,16 @@ def spread(begin, end, edge_ptr, lam, sums, at):
 
 
 @inlined
-def collect_table(tables, at, first, arity, place, edge_ptr, lam, out, sums):
+def collect_table(link: Record, tables: Floats, edge_ptr: Ints, lam: Floats, out: Floats, sums: Floats) -> None:
     """The same as `collect_pair` for a table of any arity."""
-    own = first + place
+    first, arity = link.other, link.step_other
+    own = first + link.step_own
     size = edge_ptr[own + 1] - edge_ptr[own]
     n_outer = spread(first, own, edge_ptr, lam, sums, 0)
     n_inner = spread(own + 1, first + arity, edge_ptr, lam, sums, n_outer)
     for s in range(size):
         out[s] = -np.inf
-    t = np.uintp(at)
+    t = np.uintp(link.table)
     n, one, begin = np.uintp(n_inner), np.uintp(1), np.uintp(n_outer)
     for o in range(n_outer):
         outer = sums[o]
@@ -96,32 +177,38 @@ def collect_table(tables, at, first, arity, place, edge_ptr, lam, out, sums):
 
 
 @inlined
-def collect(link, tables, edge_ptr, lam, out, n_own, sums):
-    """`collect_pair` or `collect_table`, as the factor needs it; a model of pairs alone gives None as `edge_ptr`."""
-    at, n_other, other = link[TABLE], link[N_OTHER], link[OTHER]
-    if n_other > 0:
-        collect_pair(tables, at, n_other, link[STEP_OTHER], link[STEP_OWN], lam, other, out, n_own)
+def collect(link: Record, tables: Floats, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch) -> None:
+    """Fill `work` by `collect_pair` or `collect_table`; a model of pairs alone gives None as `edge_ptr`."""
+    if link.n_other > 0:
+        collect_pair(link, tables, lam, scratch.work, n_own)
         return
     if edge_ptr is None:  # known when the kernel is compiled: models of pairs need not wait for what follows
         return
-    collect_table(tables, at, other, link[STEP_OTHER], link[STEP_OWN], edge_ptr, lam, out, sums)
+    collect_table(link, tables, edge_ptr, lam, scratch.work, scratch.sums)
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def fixed_table(forward, tables, at, first, arity, place, edge_ptr, turn, lam, labels, out, sums, places):
+def fixed_table(
+    forward: bool, link: Record, model: SrmpModel, edge_ptr: Ints, messages: SrmpMessages, scratch: SrmpScratch
+) -> None:
     """Best entry for every state of this variable, given the labels of all variables that are visited before it."""
+    turn, lam, sums, places = model.turn, messages.lam, scratch.sums, scratch.places
+    at, first, place = link.table, link.other, link.step_own
     own = turn[first + place]
     step_own = 0
     step = 1
     n = 1
     places[0] = 0
     sums[0] = 0.0
-    for e in range(first + arity - 1, first - 1, -1):
+    for e in range(first + link.step_other - 1, first - 1, -1):
         size = edge_ptr[e + 1] - edge_ptr[e]
         if turn[e] == own:
             step_own = step
         elif (turn[e] < own) == forward:
-            at += step * labels[turn[e]]
+            at += step * messages.labels[turn[e]]
         else:  # all joint states of the variables to come
             for c in range(n):
                 for s in range(size - 1, -1, -1):
@@ -132,42 +219,45 @@ def fixed_table(forward, tables, at, first, arity, place, edge_ptr, turn, lam, l
     for s in range(edge_ptr[first + place + 1] - edge_ptr[first + place]):
         best = -np.inf
         for c in range(n):
-            best = max(best, tables[at + s * step_own + places[c]] + sums[c])
-        out[s] = best
+            best = max(best, model.tables[at + s * step_own + places[c]] + sums[c])
+        scratch.work[s] = best
 
 
 @inlined
-def fixed(forward, link, tables, edge_ptr, turn, lam, labels, out, n_own, sums, places):
-    """Best entries for every state of this variable, given the labels that are fixed already."""
-    at = link[TABLE]
-    if link[N_OTHER] > 0:
-        at += link[STEP_OTHER] * labels[link[OTHER_TURN]]
+def fixed(
+    forward: bool, link: Record, model: SrmpModel, edge_ptr: Ints | None, messages: SrmpMessages, n_own: int,
+    scratch: SrmpScratch,
+) -> None:  # fmt: skip
+    """Fill `work` with the best entries for every state of this variable, given the labels that are fixed already."""
+    if link.n_other > 0:
+        at = link.table + link.step_other * messages.labels[link.other_turn]
         for k in range(n_own):
-            out[k] = tables[at + k * link[STEP_OWN]]
+            scratch.work[k] = model.tables[at + k * link.step_own]
         return
     if edge_ptr is None:
         return
-    fixed_table(forward, tables, at, link[OTHER], link[STEP_OTHER], link[STEP_OWN], edge_ptr, turn, lam, labels, out,
-                sums, places)  # fmt: skip
+    fixed_table(forward, link, model, edge_ptr, messages, scratch)
 
 
 @bare
-def choose(forward, visit, links, tables, edge_ptr, turn, theta, lam, labels, scratch, places):
+def choose(
+    forward: bool, visit: Record, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch
+) -> tuple[int, float]:
     """Fix a variable's label given those of the variables before it; return it, and what is known of its value."""
     begins, ends = (FIRST, LAST) if forward else (LAST, FIRST)
-    n_own, width = visit[N_OWN], (len(scratch) - len(places)) // 4
-    score, known, work, sums = scratch[width:], scratch[2 * width :], scratch[3 * width :], scratch[4 * width :]
+    score, known, work = scratch.score, scratch.known, scratch.work
+    n_own = visit.n_own
     for k in range(n_own):
-        known[k] = theta[visit[THETA_AT] + k]
+        known[k] = messages.theta[visit.theta_at + k]
         score[k] = 0.0
-    for row in range(visit[BEGIN], visit[END]):
-        link = links[row]
-        if link[ROLE] == begins:
+    for row in range(visit.begin, visit.end):
+        link = model.links[row]
+        if link.role == begins:
             for k in range(n_own):
-                score[k] -= lam[link[LAM] + k]
+                score[k] -= messages.lam[link.lam + k]
             continue
-        fixed(forward, link, tables, edge_ptr, turn, lam, labels, work, n_own, sums, places)
-        to = known if link[ROLE] == ends else score
+        fixed(forward, link, model, model.edge_ptr, messages, n_own, scratch)
+        to = known if link.role == ends else score
         for k in range(n_own):
             to[k] += work[k]
     best = 0
@@ -178,34 +268,39 @@ def choose(forward, visit, links, tables, edge_ptr, turn, theta, lam, labels, sc
     return best, known[best]
 
 
+# -- passes -----------------------------------------------------------------------------------------------------------
+
+
 @bare
-def sweep(forward, decode, visits, links, tables, edge_ptr, turn, theta, omega, lam, labels, scratch, places):
+def sweep(
+    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch
+) -> tuple[float, float]:
     """Visit all variables in one direction; return the bound that a backward one proves, and the labelling's value.
 
     The bound is -inf when a variable has no possible state left.
     """
-    n_vars, width = len(visits), (len(scratch) - len(places)) // 4
-    belief, work, sums = scratch, scratch[3 * width :], scratch[4 * width :]
+    visits, links, theta, lam = model.visits, model.links, messages.theta, messages.lam
+    belief, work, n_vars = scratch.belief, scratch.work, len(model.visits)
     bound, value = 0.0, 0.0
     skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
     for v in range(n_vars):
         p = v if forward else n_vars - 1 - v
         visit = visits[p]
-        theta_at, n_own = visit[THETA_AT], visit[N_OWN]
+        theta_at, n_own = visit.theta_at, visit.n_own
         if decode:
-            label, known = choose(forward, visit, links, tables, edge_ptr, turn, theta, lam, labels, scratch, places)
-            labels[p] = label
+            label, known = choose(forward, visit, model, messages, scratch)
+            messages.labels[p] = label
             value += known
         for k in range(n_own):
             belief[k] = theta[theta_at + k]
-        for row in range(visit[BEGIN], visit[END]):
+        for row in range(visit.begin, visit.end):
             link = links[row]
-            mine = link[LAM]
-            if link[ROLE] == skip:
+            mine = link.lam
+            if link.role == skip:
                 for k in range(n_own):
                     belief[k] -= lam[mine + k]
                 continue
-            collect(link, tables, edge_ptr, lam, work, n_own, sums)
+            collect(link, model.tables, model.edge_ptr, lam, n_own, scratch)
             top = work[0]
             for k in range(1, n_own):
                 top = max(top, work[k])
@@ -213,58 +308,66 @@ def sweep(forward, decode, visits, links, tables, edge_ptr, turn, theta, omega, 
                 for k in range(n_own):
                     theta[theta_at + k] = -np.inf  # the next sweep must find it too
                 return -np.inf, -np.inf
-            if link[ROLE] == FIRST:
+            if link.role == FIRST:
                 bound += top
             for k in range(n_own):
                 belief[k] += work[k] - top
                 lam[mine + k] = top - work[k]
-        best = settle(visit, links, theta, lam, belief)
+        best = settle(visit, links, messages, belief)
         if best == -np.inf:
             return -np.inf, -np.inf
         bound += best
-        for row in range(visit[BEGIN], visit[END]):
-            if links[row, ROLE] != end:
-                mine = links[row, LAM]
-                for k in range(n_own):
-                    lam[mine + k] += omega[p] * (belief[k] - best)
+        distribute(visit, links, end, model.omega[p], best, lam, belief)
     return bound, value
 
 
 @inlined
-def settle(visit, links, theta, lam, belief):
+def settle(visit: Record, links: Records, messages: SrmpMessages, belief: Floats) -> float:
     """Take impossible states out of a variable and its factors; return the largest belief, -inf if none is left."""
+    theta = messages.theta
     best = -np.inf
     n_dead = 0
-    for k in range(visit[N_OWN]):
-        at = visit[THETA_AT] + k
+    for k in range(visit.n_own):
+        at = visit.theta_at + k
         if theta[at] == -np.inf or belief[k] == -np.inf:
             theta[at] = -np.inf
             belief[k] = -np.inf
             n_dead += 1
         best = max(best, belief[k])
     if n_dead > 0:
-        for k in range(visit[N_OWN]):
+        for k in range(visit.n_own):
             if belief[k] == -np.inf:
-                for row in range(visit[BEGIN], visit[END]):
-                    lam[links[row, LAM] + k] = -np.inf
+                for row in range(visit.begin, visit.end):
+                    messages.lam[links[row].lam + k] = -np.inf
     return best
 
 
+@inlined
+def distribute(visit: Record, links: Records, end: int, omega: float, best: float, lam: Floats, belief: Floats) -> None:
+    """Give every factor that comes next its share of a belief: those in which the variable's role is not `end`."""
+    for row in range(visit.begin, visit.end):
+        if links[row].role != end:
+            mine = links[row].lam
+            for k in range(visit.n_own):
+                lam[mine + k] += omega * (belief[k] - best)
+
+
 @compiled
-def iterate(n_iterations, done, decode_every, par, visits, links, tables, edge_ptr, turn, theta, omega, lam, labels,
-            best, scratch, places):  # fmt: skip
-    """Run iterations until a limit, a closed gap or rest; return how many, and why it stopped."""
-    for n in range(n_iterations):
-        decode = (done + n) % decode_every == 0
+def iterate(
+    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SrmpModel, messages: SrmpMessages,
+    scratch: SrmpScratch,
+) -> tuple[int, int, PassFigures]:  # fmt: skip
+    """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
+    for n in range(span.begin, span.end):
+        decode = n % span.decode_every == 0
         bound = 0.0
         for half in range(2):
-            bound, value = sweep(half == 0, decode, visits, links, tables, edge_ptr, turn, theta, omega, lam, labels,
-                                 scratch, places)  # fmt: skip
+            bound, value = sweep(half == 0, decode, model, messages, scratch)
             if decode:
-                keep_best(par, value + par[CONSTANT], labels, best)
-        why = at_rest(par, bound + par[CONSTANT])
+                figures = keep_best(figures, value + model.constant, messages.labels, messages.best)
+        why, figures = at_rest(figures, bound + model.constant, stopping)
         if bound == -np.inf:
-            return n + 1, INFEASIBLE
+            return n + 1 - span.begin, INFEASIBLE, figures
         if why != LIMIT:
-            return n + 1, why
-    return n_iterations, LIMIT
+            return n + 1 - span.begin, why, figures
+    return span.end - span.begin, LIMIT, figures

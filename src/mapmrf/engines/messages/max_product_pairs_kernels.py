@@ -12,32 +12,58 @@ for the two variables i and j of a. Factor `f` has the edges 2 f and 2 f + 1, so
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.messages.max_product_kernels import MessageSchedule
+from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.kernels.jit import bare, inlined
 
 
+class PairBeliefs(NamedTuple):
+    """A binary pairwise model in fields and couplings, with its messages.
+
+    Attributes
+    ----------
+    scope : (n_edges,)
+        The variable of every edge.
+    c, rho : (n_factors,)
+        Couplings and weights of the factors.
+    h, b : (n_vars,)
+        Fields and beliefs.
+    d : (n_edges,)
+        Messages to the variables.
+    """
+
+    scope: Ints
+    c: Floats
+    rho: Floats
+    h: Floats
+    b: Floats
+    d: Floats
+
+
 @inlined
-def clipped(c, told):
-    """The message of a factor of strength `c` whose other variable told it `told`."""
+def clipped(c: float, sent: float) -> float:
+    """The message of a factor of strength `c` to one variable, given what the other one sent."""
     width = abs(c)
-    return max(-width, min(width, math.copysign(1.0, c) * told))
+    return max(-width, min(width, math.copysign(1.0, c) * sent))
 
 
 @bare
-def flood_pairs(
-    scope: Ints, c: Floats, rho: Floats, h: Floats, b: Floats, scratch: Floats, d: Floats, damping: float, tol: float,
-    n: int,
-) -> tuple[int, float]:  # fmt: skip
+def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, n: int) -> tuple[int, float]:
     """Some iterations, all messages of each from the beliefs before it.
 
-    Ends early when the largest change that an iteration asks for is at most `tol`; returns (iterations, change).
+    Ends early when the largest change that an iteration asks for is at most the tolerance; returns (iterations,
+    change).
     """
+    scope, c, rho, h, b, d = pairs
+    damping = schedule.damping
     worst = np.inf
     done = 0
-    while done < n and worst > tol:
+    while done < n and worst > schedule.tol:
         now, after = (b, scratch) if done % 2 == 0 else (scratch, b)
         for i in range(len(h)):
             after[i] = h[i]
@@ -63,15 +89,14 @@ def flood_pairs(
 
 
 @bare
-def sweep_pairs(
-    scope: Ints, c: Floats, rho: Floats, h: Floats, b: Floats, d: Floats, order: Ints, damping: float, tol: float,
-    begin: int, end: int,
-) -> tuple[int, float]:  # fmt: skip
-    """The same, each message from the beliefs of the moment; even iterations take the factors in reverse order."""
+def sweep_pairs(pairs: PairBeliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
+    """The same, each message from the current beliefs; even iterations take the factors in reverse order."""
+    scope, c, rho, h, b, d = pairs
+    damping = schedule.damping
     worst = np.inf
     m = len(order)
     k = begin
-    while k < end and worst > tol:
+    while k < end and worst > schedule.tol:
         worst = 0.0
         for place in range(m):
             f = order[m - 1 - place if k % 2 == 0 else place]
@@ -96,25 +121,24 @@ def sweep_pairs(
 
 
 @bare
-def decode_pairs(
-    scope: Ints, c: Floats, h: Floats, d: Floats, var_order: Ints, nbr_ptr: Ints, nbr: Ints, labels: Ints
-) -> None:
+def decode_pairs(pairs: PairBeliefs, neighbours: Neighbours, var_order: Ints, labels: Ints) -> None:
     """The best state of one variable after another, given those before it; 0 on ties."""
     for i in range(len(labels)):
         labels[i] = -1
     for place in range(len(var_order)):
         i = var_order[place]
-        score = h[i]
-        for e_at in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            e = nbr[e_at]
-            label = labels[scope[e ^ 1]]
-            score += d[e] if label < 0 else c[e >> 1] * (2 * label - 1)
+        score = pairs.h[i]
+        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+            e = neighbours.edge[at]
+            label = labels[pairs.scope[e ^ 1]]
+            score += pairs.d[e] if label < 0 else pairs.c[e >> 1] * (2 * label - 1)
         labels[i] = 1 if score > 0.0 else 0
 
 
 @bare
-def value_of_pairs(scope: Ints, c: Floats, h: Floats, labels: Ints) -> float:
+def value_of_pairs(pairs: PairBeliefs, labels: Ints) -> float:
     """Log potential of a labelling, but for the constant."""
+    scope, c, h = pairs.scope, pairs.c, pairs.h
     total = 0.0
     for i in range(len(h)):
         total += h[i] if labels[i] else -h[i]
@@ -124,10 +148,9 @@ def value_of_pairs(scope: Ints, c: Floats, h: Floats, labels: Ints) -> float:
 
 
 @bare
-def bound_of_pairs(
-    scope: Ints, c: Floats, rho: Floats, parent: Floats, h: Floats, b: Floats, d: Floats, left: Floats
-) -> float:
+def bound_of_pairs(pairs: PairBeliefs, parent: Floats, left: Floats) -> float:
     """Upper bound on every labelling, but for the constant; see `max_product_kernels.bound_of_tables`."""
+    scope, c, rho, h, b, d = pairs
     for i in range(len(h)):
         left[i] = h[i]
     total = 0.0

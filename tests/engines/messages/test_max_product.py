@@ -10,41 +10,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf.engines.messages.max_product import (
+    ForestWeights,
     Messages,
     PairMessages,
-    Schedule,
     TableMessages,
-    Weights,
-    Wiring,
+    Tour,
     make_messages,
     potential_scale,
 )
-from mapmrf.engines.messages.max_product_kernels import grow_forest
+from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.graph import FactorGraph
+from mapmrf.kernels.forests import grow_forest
 from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, graphs, hard_recipes, recipes, soft_recipes
 
-FLOOD = Schedule(flooding=True, damping=0.0, tol=-1.0)
+FLOOD = MessageSchedule(flooding=True, damping=0.0, tol=-1.0)
 
 
-def random_weights(problem: Problem, seed: int) -> Weights:
+def random_weights(problem: Problem, seed: int) -> ForestWeights:
     random = np.random.default_rng(seed)
-    return Weights(random.uniform(0.2, 1.0, problem.n_factors), random.uniform(0.0, 1.0, problem.n_edges))
+    return ForestWeights(random.uniform(0.2, 1.0, problem.n_factors), random.uniform(0.0, 1.0, problem.n_edges))
 
 
 def tables_of(graph: FactorGraph, seed: int | None = None) -> TableMessages:
     """Messages in the general form, with random weights if there is a seed."""
     problem = Problem.compile(graph)
-    wiring = Wiring.of(problem)
-    tour = wiring.tour(np.ones(problem.n_factors, dtype=bool))
-    weights = Weights(np.ones(problem.n_factors), np.zeros(problem.n_edges))
-    return TableMessages(wiring, tour, weights if seed is None else random_weights(problem, seed))
+    weights = ForestWeights(np.ones(problem.n_factors), np.zeros(problem.n_edges))
+    return TableMessages(problem, Tour.of(problem), weights if seed is None else random_weights(problem, seed))
 
 
 def pairs_of(graph: FactorGraph, seed: int | None = None) -> PairMessages:
     general = tables_of(graph, seed)
-    found = make_messages(general.wiring, general.tour, general.weights)
+    found = make_messages(general.problem, general.tour, general.weights)
     assert isinstance(found, PairMessages)
     return found
 
@@ -102,14 +100,14 @@ class Textbook:
 @given(recipe=soft_recipes(), damping=st.sampled_from([0.0, 0.4]), seed=st.integers(0, 99))
 def test_flooding_is_tree_reweighted_max_product(recipe: Recipe, damping: float, seed: int) -> None:
     messages = tables_of(recipe.graph(), seed)
-    problem = messages.wiring.problem
+    problem = messages.problem
     textbook = Textbook(problem, messages.weights.rho)
     for k in range(4):
-        done, change = messages.iterate(Schedule(True, damping, -1.0), k, k + 1)
+        done, change = messages.iterate(MessageSchedule(True, damping, -1.0), k, k + 1)
         assert done == 1
         assert change == pytest.approx(textbook.flood(damping), abs=1e-12)
     for i, (begin, end) in enumerate(itertools.pairwise(problem.graph.var_ptr)):
-        np.testing.assert_allclose(messages.b[begin:end], textbook.belief(i), atol=1e-12)
+        np.testing.assert_allclose(messages.beliefs.b[begin:end], textbook.belief(i), atol=1e-12)
 
 
 @given(recipe=hard_recipes())
@@ -117,8 +115,8 @@ def test_dead_states_have_no_feasible_completion_and_nothing_is_nan(recipe: Reci
     graph = recipe.graph()
     messages = tables_of(graph, 1)
     messages.iterate(FLOOD, 0, 8)
-    assert np.isfinite(messages.u).all()
-    assert not np.isnan(messages.b).any()
+    assert np.isfinite(messages.beliefs.u).all()
+    assert not np.isnan(messages.beliefs.b).any()
     assert not messages.is_infeasible()
     feasible = {
         (i, labels[i])
@@ -129,8 +127,8 @@ def test_dead_states_have_no_feasible_completion_and_nothing_is_nan(recipe: Reci
     for i in range(graph.n_vars):
         for k in range(graph.card[i]):
             s = graph.var_ptr[i] + k
-            assert (messages.b[s] == -np.inf) == (messages.theta_v[s] == -np.inf)
-            assert messages.b[s] > -np.inf or (i, k) not in feasible
+            assert (messages.beliefs.b[s] == -np.inf) == (messages.beliefs.theta_v[s] == -np.inf)
+            assert messages.beliefs.b[s] > -np.inf or (i, k) not in feasible
 
 
 def test_a_model_without_a_consistent_state_is_found_infeasible() -> None:
@@ -151,15 +149,13 @@ def test_a_model_without_a_consistent_state_is_found_infeasible() -> None:
 def test_binary_pairs_in_one_number_are_the_same_messages(seed: int, flooding: bool, damping: float) -> None:
     graph = binary_pairs(seed)
     short, general = pairs_of(graph, seed), tables_of(graph, seed)
-    how = Schedule(flooding, damping, -1.0)
-    labels, others = np.zeros((2, graph.n_vars), dtype=np.int64)
+    how = MessageSchedule(flooding, damping, -1.0)
     for begin, end in ((0, 1), (1, 4), (4, 6)):
         assert short.iterate(how, begin, end)[0] == general.iterate(how, begin, end)[0] == end - begin
-        np.testing.assert_allclose(short.b, general.b[1::2] - general.b[::2], atol=1e-12)
+        np.testing.assert_allclose(short.pairs.b, general.beliefs.b[1::2] - general.beliefs.b[::2], atol=1e-12)
         for in_order in (True, False):
-            short.decode(in_order, labels)
-            general.decode(in_order, others)
-            assert labels.tolist() == others.tolist()
+            labels = short.decode(in_order)
+            assert labels.tolist() == general.decode(in_order).tolist()
             assert short.value(labels) == pytest.approx(graph.value(labels), abs=1e-12)
         assert short.bound() == pytest.approx(general.bound(), abs=1e-10)
 
@@ -168,10 +164,9 @@ def test_binary_pairs_in_one_number_are_the_same_messages(seed: int, flooding: b
 def test_forbidden_states_of_binary_pairs_become_penalties_that_nobody_takes(seed: int) -> None:
     graph = binary_pairs(seed, hard=True)
     messages = pairs_of(graph, seed)
-    labels = np.zeros(graph.n_vars, dtype=np.int64)
     for in_order in (True, False):
         messages.iterate(FLOOD, 0, 7)
-        messages.decode(in_order, labels)
+        labels = messages.decode(in_order)
         assert labels[0] == 1 and labels[2] == 0
         assert messages.value(labels) == pytest.approx(graph.value(labels), abs=1e-12)
         assert messages.bound() >= brute_force(graph)[0] - 1e-9
@@ -180,10 +175,10 @@ def test_forbidden_states_of_binary_pairs_become_penalties_that_nobody_takes(see
 @given(recipe=recipes(), seed=st.integers(0, 99))
 def test_sweeps_leave_beliefs_that_are_the_sum_of_the_messages(recipe: Recipe, seed: int) -> None:
     messages = tables_of(recipe.graph(), seed)
-    messages.iterate(Schedule(False, 0.2, -1.0), 0, 5)
-    expected = messages.theta_v.copy()
-    np.add.at(expected, messages.wiring.problem.edge_state_at, messages.u)
-    np.testing.assert_allclose(messages.b, expected, atol=1e-12)
+    messages.iterate(MessageSchedule(False, 0.2, -1.0), 0, 5)
+    expected = messages.beliefs.theta_v.copy()
+    np.add.at(expected, messages.problem.edge_state_at, messages.beliefs.u)
+    np.testing.assert_allclose(messages.beliefs.b, expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("flooding", [True, False])
@@ -194,10 +189,10 @@ def test_iterating_stops_at_the_tolerance(states: int, flooding: bool) -> None:
     edges = np.stack([np.arange(19), np.arange(1, 20)], axis=1)
     graph = FactorGraph.from_pairwise(random.normal(size=(20, states)), edges, random.normal(size=(19, states, states)))
     messages: Messages = pairs_of(graph) if states == 2 else tables_of(graph)
-    done, change = messages.iterate(Schedule(flooding, 0.2, 1e-9), 0, 1000)
+    done, change = messages.iterate(MessageSchedule(flooding, 0.2, 1e-9), 0, 1000)
     assert 1 < done < 1000
     assert change <= 1e-9
-    assert messages.iterate(Schedule(flooding, 0.2, 1e-9), done, 1000)[0] == 1
+    assert messages.iterate(MessageSchedule(flooding, 0.2, 1e-9), done, 1000)[0] == 1
 
 
 # -- labels, values, bounds -------------------------------------------------------------------------------------------
@@ -205,11 +200,11 @@ def test_iterating_stops_at_the_tolerance(states: int, flooding: bool) -> None:
 
 def chosen_in_order(messages: TableMessages) -> list[int]:
     """Every variable in its turn: its best state by tables in which the states decided before are fixed."""
-    problem = messages.wiring.problem
+    problem = messages.problem
     graph = problem.graph
     labels: dict[int, int] = {}
     for i in messages.tour.var_order.tolist():
-        theta = messages.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
+        theta = messages.beliefs.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
         broken, score = np.isneginf(theta).astype(int), np.where(np.isneginf(theta), 0.0, theta)
         for a in range(problem.n_factors):
             scope = problem.scope[problem.scope_ptr[a] : problem.scope_ptr[a + 1]].tolist()
@@ -224,14 +219,14 @@ def chosen_in_order(messages: TableMessages) -> list[int]:
                     told[labels[j]] = 0.0
                 else:
                     at = problem.edge_ptr[problem.scope_ptr[a] + axis]
-                    b = messages.b[graph.var_ptr[j] : graph.var_ptr[j + 1]]
-                    told = messages.weights.rho[a] * b - messages.u[at : at + graph.card[j]]
+                    b = messages.beliefs.b[graph.var_ptr[j] : graph.var_ptr[j + 1]]
+                    told = messages.weights.rho[a] * b - messages.beliefs.u[at : at + graph.card[j]]
                 total = total + told.reshape([-1 if k == axis else 1 for k in range(total.ndim)])
             axis = scope.index(i)
             best = np.atleast_1d(total.max(axis=tuple(k for k in range(total.ndim) if k != axis)))
             if not any(j in labels for j in scope):
                 at = problem.edge_ptr[problem.scope_ptr[a] + axis]
-                best = messages.u[at : at + graph.card[i]]
+                best = messages.beliefs.u[at : at + graph.card[i]]
             broken += np.isneginf(best)
             score += np.where(np.isneginf(best), 0.0, best)
         labels[i] = min(range(len(theta)), key=lambda k: (broken[k], -score[k]))
@@ -242,8 +237,7 @@ def chosen_in_order(messages: TableMessages) -> list[int]:
 def test_decoding_in_order_takes_the_best_state_given_those_before(recipe: Recipe, seed: int) -> None:
     messages = tables_of(recipe.graph(), seed)
     messages.iterate(FLOOD, 0, 3)
-    labels = np.zeros(len(recipe.card), dtype=np.int64)
-    messages.decode(True, labels)
+    labels = messages.decode(True)
     assert labels.tolist() == chosen_in_order(messages)
     assert messages.value(labels) == pytest.approx(recipe.graph().value(labels), abs=1e-9)
 
@@ -252,9 +246,9 @@ def test_decoding_in_order_takes_the_best_state_given_those_before(recipe: Recip
 def test_the_bound_is_the_dual_at_the_multipliers_that_it_states(recipe: Recipe, seed: int) -> None:
     messages = tables_of(recipe.graph(), seed)
     messages.iterate(FLOOD, 0, 3)
-    problem, weights = messages.wiring.problem, messages.weights
+    problem, weights = messages.problem, messages.weights
     kept = np.repeat(weights.rho, np.diff(problem.scope_ptr)) - weights.parent
-    lam_e = np.repeat(kept, np.diff(problem.edge_ptr)) * messages.b[problem.edge_state_at] - messages.u
+    lam_e = np.repeat(kept, np.diff(problem.edge_ptr)) * messages.beliefs.b[problem.edge_state_at] - messages.beliefs.u
     assert messages.bound() == pytest.approx(dual_bound(problem, lam_e), abs=1e-9)
 
 
@@ -267,7 +261,7 @@ def test_the_bound_holds_for_any_weights_at_any_time(graph: FactorGraph, seed: i
             assert optimum == -np.inf
             break
         assert messages.bound() >= optimum - 1e-9 * max(1.0, abs(optimum) if np.isfinite(optimum) else 1.0)
-        messages.iterate(Schedule(k % 2 == 0, 0.1, -1.0), k, k + 1)
+        messages.iterate(MessageSchedule(k % 2 == 0, 0.1, -1.0), k, k + 1)
 
 
 # -- the walk and the forests -----------------------------------------------------------------------------------------
@@ -276,8 +270,7 @@ def test_the_bound_holds_for_any_weights_at_any_time(graph: FactorGraph, seed: i
 @given(graph=graphs())
 def test_the_walk_reaches_everything_once_from_what_was_reached_before(graph: FactorGraph) -> None:
     problem = Problem.compile(graph)
-    wiring = Wiring.of(problem)
-    tour = wiring.tour(np.ones(problem.n_factors, dtype=bool))
+    tour = Tour.of(problem)
     assert sorted(tour.var_order.tolist()) == list(range(graph.n_vars))
     assert sorted(tour.factor_order.tolist()) == list(range(graph.n_factors))
     turn = np.empty(graph.n_vars, dtype=int)

@@ -1,0 +1,58 @@
+"""The incumbent of MPLP: candidates climb before they are compared, and are crossed with the best."""
+
+from __future__ import annotations
+
+import math
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.engines.moves.crossover import Crossover
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Start
+from mapmrf.problem import Problem
+
+
+class ClimbingIncumbent:
+    """The best labelling so far, improved by single-variable ascent and by crossover with every candidate.
+
+    Attributes
+    ----------
+    best
+        The incumbent; None before the first candidate, unless the run had a warm start.
+    """
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        self.problem = problem
+        self.ascent = Ascent(problem)
+        self.crossover = Crossover(problem, tol=0.0)
+        self.best = None if start.labels is None else Incumbent(problem.graph, start.labels)
+
+    @property
+    def labels(self) -> Ints | None:
+        """The best labelling, None before the first candidate."""
+        return None if self.best is None else self.best.labels
+
+    @property
+    def value(self) -> float:
+        """Its log potential, -inf before the first candidate."""
+        return -math.inf if self.best is None else self.best.value
+
+    def offer(self, labels: Ints) -> None:
+        """Climb from a labelling, and let the incumbent take over whatever is better in it."""
+        climbed = self.climb(labels)
+        if self.best is None:
+            self.best = Incumbent(self.problem.graph, climbed)
+        else:
+            self.best.prefer(self.climb(self.cross(self.best.labels, climbed)))
+
+    def climb(self, labels: Ints) -> Ints:
+        """Single-variable ascent from a labelling to a local optimum."""
+        self.ascent.restart(labels)
+        self.ascent.run(1 << 60)
+        return self.ascent.labels.copy()
+
+    def cross(self, labels: Ints, other: Ints) -> Ints:
+        """The labelling with every independent group of variables from another one that is better there."""
+        crossed = labels.copy()
+        self.crossover.fuse(crossed, other)
+        return crossed

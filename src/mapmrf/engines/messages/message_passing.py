@@ -1,0 +1,168 @@
+"""Belief propagation as a method: options that its forms share, and a run."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
+from mapmrf.engines.messages.max_product_kernels import MessageSchedule
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Answer, Method, Progress, Start
+from mapmrf.options import check_at_least, check_choice, check_within
+from mapmrf.problem import Problem
+from mapmrf.result import Status
+
+ScheduleName = Literal["parallel", "sequential"]
+Decoding = Literal["sequential", "argmax"]
+
+STEP_ENTRIES = 3_000_000
+"""Table entries that one step goes through, at most: some 30 ms."""
+STEP_MEASUREMENTS = 5
+"""Measurements in one step, at most."""
+MEASURE_EVERY = 10
+"""Iterations from one measurement to the next; more if an iteration takes more than a step."""
+MOST_DAMPING = 0.999
+TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
+"""What a model without cycles takes: from the leaves to the roots and back."""
+
+
+class MessagePassing(Method):
+    """Pass messages between factors and variables; the concrete methods say how much every factor weighs."""
+
+    exact_on_trees: ClassVar[bool] = True
+
+    damping: float
+    tol: float
+    schedule: ScheduleName
+    decode: Decoding
+
+    def __post_init__(self) -> None:
+        check_choice(self, "schedule", get_args(ScheduleName))
+        check_choice(self, "decode", get_args(Decoding))
+        check_within(self, 0.0, MOST_DAMPING, "damping")
+        check_at_least(self, 0.0, "tol")
+        check_at_least(self, 1, "max_iterations")
+
+    @abstractmethod
+    def weigh(self, problem: Problem, seed: int) -> ForestWeights:
+        """The weights of the factors of a model with a cycle."""
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> MessageRun:
+        """Walk through the model and set all messages to 0."""
+        tour = Tour.of(problem)
+        forest = problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
+        weights = tour.weights(problem.n_edges) if forest else self.weigh(problem, seed)
+        tol = self.tol * potential_scale(problem.graph)
+        return MessageRun(
+            problem,
+            make_messages(problem, tour, weights),
+            TWO_SWEEPS if forest else MessageSchedule(self.schedule == "parallel", self.damping, tol),
+            in_order=forest or self.decode == "sequential",
+            bounded=forest or self.gives_bound,
+            end=min(2, self.max_iterations) if forest else self.max_iterations,
+        )
+
+    def step(self, problem: Problem, state: MessageRun) -> Progress:
+        """Some iterations, with a measurement after every few."""
+        if state.messages.is_infeasible():
+            return Progress(state.iterations, bound=-math.inf, finished=Status.INFEASIBLE)
+        known = state.value
+        state.advance(min(STEP_MEASUREMENTS * MEASURE_EVERY, max(1, STEP_ENTRIES // (1 + problem.n_configs))))
+        finished = Status.CONVERGED if state.is_done() else None
+        progress = Progress(state.iterations, bound=state.bound, finished=finished)
+        if state.best is not None and state.value > known:
+            progress.labels, progress.value = state.best.labels, state.value
+        return progress
+
+    def answer(self, problem: Problem, state: MessageRun) -> Answer:
+        """The best labelling so far, or the last one if none has a finite value."""
+        if state.messages.is_infeasible():
+            return Answer(bound=-math.inf)
+        now = state.measure()
+        labels = now.labels
+        if state.best is not None and state.value > -math.inf and state.value >= now.value:
+            labels = state.best.labels
+        details = {"change": state.change} if state.change < math.inf else {}
+        return Answer(labels=labels, bound=_least(state.bound, now.bound), details=details)
+
+
+class MessageMeasurement(NamedTuple):
+    """A decoded labelling, its log potential, and the bound, None where there is none."""
+
+    labels: Ints
+    value: float
+    bound: float | None
+
+
+@dataclass
+class MessageRun:
+    """A run.
+
+    Attributes
+    ----------
+    messages, schedule
+        The messages, and how they are updated.
+    in_order
+        Whether labels are decoded in order.
+    bounded
+        Whether there is a bound.
+    end
+        The last iteration.
+    change
+        Largest change of a message that the last iteration asked for.
+    best, bound
+        The best labelling so far, None before the first measurement, and the best bound so far.
+    """
+
+    problem: Problem
+    messages: Messages
+    schedule: MessageSchedule
+    in_order: bool
+    bounded: bool
+    end: int
+    iterations: int = 0
+    change: float = math.inf
+    best: Incumbent | None = None
+    bound: float | None = None
+
+    @property
+    def value(self) -> float:
+        """Log potential of the best labelling so far, -inf if there is none."""
+        return -math.inf if self.best is None else self.best.value
+
+    def advance(self, budget: int) -> None:
+        """Some iterations, at most up to the last."""
+        every = MEASURE_EVERY * (1 + self.problem.n_configs // STEP_ENTRIES)
+        end = min(self.end, self.iterations + budget)
+        while self.iterations < end and not self.is_done():
+            pause = every - self.iterations % every
+            done, self.change = self.messages.iterate(self.schedule, self.iterations, min(end, self.iterations + pause))
+            self.iterations += done
+            if self.is_done() or self.iterations % every == 0:
+                self.keep(self.measure())
+
+    def is_done(self) -> bool:
+        """Whether the messages have settled; after two sweeps they have, if those are what it takes."""
+        return self.iterations == 2 if self.schedule is TWO_SWEEPS else self.change <= self.schedule.tol
+
+    def measure(self) -> MessageMeasurement:
+        """Decode labels from the messages, and evaluate them and the bound."""
+        labels = self.messages.decode(self.in_order)
+        return MessageMeasurement(labels, self.messages.value(labels), self.messages.bound() if self.bounded else None)
+
+    def keep(self, found: MessageMeasurement) -> None:
+        """Keep what is the best so far."""
+        if self.best is None:
+            self.best = Incumbent(self.problem.graph, found.labels)
+        else:
+            self.best.offer(found.labels, found.value)
+        self.bound = _least(self.bound, found.bound)
+
+
+def _least(old: float | None, new: float | None) -> float | None:
+    """The smaller of two bounds, either of which may be missing."""
+    return new if old is None else old if new is None else min(old, new)

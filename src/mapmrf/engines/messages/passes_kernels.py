@@ -1,0 +1,59 @@
+"""What the kernels of sequential passes share: how long they run, their figures, and when they stop."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.kernels.jit import inlined
+
+# Why a kernel stopped.
+LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)
+PATIENCE = 5
+"""Iterations in a row that must improve the bound by less than the tolerance before a run has converged."""
+
+
+class PassSpan(NamedTuple):
+    """Iterations `begin` to `end`; two labellings are decoded in every `decode_every`-th, one in each pass."""
+
+    begin: int
+    end: int
+    decode_every: int
+
+
+class PassStopping(NamedTuple):
+    """Relative improvement of the bound that counts as rest, and relative gap that counts as closed."""
+
+    tol: float
+    gap_tol: float
+
+
+class PassFigures(NamedTuple):
+    """Best bound and value so far, and how many iterations in a row have not improved the bound."""
+
+    bound: float = np.inf
+    value: float = -np.inf
+    calm: int = 0
+
+
+@inlined
+def keep_best(figures: PassFigures, value: float, labels: Ints, best: Ints) -> PassFigures:
+    """Copy a labelling if it is worth more than the best so far; return the figures with its value."""
+    if not value > figures.value:
+        return figures
+    for s in range(len(best)):
+        best[s] = labels[s]
+    return PassFigures(figures.bound, value, figures.calm)
+
+
+@inlined
+def at_rest(figures: PassFigures, bound: float, stopping: PassStopping) -> tuple[int, PassFigures]:
+    """Record an iteration's bound; return CLOSED, AT_REST, or LIMIT when there is more to do, and the figures."""
+    value = figures.value
+    best = min(figures.bound, bound)
+    if value > -np.inf and bound - value <= stopping.gap_tol * abs(value):
+        return CLOSED, PassFigures(best, value, figures.calm)
+    calm = figures.calm + 1 if figures.bound - bound <= stopping.tol * abs(bound) else 0
+    return AT_REST if calm >= PATIENCE else LIMIT, PassFigures(best, value, calm)

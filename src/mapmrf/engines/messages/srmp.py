@@ -1,0 +1,116 @@
+"""Sequential reweighted message passing on tables of any shape: the factors laid out by visits, and the passes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, offsets
+from mapmrf.engines.messages.passes import SequentialPasses
+from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
+from mapmrf.engines.messages.srmp_kernels import (
+    LINK_FIELDS,
+    VISIT_FIELDS,
+    Records,
+    SrmpMessages,
+    SrmpModel,
+    SrmpScratch,
+    iterate,
+)
+from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.problem import Batch, Problem
+
+WIDE = 4
+"""From this many states on a pair's table is also kept transposed, so that both directions read it row by row."""
+MAX_TRANSPOSED = 1 << 22
+"""Table entries above which no transposed copies are made."""
+
+
+class TablePasses(SequentialPasses):
+    """Passes over factors of any shape, as the kernels of `srmp_kernels` see them."""
+
+    def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
+        in_order, labels = np.zeros((2, problem.n_vars), dtype=np.int64)
+        super().__init__(order.seq, stopping, in_order)
+        self.problem = problem
+        largest = max((batch.n_configs for batch in problem.batches if batch.arity > 2), default=0)
+        self.model = lay_out(problem, order, with_tables=largest > 0)
+        theta, lam = problem.graph.theta_v.copy(), np.zeros(problem.n_edge_states)
+        self.messages = SrmpMessages(theta, lam, labels, in_order)
+        self.scratch = SrmpScratch.allocate(int(problem.graph.card.max(initial=1)), largest + 1)
+
+    @property
+    def work(self) -> int:
+        """Table entries that an iteration goes through, roughly."""
+        entries = sum(batch.n * (10 + batch.n_configs * 3 * (batch.arity - 1)) for batch in self.problem.batches)
+        return entries + self.problem.n_states
+
+    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
+        """Run iterations in the kernel."""
+        return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch)
+
+
+def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel:
+    """Visits and links of a problem; `with_tables` if some factor has more than two variables."""
+    graph = problem.graph
+    links, tables = _links(problem, order)
+    ptr = offsets(problem.degree[order.seq])
+    visits = _records(VISIT_FIELDS, problem.n_vars, links[LINK_FIELDS[0]].dtype)
+    visits["theta_at"], visits["n_own"] = graph.var_ptr[order.seq], graph.card[order.seq]
+    visits["begin"], visits["end"] = ptr[:-1], ptr[1:]
+    return SrmpModel(
+        visits=visits,
+        links=links[np.argsort(order.rank[problem.scope], kind="stable")],
+        tables=tables,
+        edge_ptr=problem.edge_ptr if with_tables else None,
+        turn=order.rank[problem.scope],
+        omega=order.omega,
+        constant=graph.constant,
+    )
+
+
+def _records(fields: tuple[str, ...], n: int, dtype: np.dtype[np.integer]) -> Records:
+    """Records of integers, all zero."""
+    return np.zeros(n, dtype=np.dtype([(field, dtype) for field in fields], align=True)).view(np.recarray)
+
+
+def _links(problem: Problem, order: VisitOrder) -> tuple[Records, Floats]:
+    """A link for every edge, and the potentials that they point into."""
+    largest = max(problem.n_edge_states, 2 * len(problem.graph.theta_t))
+    links = _records(LINK_FIELDS, problem.n_edges, np.dtype(np.int32 if largest < 2**31 else np.int64))
+    links["lam"] = problem.edge_ptr[:-1]
+    links["role"] = order.role
+    tables = [problem.graph.theta_t]
+    for batch in problem.batches:
+        mine = links[batch.edges].reshape(batch.n, batch.arity)
+        mine["table"] = batch.table_at[:, None]
+        if batch.arity == 2:
+            extra = _link_pairs(problem, order, batch, mine)
+            if extra is not None:
+                mine["table"][:, 0] += sum(map(len, tables))
+                tables.append(extra)
+        else:
+            mine["other"] = problem.scope_ptr[batch.factors][:, None]
+            mine["step_other"] = batch.arity
+            mine["step_own"] = np.arange(batch.arity)
+    return links, tables[0] if len(tables) == 1 else np.concatenate(tables)
+
+
+def _link_pairs(problem: Problem, order: VisitOrder, batch: Batch, links: Records) -> Floats | None:
+    """Fill in the fields of pairs; return transposed tables where they help, in which the first variable's point."""
+    edge_at = problem.edge_ptr[batch.edges].reshape(batch.n, 2)
+    for own, other in ((0, 1), (1, 0)):
+        links["n_other"][:, own] = batch.shape[other]
+        links["other"][:, own] = edge_at[:, other]
+        links["other_turn"][:, own] = order.rank[batch.scope[:, other]]
+    links["step_other"][:, 1], links["step_own"][:, 1] = batch.shape[1], 1
+    if max(batch.shape) < WIDE or len(problem.graph.theta_t) > MAX_TRANSPOSED:
+        links["step_other"][:, 0], links["step_own"][:, 0] = 1, batch.shape[1]
+        return None
+    links["step_other"][:, 0], links["step_own"][:, 0] = batch.shape[0], 1
+    starts, of = np.unique(batch.table_at, return_inverse=True)
+    block = problem.graph.theta_t[starts[:, None] + np.arange(batch.n_configs)].reshape(-1, *batch.shape)
+    turned = block.transpose(0, 2, 1)
+    if batch.shape[0] == batch.shape[1] and np.array_equal(block, turned):
+        return None
+    links["table"][:, 0] = batch.n_configs * of
+    return np.ravel(turned)

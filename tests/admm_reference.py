@@ -21,7 +21,6 @@ from mapmrf.engines.admm.structs import FactorKind
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 
-
 PAGE = Path(__file__).parents[1] / "docs" / "methods" / "lslp.md"
 
 

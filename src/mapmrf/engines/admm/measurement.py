@@ -116,7 +116,7 @@ def measure_tables(
         _measure_task(tasks[number], penalty, tables, iterates, factors, rounding, scratch, found[number])
 
 
-@inlined
+@bare
 def _measure_task(
     task: np.record,
     penalty: Penalty,

@@ -12,7 +12,7 @@ from mapmrf.engines.admm import factor_steps, measurement, variable_steps
 from mapmrf.engines.admm import penalty as penalties
 from mapmrf.engines.admm.factor_sphere import FactorSphere
 from mapmrf.engines.admm.layout import Layout
-from mapmrf.engines.admm.measurement import FACTOR_SUMS, Measurement
+from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -268,7 +268,7 @@ class Engine:
         of_vars = measurement.measure_variables(self.penalty, variables, self.iterates, rounding)
         for kernel, calls in self._measurement_calls:
             self.workers.run(kernel, calls)
-        found = self._factor_sums.view(np.float64).reshape(len(self._factor_sums), -1)  # a column per field
+        found = self._factor_sums.view((np.float64, N_SUMS))  # a column per field
         bound, value, relaxed = (self.layout.constant + np.array(of_vars[:3]) + found[:, :3].sum(axis=0)).tolist()
         return Measurement(
             bound=bound,

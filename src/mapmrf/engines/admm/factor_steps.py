@@ -182,7 +182,7 @@ def update_forests(
         _forests(tasks[task], penalty, tables, iterates, factors, scratch, keep)
 
 
-@inlined
+@bare
 def _forests(
     task: np.record,
     penalty: Penalty,

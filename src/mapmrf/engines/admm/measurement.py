@@ -55,9 +55,9 @@ class Measurement:
     changed: int
 
 
-FACTOR_SUMS = np.dtype(
-    (np.record, [(name, np.float64) for name in ("bound", "value", "relaxed", "primal2", "primal_max")])
-)
+_SUMS = ("bound", "value", "relaxed", "primal2", "primal_max")
+N_SUMS = len(_SUMS)
+FACTOR_SUMS = np.dtype((np.record, [(name, np.float64) for name in _SUMS]))
 """Of the factors of a piece of work: sums as in `Measurement`, and the largest residual."""
 
 FactorSums = NDArray[np.record]
@@ -116,7 +116,7 @@ def measure_tables(
         _measure_task(tasks[number], penalty, tables, iterates, factors, rounding, scratch, found[number])
 
 
-@inlined
+@bare
 def _measure_task(
     task: np.record,
     penalty: Penalty,

@@ -307,13 +307,12 @@ def keep_labels(a: int, space: SearchSpace, state: SearchState) -> None:
 
 
 @inlined
-def next_label_fails(a: int, card: Ints, tol: float, state: SearchState) -> bool:
-    """Whether no label of `a` is left whose bound exceeds both what is needed and what is found."""
+def next_label_bound(a: int, card: Ints, state: SearchState) -> float:
+    """The bound of the best label of `a` that has not been tried; -inf if all have."""
     if state.tried[a] == card[a]:
-        return True
+        return -np.inf
     at_v = state.value_ptr[a]
-    bound = state.value[at_v + state.ranked[at_v + state.tried[a]]]
-    return bool(bound <= max(state.need[a], state.found[a]) + tol)
+    return float(state.value[at_v + state.ranked[at_v + state.tried[a]]])
 
 
 @compiled
@@ -344,7 +343,7 @@ def search(
                 budget -= evaluate(a, space, state)
                 rank_labels(a, card, state)
         elif action == NEXT_VALUE:
-            if next_label_fails(a, card, tol, state):
+            if next_label_bound(a, card, state) <= max(need[a], found[a]) + tol:
                 action = LEAVE
                 if cache.n_slots[a] > 0:
                     remember(a, end, tol, state, cache)
@@ -382,15 +381,6 @@ def search(
                 at_child[a] += 1
                 action = NEXT_CHILD
     return SearchCursor(a, action, n_expanded, n_hits)
-
-
-@bare
-def next_label_bound(a: int, card: Ints, state: SearchState) -> float:
-    """The bound of the best label of `a` that has not been tried; -inf if all have."""
-    if state.tried[a] == card[a]:
-        return -np.inf
-    at_v = state.value_ptr[a]
-    return float(state.value[at_v + state.ranked[at_v + state.tried[a]]])
 
 
 @compiled

@@ -54,39 +54,13 @@ def take_marginals(i: int, e: int, model: ShiftedModel, theta_v: Floats, theta_f
 
 
 @inlined
-def last_rank(a: int, rank: Ints, model: ShiftedModel) -> int:
-    """The largest rank of a factor's variables."""
-    most = rank[model.scope[model.scope_ptr[a]]]
-    for at in range(model.scope_ptr[a] + 1, model.scope_ptr[a + 1]):
-        most = max(most, rank[model.scope[at]])
-    return int(most)
-
-
-@inlined
-def first_rank(a: int, rank: Ints, model: ShiftedModel) -> int:
-    """The smallest rank of a factor's variables."""
+def rank_range(a: int, rank: Ints, model: ShiftedModel) -> tuple[int, int]:
+    """The smallest and the largest rank of a factor's variables."""
     least = rank[model.scope[model.scope_ptr[a]]]
+    most = least
     for at in range(model.scope_ptr[a] + 1, model.scope_ptr[a + 1]):
-        least = min(least, rank[model.scope[at]])
-    return int(least)
-
-
-@inlined
-def hand_on(
-    i: int, share: float, n_out: int, model: ShiftedModel, rank: Ints, theta_v: Floats, theta_f: Floats,
-    gathered: Floats,
-) -> None:  # fmt: skip
-    """Give a share of variable `i`'s potentials to each of its `n_out` factors that have a later variable."""
-    at_v, n_k = model.var_ptr[i], model.card[i]
-    for k in range(n_k):
-        gathered[k] = share * theta_v[at_v + k]
-        if gathered[k] > -np.inf:
-            theta_v[at_v + k] -= n_out * gathered[k]
-    for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
-        a, stride = model.factor_of[e], model.stride_of[e]
-        if last_rank(a, rank, model) > rank[i]:
-            for t in range(model.table_ptr[a], model.table_ptr[a + 1]):
-                theta_f[t] += gathered[(t - model.table_ptr[a]) // stride % n_k]
+        least, most = min(least, rank[model.scope[at]]), max(most, rank[model.scope[at]])
+    return least, most
 
 
 @compiled
@@ -99,16 +73,28 @@ def shift_costs(
     later in the order. The bound sum_i max theta_i + sum_a max theta_a does not rise in a pass forth and back.
     `labels` receives the best state of every variable at the moment when it holds all the max-marginals.
     """
+    factor_of, table_ptr = model.factor_of, model.table_ptr
     for i in order:
-        at_v = model.var_ptr[i]
+        at_v, n_k = model.var_ptr[i], model.card[i]
         n_in, n_out = 0, 0
         for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
-            n_in += first_rank(model.factor_of[e], rank, model) < rank[i]
-            n_out += last_rank(model.factor_of[e], rank, model) > rank[i]
+            least, most = rank_range(factor_of[e], rank, model)
+            n_in += least < rank[i]
+            n_out += most > rank[i]
             take_marginals(i, e, model, theta_v, theta_f, gathered)
         labels[i] = 0
-        for k in range(1, model.card[i]):
+        for k in range(1, n_k):
             if theta_v[at_v + k] > theta_v[at_v + labels[i]]:
                 labels[i] = k
-        if n_out > 0:
-            hand_on(i, 1.0 / max(n_in, n_out), n_out, model, rank, theta_v, theta_f, gathered)
+        if n_out == 0:
+            continue
+        share = 1.0 / max(n_in, n_out)
+        for k in range(n_k):
+            gathered[k] = share * theta_v[at_v + k]
+            if gathered[k] > -np.inf:
+                theta_v[at_v + k] -= n_out * gathered[k]
+        for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+            a, stride = factor_of[e], model.stride_of[e]
+            if rank_range(a, rank, model)[1] > rank[i]:
+                for t in range(table_ptr[a], table_ptr[a + 1]):
+                    theta_f[t] += gathered[(t - table_ptr[a]) // stride % n_k]

@@ -97,12 +97,13 @@ class Compact:
         before = np.arange(len(found.var)) - 1
         before[found.ptr[:-1]] = found.ptr[1:] - 1
         of_x = (sign + sign[before]) / 2
-        owner = np.repeat(np.arange(len(counts)), counts)
-        places = (np.concatenate([owner, owner]), np.concatenate([found.var, self.n + found.edge]))
-        matrix = sparse.csr_array(
-            (np.concatenate([of_x, -sign]), places), shape=(len(counts), len(self.program.cost))
-        )  # fmt: skip
-        matrix.eliminate_zeros()
+        owner = np.tile(np.repeat(np.arange(len(counts)), counts), 2)
+        columns, entries = np.concatenate([found.var, self.n + found.edge]), np.concatenate([of_x, -sign])
+        order = np.argsort(owner, kind="stable")
+        order = order[entries[order] != 0]
+        ptr = offsets(np.bincount(owner[order], minlength=len(counts)))
+        shape = (len(counts), len(self.program.cost))
+        matrix = sparse.csr_array((entries[order], columns[order], ptr), shape=shape)
         upper = (np.add.reduceat(found.odd, found.ptr[:-1]) - 1) / 2 if len(counts) else np.zeros(0)
         return Rows(matrix, np.full(len(counts), -np.inf), upper.astype(np.float64))
 

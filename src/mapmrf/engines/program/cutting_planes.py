@@ -21,7 +21,7 @@ from mapmrf.engines.program.odd_cycle_kernels import (
     odd_cycles,
     sources_of,
 )
-from mapmrf.engines.program.program import DUAL_TOL, Program, lagrangian
+from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
 
 STEP_WORK = 3_000_000
 """Pairs visited in one step of separation: some 40 ms."""
@@ -115,15 +115,20 @@ class CuttingPlanes:
         """Add violated inequalities, in steps of some milliseconds, and remove cuts that are no longer tight."""
         self._purge()
         for violation, hop in EFFORTS:
-            more = self.compact.missing(self.point, violation)
+            missing = self.compact.missing(self.point, violation)
             yield from self._separation.run(self.compact.cut(self.point), violation, hop)
-            more = more.plus(self.compact.cycles(self._separation.best(self.compact.n)))
-            if more.n:
-                self.relaxation.add(more)
-                self.rows = self.rows.plus(more)
-                self._age = np.concatenate([self._age, np.zeros(more.n, dtype=np.int64)])
-                self.n_cuts += more.n
+            cycles = self.compact.cycles(self._separation.best(self.compact.n))
+            if missing.n or cycles.n:
+                self._add(missing, cycles)
                 return
+
+    def _add(self, *cuts: Rows) -> None:
+        n_new = sum(rows.n for rows in cuts)
+        for rows in cuts:
+            self.relaxation.add(rows)
+        self.rows = self.rows.plus(*cuts)
+        self._age = np.concatenate([self._age, np.zeros(n_new, dtype=np.int64)])
+        self.n_cuts += n_new
 
     def _purge(self) -> None:
         n_needed = self.program.rows.n

@@ -146,7 +146,7 @@ def _solve_relaxation(highs: Any, report: SolverReport) -> None:
     types = load_highs().cb.HighsCallbackType
 
     def watch(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
-        report.count(_iterations(out))
+        report.iterations = _iterations(out)
         into.user_interrupt = report.must_stop()  # set every time: HiGHS keeps the last answer for its next run
 
     highs.setCallback(watch, None)
@@ -154,12 +154,13 @@ def _solve_relaxation(highs: Any, report: SolverReport) -> None:
     highs.startCallback(types.kCallbackIpmInterrupt)
     highs.run()
     _conclude(highs, report)
-    report.count(_iterations(highs.getInfo()))
+    report.iterations = _iterations(highs.getInfo())
 
 
 def _iterations(figures: Any) -> int:
     """Iterations of a linear program, where -1 or 0 stands for a solver that did not run."""
-    return int(max(0, figures.simplex_iteration_count) + max(0, figures.ipm_iteration_count))
+    simplex, ipm = figures.simplex_iteration_count, figures.ipm_iteration_count
+    return int((simplex if simplex > 0 else 0) + (ipm if ipm > 0 else 0))
 
 
 def _listen_to_branching(highs: Any, report: SolverReport) -> None:

@@ -31,12 +31,14 @@ class Rows:
         """Number of rows."""
         return len(self.upper)
 
-    def plus(self, more: Rows) -> Rows:
+    def plus(self, *more: Rows) -> Rows:
         """These rows and some more below."""
         from scipy import sparse  # not loaded for models that need no program
 
-        matrix = sparse.vstack([self.matrix, more.matrix], format="csr")
-        return Rows(matrix, np.concatenate([self.lower, more.lower]), np.concatenate([self.upper, more.upper]))
+        parts = (self, *more)
+        matrix = sparse.vstack([part.matrix for part in parts], format="csr")
+        lower = np.concatenate([part.lower for part in parts])
+        return Rows(matrix, lower, np.concatenate([part.upper for part in parts]))
 
     def only(self, kept: Bools) -> Rows:
         """Some of the rows."""

@@ -75,10 +75,11 @@ class SolverReport:
     outcome: SolverOutcome = SolverOutcome.FAILED
     message: str = ""
     interrupt: Callable[[], None] | None = None
+    main_thread: threading.Thread = field(default_factory=threading.main_thread)
 
     def must_stop(self) -> bool:
         """Whether the loop wants the solver to end, or the interpreter waits for its threads to exit."""
-        return self.stop.is_set() or not threading.main_thread().is_alive()
+        return self.stop.is_set() or not self.main_thread.is_alive()
 
     def tighten(self, bound: float) -> None:
         """Keep a bound if it is the best."""

@@ -14,7 +14,7 @@ from mapmrf.problem import Problem
 PER_VARIABLE = 2000
 """Table entries that take as long as planning for one variable of a block pass."""
 
-BALL_WIDTH = 14.0
+BALL_WIDTH = 18.0
 """Logarithm to base 2 of the largest table of a ball: a move takes some milliseconds."""
 
 SMALL = 16
@@ -61,11 +61,12 @@ class BlockMoves:
     def optimise_ball(self, labels: Ints) -> int:
         """Optimise a ball around a random variable exactly; returns how many labels changed, in place.
 
-        Balls grow as long as all their variables can be optimised at once.
+        Balls grow as long as all their variables can be optimised at once. Their variables are eliminated from the
+        centre outwards where tables are equal.
         """
         largest = int(self.ball_size)
         size = int(self.random.integers(max(2, largest // 2), largest + 2))
-        region = self.random.permutation(self.neighbourhood(size))
+        region = self.neighbourhood(size)
         self.effort += max(len(region), SMALL)
         block = self._plan(region, BALL_WIDTH)
         if len(block.order) < len(region):

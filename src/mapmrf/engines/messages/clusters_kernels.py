@@ -13,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.messages.mplp_kernels import Regions, Sweeps, pair_entry, pass_factors, pass_pairs2
-from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration
 
 Cycle = tuple[Ints, Ints]
@@ -173,7 +173,7 @@ def give_cycle2(c: int, regions: Regions, cycles: Cycles, tables: CycleTables, s
                 theta[at + k] += mine
 
 
-@compiled
+@bare
 def passes_clusters2(
     regions: Regions, sweeps: Sweeps, cycles: Cycles, tables: CycleTables, scratch: CycleScratch
 ) -> None:
@@ -379,7 +379,7 @@ def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) ->
             place += 1
 
 
-@compiled
+@bare
 def passes_clusters(
     regions: Regions, sweeps: Sweeps, cycles: Cycles, tables: CycleTables, lifts: Lifts, cycle_scratch: CycleScratch,
     lift_scratch: FactorScratch, factor_scratch: FactorScratch,
@@ -392,7 +392,7 @@ def passes_clusters(
             give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift_scratch)
         for q in range(n):
             give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle_scratch)
-        pass_factors(regions, sweeps.visit, backward, factor_scratch)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, factor_scratch)
 
 
 # -- the bound, and what a search sees --------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ def step_best(t: int, regions: Regions, cycles: Cycles, tables: CycleTables, pat
         path[1 - here, y] = best
 
 
-@compiled
+@bare
 def top_of_clusters(regions: Regions, cycles: Cycles, tables: CycleTables, path: Floats) -> float:
     """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch.
 
@@ -436,7 +436,7 @@ def top_of_clusters(regions: Regions, cycles: Cycles, tables: CycleTables, path:
     return total
 
 
-@compiled
+@bare
 def project_links(links: Links, regions: Regions, state: Ints) -> None:
     """Write the max-marginals of larger factors into the tables of pairs that they hold, one pair per link."""
     theta, table_at, card_e = regions.theta, regions.table_at, regions.card_e

@@ -328,43 +328,40 @@ def next_window(averages: Averages, figures: FigureRecord) -> None:
         averages.f[place] = 0.0
 
 
-@inlined
-def _move_variable(i: int, parts: Subproblems, state: DescentState, length: float, weight: float) -> None:
-    """Take potential from what the copies of a variable chose and spread it over all of them; add to the sums."""
-    copies, label_c, theta_c = parts.copies, state.choices.label_c, state.theta_c
-    begin, end, at = copies.ptr[i], copies.ptr[i + 1], parts.var_ptr[i]
-    share = 1.0 / (end - begin)
-    n_seen = _count(label_c, begin, end, state.votes, state.seen)
-    for place in range(n_seen):
-        k = state.seen[place]
-        part = share * state.votes[k]
-        state.averages.v[at + k] += weight * part
-        for c in range(begin, end):
-            theta_c[copies.at[c] + k] += length * part
-        state.votes[k] = 0
-    for c in range(begin, end):
-        theta_c[copies.at[c] + label_c[c]] -= length
-
-
 @bare
 def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, weight: float) -> None:
-    """A step of the subgradient; marks the factors whose potentials change, and adds the round to the sums."""
-    ptr, label_c, mean_v, mean_f = parts.copies.ptr, state.choices.label_c, state.averages.v, state.averages.f
+    """A step of the subgradient; marks the factors whose potentials change, and adds the round to the sums.
+
+    Potential is taken from what the copies of a variable chose and spread over all of them.
+    """
+    ptr, copy_at, var_ptr = parts.copies.ptr, parts.copies.at, parts.var_ptr
+    label_c, theta_c, votes, seen = state.choices.label_c, state.theta_c, state.votes, state.seen
+    sum_v, sum_f = state.averages.v, state.averages.f
     marking = len(stale) > 0
     for i in range(len(state.labels)):
         begin, end = ptr[i], ptr[i + 1]
         if begin == end:
             continue
         if _agree(label_c, begin, end):
-            mean_v[parts.var_ptr[i] + label_c[begin]] += weight
+            sum_v[var_ptr[i] + label_c[begin]] += weight
             continue
-        _move_variable(i, parts, state, length, weight)
+        share = 1.0 / (end - begin)
+        n_seen = _count(label_c, begin, end, votes, seen)
+        for place in range(n_seen):
+            k = seen[place]
+            part = share * votes[k]
+            sum_v[var_ptr[i] + k] += weight * part
+            for c in range(begin, end):
+                theta_c[copy_at[c] + k] += length * part
+            votes[k] = 0
+        for c in range(begin, end):
+            theta_c[copy_at[c] + label_c[c]] -= length
         if marking:
             for c in range(begin, end):
                 stale[parts.copies.forest[c]] = True
-    if len(mean_f) > 0:
+    if len(sum_f) > 0:
         for v in range(len(parts.config_at)):
-            mean_f[parts.config_at[v] + state.choices.config[v]] += weight
+            sum_f[parts.config_at[v] + state.choices.config[v]] += weight
 
 
 # -- rounds -----------------------------------------------------------------------------------------------------------

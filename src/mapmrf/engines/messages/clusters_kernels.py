@@ -115,13 +115,12 @@ class Lifts(NamedTuple):
 
 
 @inlined
-def take_cycle2(c: int, regions: Regions, cycles: Cycles, own: Floats, walk: Floats) -> None:
+def take_cycle2(c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: Cycles, own: Floats, walk: Floats) -> None:
     """Move the reparametrised tables of a cycle's pairs into the cluster; `theta` keeps the messages alone."""
-    theta, lam = regions.theta, regions.lam
     lo = cycles.ptr[c]
     for t in range(cycles.ptr[c + 1] - lo):
         a = cycles.pair[lo + t]
-        at, base, o, w = regions.table_at[a], 4 * a, 4 * (lo + t), 4 * t
+        at, base, o, w = table_at[a], 4 * a, 4 * (lo + t), 4 * t
         l0, l1, r0, r1 = lam[base], lam[base + 1], lam[base + 2], lam[base + 3]
         own[o] += theta[at] - (l0 + r0)
         own[o + 1] += theta[at + 1] - (l0 + r1)
@@ -149,16 +148,17 @@ def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
 
 
 @inlined
-def give_cycle2(c: int, regions: Regions, cycles: Cycles, tables: CycleTables, scratch: CycleScratch) -> None:
+def give_cycle2(
+    c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: Cycles, tables: CycleTables, scratch: CycleScratch
+) -> None:
     """Take a cluster's tables back from its pairs and share its max-marginals out; binary variables, no -inf."""
-    walk, ahead, back = scratch.walk, scratch.ahead, scratch.back
-    own, theta = tables.own, regions.theta
+    walk, ahead, back, own = scratch.walk, scratch.ahead, scratch.back, tables.own
     lo = cycles.ptr[c]
     n = cycles.ptr[c + 1] - lo
-    take_cycle2(c, regions, cycles, own, walk)
+    take_cycle2(c, theta, lam, table_at, cycles, own, walk)
     best_paths2(n, walk, ahead, back)
     for t in range(n):
-        at, o, w, flip = regions.table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
+        at, o, w, flip = table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
         for x in range(2):
             for y in range(2):
                 if t == 0:
@@ -182,7 +182,8 @@ def passes_clusters2(
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1
         for q in range(n):
-            give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, scratch)
+            c = n - 1 - q if backward else q
+            give_cycle2(c, regions.theta, regions.lam, regions.table_at, cycles, tables, scratch)
         pass_pairs2(regions, sweeps.visit, backward)
 
 

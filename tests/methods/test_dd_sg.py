@@ -83,7 +83,7 @@ def test_the_copies_of_a_variable_always_sum_to_its_potentials() -> None:
     copies = state.parts.copies
     assert state.rounds > 10
     for i in np.flatnonzero(problem.degree):
-        blocks = [state.run.theta_c[copies.at[c] :][: graph.card[i]] for c in range(copies.ptr[i], copies.ptr[i + 1])]
+        blocks = [state.state.theta_c[copies.at[c] :][: graph.card[i]] for c in range(copies.ptr[i], copies.ptr[i + 1])]
         unary = graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]]
         assert np.sum(blocks, axis=0) == pytest.approx(unary, abs=1e-10)
 
@@ -165,7 +165,7 @@ def test_subproblems_alone_offer_the_labelling_of_one_tree_after_another() -> No
         for i in range(3):
             for c in range(copies.ptr[i], copies.ptr[i + 1]):
                 if t > 0 and copies.forest[c] == t % 2:
-                    assert state.run.candidate[i] == state.run.label_c[c]
+                    assert state.state.candidate[i] == state.state.choices.label_c[c]
 
 
 def test_a_model_that_no_tree_can_satisfy_is_infeasible() -> None:

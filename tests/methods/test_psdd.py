@@ -13,7 +13,10 @@ from hypothesis import given, settings
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.engines.decomposition import subgradient as _decomposition
+from mapmrf.engines.decomposition.factor_kernels import FactorCache
+from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent, unit_of
+from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT
+from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.method import Start
 from mapmrf.methods.psdd import PSDD
 from mapmrf.polytope import Kind, dense, marginals
@@ -83,7 +86,7 @@ def test_the_first_bound_is_that_of_unary_potentials_spread_evenly() -> None:
 
 def naive_bounds(graph: FactorGraph, step_size: float, rounds: int) -> list[float]:
     """PSDD as anybody would write it: dense tables, no memory of what has not changed."""
-    unit = _decomposition.unit_of(Problem.compile(graph))
+    unit = unit_of(Problem.compile(graph))
     degree = np.bincount(graph.scope, minlength=graph.n_vars)
     unary = [graph.theta_v[b:e] for b, e in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True)]
     shares = [[unary[i] / degree[i] for i in graph.scope_of(a)] for a in range(graph.n_factors)]
@@ -163,8 +166,10 @@ def test_averages_are_those_of_the_choices_made() -> None:
         if t >= 3:
             weight = method.answer(problem, state).details["step_length"]
             weights += weight
-            np.add.at(sum_v, problem.graph.var_ptr[owner] + state.run.label_c, weight / np.diff(copies.ptr)[owner])
-            sum_f[problem.config_ptr[:-1] + state.run.config] += weight
+            np.add.at(
+                sum_v, problem.graph.var_ptr[owner] + state.state.choices.label_c, weight / np.diff(copies.ptr)[owner]
+            )
+            sum_f[problem.config_ptr[:-1] + state.state.choices.config] += weight
     answer = method.answer(problem, state)
     assert answer.mu_v is not None and answer.mu_f is not None
     linked = np.repeat(problem.degree > 0, problem.graph.card)
@@ -188,12 +193,19 @@ def test_the_last_choices_can_be_the_relaxed_solution() -> None:
         assert answer.mu_v[block] == pytest.approx(np.mean(mine, axis=0))
 
 
-def test_too_many_configurations_leave_the_last_choices(monkeypatch: pytest.MonkeyPatch) -> None:
-    last = mapmrf.solve(triangle(), "psdd", primal="last", max_iterations=40)
-    monkeypatch.setattr(_decomposition, "MOST_CONFIGS", 11)
-    result = mapmrf.solve(triangle(), "psdd", max_iterations=40)
-    assert result.mu_v == pytest.approx(last.mu_v)
-    assert result.relaxed_value == last.relaxed_value
+def test_too_many_configurations_leave_the_last_choices() -> None:
+    problem = Problem.compile(triangle())
+    parts = Decomposition.into_factors(problem)
+    answers = []
+    for most_configs in (11, 12):
+        options = DescentOptions(SQRT, 0.3, 20, 1e-6, (MAJORITY,), most_configs=most_configs)
+        state = SubgradientDescent(problem, parts, options)
+        state.advance(40)
+        answers.append((state.answer(problem), state.answer(problem, last=True)))
+    (without, last), (averaged, _) = answers
+    assert without.mu_v is not None and last.mu_v is not None and averaged.mu_v is not None
+    assert without.mu_v.tolist() == last.mu_v.tolist()
+    assert averaged.mu_v.tolist() != last.mu_v.tolist()
 
 
 def test_variables_without_factors_take_their_best_state() -> None:
@@ -209,12 +221,13 @@ def test_factors_that_have_not_changed_keep_their_choice() -> None:
     problem, method = Problem.compile(random_model(4)), PSDD(tolerance=0.0)
     whole, fresh = method.start(problem, 0, Start()), method.start(problem, 0, Start())
     for t in range(60):
-        fresh.scratch[0][:] = True
+        assert isinstance(fresh.scratch, FactorCache)
+        fresh.scratch.stale[:] = True
         fresh.step(t + 1)
     whole.step(60)
     assert whole.rounds == fresh.rounds == 60
-    assert whole.run.theta_c.tolist() == fresh.run.theta_c.tolist()
-    assert whole.run.figures.tolist() == fresh.run.figures.tolist()
+    assert whole.state.theta_c.tolist() == fresh.state.theta_c.tolist()
+    assert whole.figures.tolist() == fresh.figures.tolist()
 
 
 def test_steps_are_halved_when_the_bound_does_not_come_down() -> None:
@@ -225,7 +238,7 @@ def test_steps_are_halved_when_the_bound_does_not_come_down() -> None:
         method = PSDD(step_size=1e4, patience=patience)
         state = method.start(problem, 0, Start())
         state.step(400)
-        first[patience] = (state.figure(_decomposition.kernels.BOUND), method.answer(problem, state))
+        first[patience] = (float(state.figures.bound), method.answer(problem, state))
     assert first[5][0] < first[10**6][0]
     assert first[5][1].details["step_length"] < 1e-3 * first[10**6][1].details["step_length"]
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.engines.decomposition import subgradient_kernels as kernels
-from mapmrf.engines.decomposition.subgradient import Decomposition, Descent, Settings
+from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
+from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.errors import OptionError
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 
 Parts = Literal["trees", "factors"]
-Rule = Literal["level", "polyak", "diminishing"]
-Decode = Literal["all", "majority", "average", "subproblems"]
+StepRule = Literal["level", "polyak", "diminishing"]
+LabelSource = Literal["all", "majority", "average", "subproblems"]
 
 RULES = {"level": kernels.LEVEL, "polyak": kernels.POLYAK, "diminishing": kernels.DIMINISHING}
 WAYS = {"majority": kernels.MAJORITY, "average": kernels.AVERAGE, "subproblems": kernels.SUBPROBLEM}
@@ -68,28 +69,28 @@ class DDSG(Method):
 
     max_iterations: int = 1000
     decomposition: Parts = "trees"
-    rule: Rule = "level"
+    rule: StepRule = "level"
     step_size: float = 1.0
     patience: int = 40
     decay: float = 1.0
     exponent: float = 0.5
-    decode: Decode = "all"
+    decode: LabelSource = "all"
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
         check_choice(self, "decomposition", get_args(Parts))
-        check_choice(self, "rule", get_args(Rule))
-        check_choice(self, "decode", get_args(Decode))
+        check_choice(self, "rule", get_args(StepRule))
+        check_choice(self, "decode", get_args(LabelSource))
         check_at_least(self, 1, "max_iterations", "patience")
         check_above(self, 0, "step_size")
         check_at_least(self, 0, "decay", "exponent", "tolerance")
         if self.decode == "subproblems" and self.decomposition == "factors":
             raise OptionError("dd_sg: decode is 'subproblems', but a single factor has no labelling of its own")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> Descent:
+    def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
         """Cut the problem and spread the unary potentials."""
         cut = Decomposition.into_trees if self.decomposition == "trees" else Decomposition.into_factors
-        settings = Settings(
+        options = DescentOptions(
             rule=RULES[self.rule],
             step_size=self.step_size,
             patience=self.patience,
@@ -98,13 +99,13 @@ class DDSG(Method):
             decay=self.decay,
             exponent=self.exponent,
         )
-        return Descent.build(problem, cut(problem), settings, initial.labels)
+        return SubgradientDescent(problem, cut(problem), options, initial.labels)
 
-    def step(self, problem: Problem, state: Descent) -> Progress:
+    def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
         """Some rounds."""
         return state.step(self.max_iterations)
 
-    def answer(self, problem: Problem, state: Descent) -> Answer:
+    def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
         """The best labelling, and the average of the trees' choices as the relaxed solution."""
         return state.answer(problem)
 

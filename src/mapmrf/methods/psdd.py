@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from mapmrf.engines.decomposition import subgradient_kernels as kernels
-from mapmrf.engines.decomposition.subgradient import Decomposition, Descent, Settings
+from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
+from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 
-Rule = Literal["sqrt", "level"]
-Primal = Literal["average", "last"]
+PSDDRule = Literal["sqrt", "level"]
+PrimalSolution = Literal["average", "last"]
 
 RULES = {"sqrt": kernels.SQRT, "level": kernels.LEVEL}
 
@@ -57,34 +58,34 @@ class PSDD(Method):
     gives_bound: ClassVar[bool] = True
 
     max_iterations: int = 2000
-    rule: Rule = "sqrt"
+    rule: PSDDRule = "sqrt"
     step_size: float = 0.3
     patience: int = 20
-    primal: Primal = "average"
+    primal: PrimalSolution = "average"
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
-        check_choice(self, "rule", get_args(Rule))
-        check_choice(self, "primal", get_args(Primal))
+        check_choice(self, "rule", get_args(PSDDRule))
+        check_choice(self, "primal", get_args(PrimalSolution))
         check_at_least(self, 1, "max_iterations", "patience")
         check_above(self, 0, "step_size")
         check_at_least(self, 0, "tolerance")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> Descent:
+    def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
         """Spread the unary potentials over the factors."""
-        settings = Settings(
+        options = DescentOptions(
             rule=RULES[self.rule],
             step_size=self.step_size,
             patience=self.patience,
             tolerance=self.tolerance,
             ways=(kernels.MAJORITY, kernels.AVERAGE),
         )
-        return Descent.build(problem, Decomposition.into_factors(problem), settings, initial.labels)
+        return SubgradientDescent(problem, Decomposition.into_factors(problem), options, initial.labels)
 
-    def step(self, problem: Problem, state: Descent) -> Progress:
+    def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
         """Some rounds."""
         return state.step(self.max_iterations)
 
-    def answer(self, problem: Problem, state: Descent) -> Answer:
+    def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
         """The best labelling and the relaxed solution."""
         return state.answer(problem, last=self.primal == "last")

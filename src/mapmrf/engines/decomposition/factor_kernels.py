@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from mapmrf.engines.decomposition.tree_kernels import next_state, sum_of
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.decomposition.tree_kernels import Choices, Legs, next_state, sum_of
 from mapmrf.kernels.jit import bare, inlined
 
 
+class FactorCache(NamedTuple):
+    """Whether a factor's potentials have changed since it chose, its maximum then, and scratch for a joint state."""
+
+    stale: Bools
+    top_f: Floats
+    state: Ints
+
+
 @inlined
-def _best_binary_pair(theta_t, at, theta_c, first, second, slack):
+def _best_binary_pair(
+    theta_t: Floats, at: int, theta_c: Floats, first: int, second: int, slack: float
+) -> tuple[float, int]:
+    """Maximum and best entry of a 2x2 table."""
     low, high = theta_c[second], theta_c[second + 1]
     v0, v1 = theta_t[at] + low, theta_t[at + 1] + high
     v2, v3 = theta_t[at + 2] + low, theta_t[at + 3] + high
@@ -19,9 +33,13 @@ def _best_binary_pair(theta_t, at, theta_c, first, second, slack):
 
 
 @inlined
-def _best_pair(theta_t, at, theta_c, first, n_first, second, n_second, slack):
+def _best_pair(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, slack: float) -> tuple[float, int]:
+    """Maximum and best entry of a table of two variables."""
+    begin = legs.ptr[a]
+    at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
+    n_second = legs.card[begin + 1]
     top, best, chosen = -np.inf, 0, -np.inf
-    for s1 in range(n_first):
+    for s1 in range(legs.card[begin]):
         row = at + s1 * n_second
         inner = -np.inf
         for s2 in range(n_second):
@@ -40,7 +58,10 @@ def _best_pair(theta_t, at, theta_c, first, n_first, second, n_second, slack):
 
 
 @inlined
-def _best_table(theta_t, legs, a, theta_c, label_c, state, slack):
+def _best_table(
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, label_c: Ints, state: Ints, slack: float
+) -> tuple[float, int]:
+    """Maximum and best entry of a table of any arity; labels the copies, too."""
     begin, end = legs.ptr[a], legs.ptr[a + 1]
     for leg in range(begin, end):
         state[leg - begin] = 0
@@ -59,28 +80,31 @@ def _best_table(theta_t, legs, a, theta_c, label_c, state, slack):
 
 
 @bare
-def solve_factors(theta_t, theta_c, legs, stale, top_f, state, label_c, config, slack):
+def solve_factors(
+    theta_t: Floats, theta_c: Floats, legs: Legs, choices: Choices, cache: FactorCache, slack: float
+) -> float:
     """Let every factor choose its best entry, if its potentials have changed; return the sum of the maxima.
 
     Of entries that differ by `slack` or less, the first counts as the best: round-off decides nothing.
     """
+    stale, top_f, label_c = cache.stale, cache.top_f, choices.label_c
     total = 0.0
     for a in range(len(stale)):
         if stale[a]:
             stale[a] = False
             first = legs.ptr[a]
             if legs.ptr[a + 1] - first == 2:
-                n_first, n_second = legs.card[first], legs.card[first + 1]
-                at, at_1, at_2 = legs.table_at[a], legs.at[first], legs.at[first + 1]
-                if n_first == 2 and n_second == 2:
-                    top, t = _best_binary_pair(theta_t, at, theta_c, at_1, at_2, slack)
+                n_second = legs.card[first + 1]
+                if legs.card[first] == 2 and n_second == 2:
+                    at = legs.table_at[a]
+                    top, t = _best_binary_pair(theta_t, at, theta_c, legs.at[first], legs.at[first + 1], slack)
                 else:
-                    top, t = _best_pair(theta_t, at, theta_c, at_1, n_first, at_2, n_second, slack)
+                    top, t = _best_pair(theta_t, theta_c, legs, a, slack)
                 label_c[legs.copy[first]] = t // n_second
                 label_c[legs.copy[first + 1]] = t % n_second
             else:
-                top, t = _best_table(theta_t, legs, a, theta_c, label_c, state, slack)
+                top, t = _best_table(theta_t, theta_c, legs, a, label_c, cache.state, slack)
             top_f[a] = top
-            config[a] = t
+            choices.config[a] = t
         total += top_f[a]
     return total

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.engines.decomposition.factor_kernels import solve_factors
-from mapmrf.engines.decomposition.tree_kernels import solve_forests
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
+from mapmrf.engines.decomposition.tree_kernels import Choices, Copies, Legs, TreeScratch, solve_forests
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3
@@ -21,86 +22,128 @@ DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3
 MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2
 """Ways to a labelling."""
 
-(
-    RULE, STEP, DECAY, EXPONENT, PATIENCE, TOLERANCE, UNIT, SLACK,
-    ROUND, DUAL, BOUND, VALUE, LENGTH, NORM, FIRST, DELTA, REFERENCE, STALLED, WEIGHT, OLD_WEIGHT, WINDOW, N_FIGURES,
-) = range(22)  # fmt: skip
-"""Places in `figures`.
-
-Options: rule and factor of the step, how it shrinks (decay and exponent of the diminishing rule, rounds without
-progress before the others halve it), tolerance of the gap; the unit of the potentials and what round-off can make of
-it. State: rounds done, the dual value, the best bound and value, length of the step, squared length of the
-subgradient, first dual value, progress aimed at, the bound that it is measured from, rounds without it, weights of
-this window of rounds and the last, and the first round of the next.
-"""
-
 SETTLED = 1e-7
 """Progress that the level rule does not aim at any more, relative to what was made since the first round."""
 
+FigureRecord = Any
+"""The record of type `DESCENT_FIGURES` that a run keeps its scalars in."""
 
-class Model(NamedTuple):
-    """The potentials, and what is settled beforehand: the constant and the variables without factors."""
+DESCENT_FIGURES = np.dtype(
+    [
+        ("rounds", np.int64),  # rounds done
+        ("dual", np.float64),  # the dual value of the last one, of the first one, and the best
+        ("first", np.float64),
+        ("bound", np.float64),
+        ("value", np.float64),  # that of the best labelling
+        ("closed", np.bool_),  # whether the gap between the two is within the tolerance
+        ("norm", np.float64),  # squared length of the subgradient
+        ("step", np.float64),  # factor of the steps' length, and the length of the last step
+        ("length", np.float64),
+        ("delta", np.float64),  # progress aimed at, the bound that it is measured from, and rounds without it
+        ("reference", np.float64),
+        ("stalled", np.int64),
+        ("weight", np.float64),  # weights of this window of rounds and of the last, and the first round of the next
+        ("old_weight", np.float64),
+        ("window", np.int64),
+    ],
+    align=True,
+)
+"""Where a run stands, in figures."""
 
-    theta_v: Any
-    theta_t: Any
-    var_ptr: Any
-    constant: float
-    alone: float
 
-
-class Copies(NamedTuple):
-    """The copies of the variables.
+class StepOptions(NamedTuple):
+    """Rule of the steps and when to stop.
 
     Attributes
     ----------
-    ptr : (n_vars + 1,)
-        The copies of variable `i` are ``ptr[i]`` to ``ptr[i + 1]``.
-    at, forest : (n_copies,)
-        Where the copy's states start in `theta_c`, and the forest it is in.
-    card : (n_copies,)
-        Its number of states.
+    rule
+        The rule.
+    decay, exponent
+        How the steps of the diminishing rule shrink.
+    patience
+        Rounds without progress before the other rules halve their steps.
+    tolerance
+        Relative gap at which to stop.
+    unit, slack
+        The typical size of a potential, and what round-off can make of it.
     """
 
-    ptr: Any
-    at: Any
-    forest: Any
-    card: Any
+    rule: int
+    decay: float
+    exponent: float
+    patience: int
+    tolerance: float
+    unit: float
+    slack: float
 
 
-class Run(NamedTuple):
+class Subproblems(NamedTuple):
+    """A model cut into subproblems.
+
+    Attributes
+    ----------
+    theta_v, theta_t, var_ptr, constant
+        As in the graph.
+    alone
+        The constant plus the maxima of the variables without factors.
+    copies, legs, roots, n_forests
+        The subproblems; single factors have no roots, and count as one forest.
+    config_at : (n_factors,)
+        Where the factors' blocks start in `mu_f`, in the order of their visits.
+    """
+
+    theta_v: Floats
+    theta_t: Floats
+    var_ptr: Ints
+    constant: float
+    alone: float
+    copies: Copies
+    legs: Legs
+    roots: Ints
+    n_forests: int
+    config_at: Ints
+
+
+class Averages(NamedTuple):
+    """Weighted sums of what was chosen, in this window of rounds and in the last; `f` is empty if it is too large."""
+
+    v: Floats
+    f: Floats
+    old_v: Floats
+    old_f: Floats
+
+
+class DescentState(NamedTuple):
     """Where a run stands.
 
     Attributes
     ----------
     theta_c
         Potentials of the copies' states.
-    label_c, config
-        What the subproblems chose: the state of every copy, the entry of its table of every factor.
+    choices, averages
+        What the subproblems chose, and on average.
     labels, candidate, best
-        The majority's labelling, the one looked at, and the best one met.
-    sum_v, sum_f, old_v, old_f
-        Weighted sums of what was chosen, in this window of rounds and in the last; `sum_f` is empty if it is too large.
+        The majority's labelling, the one evaluated last, and the best one.
     votes, seen
         Scratch of the voting.
     ways
         Ways to a labelling, taken in turn.
-    figures
-        See the names of its places.
+    options
+        Rule of the steps.
+    figures : (1,)
+        A record of type `DESCENT_FIGURES`.
     """
 
-    theta_c: Any
-    label_c: Any
-    config: Any
-    labels: Any
-    candidate: Any
-    best: Any
-    sum_v: Any
-    sum_f: Any
-    old_v: Any
-    old_f: Any
-    votes: Any
-    seen: Any
-    ways: Any
+    theta_c: Floats
+    choices: Choices
+    averages: Averages
+    labels: Ints
+    candidate: Ints
+    best: Ints
+    votes: Ints
+    seen: Ints
+    ways: Ints
+    options: StepOptions
     figures: Any
 
 
@@ -108,7 +151,8 @@ class Run(NamedTuple):
 
 
 @inlined
-def _agree(label_c, begin, end):
+def _agree(label_c: Ints, begin: int, end: int) -> bool:
+    """Whether some copies all chose the same state."""
     c = begin + 1
     while c < end and label_c[c] == label_c[begin]:
         c += 1
@@ -116,7 +160,7 @@ def _agree(label_c, begin, end):
 
 
 @inlined
-def _count(label_c, begin, end, votes, seen):
+def _count(label_c: Ints, begin: int, end: int, votes: Ints, seen: Ints) -> int:
     """Votes for every state that has some, and a list of those; return how many there are."""
     n_seen = 0
     for c in range(begin, end):
@@ -129,251 +173,249 @@ def _count(label_c, begin, end, votes, seen):
 
 
 @bare
-def vote(model, copies, run):
+def vote(parts: Subproblems, state: DescentState) -> float:
     """The majority's labelling, ties by the average so far; return the squared length of the subgradient."""
+    ptr, label_c, labels, mean_v = parts.copies.ptr, state.choices.label_c, state.labels, state.averages.v
+    votes, seen = state.votes, state.seen
     norm = 0.0
-    for i in range(len(run.labels)):
-        begin, end = copies.ptr[i], copies.ptr[i + 1]
+    for i in range(len(labels)):
+        begin, end = ptr[i], ptr[i + 1]
         if begin == end:
             continue
-        if _agree(run.label_c, begin, end):
-            run.labels[i] = run.label_c[begin]
+        if _agree(label_c, begin, end):
+            labels[i] = label_c[begin]
             continue
-        n_seen = _count(run.label_c, begin, end, run.votes, run.seen)
-        at = model.var_ptr[i]
-        best = run.seen[0]
+        n_seen = _count(label_c, begin, end, votes, seen)
+        at = parts.var_ptr[i]
+        best = seen[0]
         squares = 0.0
         for place in range(n_seen):
-            k = run.seen[place]
-            count, most = run.votes[k], run.votes[best]
+            k = seen[place]
+            count, most = votes[k], votes[best]
             squares += count * count
             # In single precision, so that round-off does not decide between equal averages.
-            mean, ahead = np.float32(run.sum_v[at + k]), np.float32(run.sum_v[at + best])
+            mean, ahead = np.float32(mean_v[at + k]), np.float32(mean_v[at + best])
             if count > most or (count == most and (mean > ahead or (mean == ahead and k < best))):
                 best = k
         for place in range(n_seen):
-            run.votes[run.seen[place]] = 0
-        run.labels[i] = best
+            votes[seen[place]] = 0
+        labels[i] = best
         norm += (end - begin) - squares / (end - begin)
     return norm
 
 
 @bare
-def value_of(model, legs, labels):
+def value_of(parts: Subproblems, labels: Ints) -> float:
     """Log potential of a labelling."""
-    total = model.constant
+    legs, total = parts.legs, parts.constant
     for i in range(len(labels)):
-        total += model.theta_v[model.var_ptr[i] + labels[i]]
+        total += parts.theta_v[parts.var_ptr[i] + labels[i]]
     for v in range(len(legs.table_at)):
         place = legs.table_at[v]
         for leg in range(legs.ptr[v], legs.ptr[v + 1]):
             place += legs.stride[leg] * labels[legs.var[leg]]
-        total += model.theta_t[place]
+        total += parts.theta_t[place]
     return total
 
 
 @bare
-def average_labels(model, copies, run):
+def average_labels(parts: Subproblems, state: DescentState) -> None:
     """The largest entry of the average of every variable, the smallest state on ties, as the candidate."""
-    for i in range(len(run.labels)):
-        run.candidate[i] = run.labels[i]
-        if copies.ptr[i] == copies.ptr[i + 1]:
+    mean, old = state.averages.v, state.averages.old_v
+    for i in range(len(state.labels)):
+        state.candidate[i] = state.labels[i]
+        if parts.copies.ptr[i] == parts.copies.ptr[i + 1]:
             continue
-        at, end = model.var_ptr[i], model.var_ptr[i + 1]
+        at, end = parts.var_ptr[i], parts.var_ptr[i + 1]
         best = at
         for place in range(at + 1, end):
-            if run.sum_v[place] + run.old_v[place] > run.sum_v[best] + run.old_v[best]:
+            if mean[place] + old[place] > mean[best] + old[best]:
                 best = place
-        run.candidate[i] = best - at
+        state.candidate[i] = best - at
 
 
 @bare
-def forest_labels(copies, run, forest):
+def forest_labels(copies: Copies, state: DescentState, forest: int) -> None:
     """A forest's own labelling as the candidate; variables outside of it as the majority has them."""
-    for i in range(len(run.labels)):
-        run.candidate[i] = run.labels[i]
+    for i in range(len(state.labels)):
+        state.candidate[i] = state.labels[i]
         for c in range(copies.ptr[i], copies.ptr[i + 1]):
             if copies.forest[c] == forest:
-                run.candidate[i] = run.label_c[c]
+                state.candidate[i] = state.choices.label_c[c]
 
 
 @bare
-def look_at_candidate(model, copies, legs, run, n_forests):
+def try_candidate(parts: Subproblems, state: DescentState) -> None:
     """Evaluate one labelling, each round by another of the ways asked for, and keep it if it is the best."""
-    figures = run.figures
-    turn = int(figures[ROUND])
-    way = run.ways[turn % len(run.ways)]
-    if way == MAJORITY or figures[NORM] == 0.0 or turn == 0:
-        for i in range(len(run.labels)):
-            run.candidate[i] = run.labels[i]
+    figures = state.figures[0]
+    turn = figures.rounds
+    way = state.ways[turn % len(state.ways)]
+    if way == MAJORITY or figures.norm == 0.0 or turn == 0:
+        for i in range(len(state.labels)):
+            state.candidate[i] = state.labels[i]
     elif way == AVERAGE:
-        average_labels(model, copies, run)
+        average_labels(parts, state)
     else:
-        forest_labels(copies, run, (turn // len(run.ways)) % n_forests)
-    value = value_of(model, legs, run.candidate)
-    if value > figures[VALUE]:
-        figures[VALUE] = value
-        for i in range(len(run.labels)):
-            run.best[i] = run.candidate[i]
+        forest_labels(parts.copies, state, (turn // len(state.ways)) % parts.n_forests)
+    value = value_of(parts, state.candidate)
+    if value > figures.value:
+        figures.value = value
+        for i in range(len(state.labels)):
+            state.best[i] = state.candidate[i]
 
 
 # -- the step ---------------------------------------------------------------------------------------------------------
 
 
 @bare
-def step_length(figures):
+def step_length(figures: FigureRecord, options: StepOptions) -> float:
     """How much potential a vote moves, by the rule of the run; first takes note of the present dual value."""
-    dual, norm, t = figures[DUAL], figures[NORM], figures[ROUND]
-    rule = int(figures[RULE])
-    if rule == SQRT:
-        if _stalled(figures, figures[SLACK]):
-            figures[STEP] *= 0.5
-        return figures[UNIT] * figures[STEP] / np.sqrt(1.0 + t)
-    if rule == POLYAK and figures[VALUE] > -np.inf:
-        return figures[STEP] * (dual - figures[VALUE]) / norm
-    if rule == LEVEL:
-        return figures[STEP] * _above_level(figures) / norm
-    return figures[UNIT] * figures[STEP] / (1.0 + (figures[DECAY] * t) ** figures[EXPONENT])
+    length: float = 0.0
+    if options.rule == SQRT:
+        if _stalled(figures, options.slack, options.patience):
+            figures.step *= 0.5
+        length = options.unit * figures.step / np.sqrt(1.0 + figures.rounds)
+    elif options.rule == POLYAK and figures.value > -np.inf:
+        length = figures.step * (figures.dual - figures.value) / figures.norm
+    elif options.rule == LEVEL:
+        length = figures.step * _above_level(figures, options) / figures.norm
+    else:
+        length = options.unit * figures.step / (1.0 + (options.decay * figures.rounds) ** options.exponent)
+    return length
 
 
 @inlined
-def _stalled(figures, aim):
+def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
     """Whether the bound has not come down by some amount for as many rounds as patience allows."""
-    if figures[ROUND] == 0.0 or figures[BOUND] <= figures[REFERENCE] - aim:
-        figures[REFERENCE] = figures[BOUND]
-        figures[STALLED] = 0.0
+    if figures.rounds == 0 or figures.bound <= figures.reference - aim:
+        figures.reference = figures.bound
+        figures.stalled = 0
         return False
-    figures[STALLED] += 1.0
-    if figures[STALLED] < figures[PATIENCE]:
+    figures.stalled += 1
+    if figures.stalled < patience:
         return False
-    figures[REFERENCE] = figures[BOUND]
-    figures[STALLED] = 0.0
+    figures.reference = figures.bound
+    figures.stalled = 0
     return True
 
 
 @inlined
-def _above_level(figures):
+def _above_level(figures: FigureRecord, options: StepOptions) -> float:
     """Distance of the dual value from the level aimed at, which comes nearer after some rounds without progress.
 
     0 if it has come so near that nothing is left to aim at.
     """
-    if figures[ROUND] == 0.0:
-        figures[DELTA] = min(figures[DUAL] - figures[VALUE], figures[UNIT] * figures[NORM])
-    if _stalled(figures, 0.5 * figures[DELTA]):
-        figures[DELTA] *= 0.5
-    if figures[DELTA] <= SETTLED * (figures[FIRST] - figures[BOUND]):
+    if figures.rounds == 0:
+        figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
+    if _stalled(figures, 0.5 * figures.delta, options.patience):
+        figures.delta *= 0.5
+    if figures.delta <= SETTLED * (figures.first - figures.bound):
         return 0.0
-    return figures[DUAL] - max(figures[VALUE], figures[BOUND] - figures[DELTA])
+    return float(figures.dual - max(figures.value, figures.bound - figures.delta))
 
 
 @bare
-def next_window(run):
+def next_window(averages: Averages, figures: FigureRecord) -> None:
     """After 1, 2, 4, ... rounds: the sums become those of the last window, and another begins."""
-    figures = run.figures
-    figures[WINDOW] = 2.0 * figures[ROUND] + 1.0
-    figures[OLD_WEIGHT] = figures[WEIGHT]
-    figures[WEIGHT] = 0.0
-    for place in range(len(run.sum_v)):
-        run.old_v[place] = run.sum_v[place]
-        run.sum_v[place] = 0.0
-    for place in range(len(run.sum_f)):
-        run.old_f[place] = run.sum_f[place]
-        run.sum_f[place] = 0.0
-
-
-@inlined
-def _move(run, copies, begin, end, length, at, weight):
-    """Take potential from what the copies of a variable chose and spread it over all of them; add to the sums."""
-    share = 1.0 / (end - begin)
-    n_seen = _count(run.label_c, begin, end, run.votes, run.seen)
-    for place in range(n_seen):
-        k = run.seen[place]
-        part = share * run.votes[k]
-        run.sum_v[at + k] += weight * part
-        for c in range(begin, end):
-            run.theta_c[copies.at[c] + k] += length * part
-        run.votes[k] = 0
-    for c in range(begin, end):
-        run.theta_c[copies.at[c] + run.label_c[c]] -= length
+    figures.window = 2 * figures.rounds + 1
+    figures.old_weight = figures.weight
+    figures.weight = 0.0
+    for place in range(len(averages.v)):
+        averages.old_v[place] = averages.v[place]
+        averages.v[place] = 0.0
+    for place in range(len(averages.f)):
+        averages.old_f[place] = averages.f[place]
+        averages.f[place] = 0.0
 
 
 @bare
-def move(model, copies, run, config_at, stale, length, weight):
-    """A step of the subgradient; marks the factors whose potentials change, and adds the round to the sums."""
-    run.figures[WEIGHT] += weight
+def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, weight: float) -> None:
+    """A step of the subgradient; marks the factors whose potentials change, and adds the round to the sums.
+
+    Potential is taken from what the copies of a variable chose and spread over all of them.
+    """
+    ptr, copy_at, var_ptr = parts.copies.ptr, parts.copies.at, parts.var_ptr
+    label_c, theta_c, votes, seen = state.choices.label_c, state.theta_c, state.votes, state.seen
+    sum_v, sum_f = state.averages.v, state.averages.f
     marking = len(stale) > 0
-    for i in range(len(run.labels)):
-        begin, end = copies.ptr[i], copies.ptr[i + 1]
+    for i in range(len(state.labels)):
+        begin, end = ptr[i], ptr[i + 1]
         if begin == end:
             continue
-        if _agree(run.label_c, begin, end):
-            run.sum_v[model.var_ptr[i] + run.label_c[begin]] += weight
+        if _agree(label_c, begin, end):
+            sum_v[var_ptr[i] + label_c[begin]] += weight
             continue
-        _move(run, copies, begin, end, length, model.var_ptr[i], weight)
+        share = 1.0 / (end - begin)
+        n_seen = _count(label_c, begin, end, votes, seen)
+        for place in range(n_seen):
+            k = seen[place]
+            part = share * votes[k]
+            sum_v[var_ptr[i] + k] += weight * part
+            for c in range(begin, end):
+                theta_c[copy_at[c] + k] += length * part
+            votes[k] = 0
+        for c in range(begin, end):
+            theta_c[copy_at[c] + label_c[c]] -= length
         if marking:
             for c in range(begin, end):
-                stale[copies.forest[c]] = True
-    if len(run.sum_f) > 0:
-        for v in range(len(config_at)):
-            run.sum_f[config_at[v] + run.config[v]] += weight
+                stale[parts.copies.forest[c]] = True
+    if len(sum_f) > 0:
+        for v in range(len(parts.config_at)):
+            sum_f[parts.config_at[v] + state.choices.config[v]] += weight
 
 
-@inlined
-def _closed(figures):
-    """Whether the gap between the bound and the best labelling is within the tolerance."""
-    gap, value = figures[BOUND] - figures[VALUE], figures[VALUE]
-    return value > -np.inf and gap <= figures[TOLERANCE] * max(1.0, abs(value))
+# -- rounds -----------------------------------------------------------------------------------------------------------
 
 
 @bare
-def settle(model, copies, legs, run, config_at, stale, n_forests):
+def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bools) -> bool:
     """What follows the subproblems: bound, votes, a labelling, and a step; return whether there was one to take."""
-    figures = run.figures
-    figures[DUAL] += model.alone
-    if figures[ROUND] == 0.0:
-        figures[FIRST] = figures[DUAL]
-    figures[BOUND] = min(figures[BOUND], figures[DUAL])
-    if figures[BOUND] == -np.inf:
-        figures[ROUND] += 1.0
+    figures, options = state.figures[0], state.options
+    figures.dual = dual + parts.alone
+    if figures.rounds == 0:
+        figures.first = figures.dual
+    figures.bound = min(figures.bound, figures.dual)
+    if figures.bound == -np.inf:
+        figures.rounds += 1
         return False
-    figures[NORM] = vote(model, copies, run)
-    look_at_candidate(model, copies, legs, run, n_forests)
+    figures.norm = vote(parts, state)
+    try_candidate(parts, state)
+    gap, value = figures.bound - figures.value, figures.value
+    figures.closed = value > -np.inf and gap <= options.tolerance * max(1.0, abs(value))
     length = 0.0
-    if figures[NORM] > 0.0 and not _closed(figures):
-        length = step_length(figures)
-    figures[LENGTH] = length
-    if figures[ROUND] >= figures[WINDOW]:
-        next_window(run)
+    if figures.norm > 0.0 and not figures.closed:
+        length = step_length(figures, options)
+    figures.length = length
+    if figures.rounds >= figures.window:
+        next_window(state.averages, figures)
     # Averages weighted by the steps are consistent in the limit, if the steps do not shrink too fast: those of the
     # other rules do, and equal weights serve better.
-    by_length = length > 0.0 and (figures[RULE] == SQRT or figures[RULE] == DIMINISHING)
-    move(model, copies, run, config_at, stale, length, length if by_length else 1.0)
-    figures[ROUND] += 1.0
+    by_length = length > 0.0 and (options.rule == SQRT or options.rule == DIMINISHING)
+    weight = length if by_length else 1.0
+    figures.weight += weight
+    move(parts, state, stale, length, weight)
+    figures.rounds += 1
     return length > 0.0
 
 
 @compiled
-def descend_forests(model, copies, legs, roots, config_at, run, scratch, n_rounds):
+def descend_forests(parts: Subproblems, state: DescentState, scratch: TreeScratch, stale: Bools, n_rounds: int) -> bool:
     """Rounds of subgradient descent over forests; return whether there is nothing left to do."""
-    belief, message, state, stale, n_forests = scratch
+    choices, slack = state.choices, state.options.slack
     for _ in range(n_rounds):
-        run.figures[DUAL] = solve_forests(
-            model.theta_t, run.theta_c, legs, roots, copies.at, copies.card, belief, message, state,
-            run.label_c, run.config, run.figures[SLACK],
-        )  # fmt: skip
-        if not settle(model, copies, legs, run, config_at, stale, n_forests):
+        dual = solve_forests(
+            parts.theta_t, state.theta_c, parts.copies, parts.legs, parts.roots, choices, scratch, slack
+        )
+        if not finish_round(dual, parts, state, stale):
             return True
     return False
 
 
 @compiled
-def descend_factors(model, copies, legs, config_at, run, scratch, n_rounds):
+def descend_factors(parts: Subproblems, state: DescentState, cache: FactorCache, n_rounds: int) -> bool:
     """The same over single factors."""
-    stale, top_f, state = scratch
     for _ in range(n_rounds):
-        run.figures[DUAL] = solve_factors(
-            model.theta_t, run.theta_c, legs, stale, top_f, state, run.label_c, run.config, run.figures[SLACK]
-        )
-        if not settle(model, copies, legs, run, config_at, stale, 1):
+        dual = solve_factors(parts.theta_t, state.theta_c, parts.legs, state.choices, cache, state.options.slack)
+        if not finish_round(dual, parts, state, cache.stale):
             return True
     return False

@@ -1,4 +1,4 @@
-"""Forests of factors: cutting a factor graph into acyclic parts, and exact max-product on all of them at once.
+"""Forests of factors: copies of their variables, walks from the roots, and exact max-product on all of them at once.
 
 A forest holds its own copy of every variable that it touches. A *visit* is one factor, met on the way from the roots
 to the leaves; its *legs* are the copies of its variables, the one nearest the root first.
@@ -6,11 +6,31 @@ to the leaves; its *legs* are the copies of its variables, the one nearest the r
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.kernels.jit import bare, compiled, inlined
+
+
+class Copies(NamedTuple):
+    """The copies of the variables.
+
+    Attributes
+    ----------
+    ptr : (n_vars + 1,)
+        The copies of variable `i` are ``ptr[i]`` to ``ptr[i + 1]``.
+    at, forest : (n_copies,)
+        Where the copy's states start in `theta_c`, and the forest it is in.
+    card : (n_copies,)
+        Its number of states.
+    """
+
+    ptr: Ints
+    at: Ints
+    forest: Ints
+    card: Ints
 
 
 class Legs(NamedTuple):
@@ -27,63 +47,46 @@ class Legs(NamedTuple):
         of the variable in the table.
     """
 
-    ptr: Any
-    table_at: Any
-    at: Any
-    copy: Any
-    var: Any
-    card: Any
-    stride: Any
+    ptr: Ints
+    table_at: Ints
+    at: Ints
+    copy: Ints
+    var: Ints
+    card: Ints
+    stride: Ints
 
 
-# -- cutting ----------------------------------------------------------------------------------------------------------
+class Choices(NamedTuple):
+    """What the subproblems chose: the state of every copy, and the entry of its table of every factor."""
+
+    label_c: Ints
+    config: Ints
 
 
-@inlined
-def _head(joined, i):
-    while joined[i] != i:
-        joined[i] = joined[joined[i]]
-        i = joined[i]
-    return i
+class TreeScratch(NamedTuple):
+    """Beliefs of the copies, a message, and a joint state of the legs of a factor."""
+
+    belief: Floats
+    message: Floats
+    state: Ints
 
 
-@bare
-def pick_forests(scope_ptr, scope, left, joined, forest_of):
-    """Number every factor's forest, each forest maximal among the factors that are left; return how many there are.
+class CopyGraph(NamedTuple):
+    """Factor and copy of every edge, and the edges of every copy: ``edge[ptr[c]:ptr[c + 1]]``."""
 
-    A factor fits if all its variables are in different parts of the forest so far. `left` lists all factors at first;
-    `joined` is scratch, one entry per variable.
-    """
-    n_left = len(left)
-    n_forests = 0
-    while n_left > 0:
-        for i in range(len(joined)):
-            joined[i] = i
-        n_kept = 0
-        for place in range(n_left):
-            a = left[place]
-            begin, end = scope_ptr[a], scope_ptr[a + 1]
-            fits = True
-            for e in range(begin, end):
-                head = _head(joined, scope[e])
-                for other in range(begin, e):
-                    if _head(joined, scope[other]) == head:
-                        fits = False
-            if fits:
-                head = _head(joined, scope[begin])
-                for e in range(begin + 1, end):
-                    joined[_head(joined, scope[e])] = head
-                forest_of[a] = n_forests
-            else:
-                left[n_kept] = a
-                n_kept += 1
-        n_left = n_kept
-        n_forests += 1
-    return n_forests
+    factor_of: Ints
+    copy_of: Ints
+    ptr: Ints
+    edge: Ints
+
+
+# -- copies and walks -------------------------------------------------------------------------------------------------
 
 
 @bare
-def number_copies(nbr_ptr, nbr, factor_of, forest_of, copy_in, copy_ptr, copy_of):
+def number_copies(
+    nbr_ptr: Ints, nbr: Ints, factor_of: Ints, forest_of: Ints, copy_in: Ints, copy_ptr: Ints, copy_of: Ints
+) -> None:
     """One copy of a variable for each forest that touches it, numbered by variable; fills the copy of every edge.
 
     `copy_in` is scratch, one entry per forest, at first all -1: the last copy made in it.
@@ -101,16 +104,18 @@ def number_copies(nbr_ptr, nbr, factor_of, forest_of, copy_in, copy_ptr, copy_of
     copy_ptr[len(nbr_ptr) - 1] = n_copies
 
 
-@bare
-def orient(scope_ptr, factor_of, copy_of, edge_ptr, edges, reached, met, stack, visit, leg_edge, roots):
+@compiled
+def orient(scope_ptr: Ints, graph: CopyGraph, visit: Ints, leg_edge: Ints, roots: Ints) -> int:
     """Walk all forests from their roots; return the number of roots.
 
-    `edges` lists the edges of every copy, offsets `edge_ptr`. Fills `visit` with the factors in the order in which
-    they are met, `leg_edge` with their edges, the one nearest the root first, and `roots` with copies. Scratch: whether
-    a copy is reached and a factor met, at first all false, and a stack of copies.
+    Fills `visit` with the factors in the order in which they are met, `leg_edge` with their edges, the one nearest the
+    root first, and `roots` with copies.
     """
+    n_copies = len(roots)
+    reached, met = np.zeros(n_copies, dtype=np.bool_), np.zeros(len(visit), dtype=np.bool_)
+    stack = np.empty(n_copies, dtype=np.int64)
     n_roots = n_visits = n_legs = 0
-    for root in range(len(reached)):
+    for root in range(n_copies):
         if reached[root]:
             continue
         reached[root] = True
@@ -120,34 +125,41 @@ def orient(scope_ptr, factor_of, copy_of, edge_ptr, edges, reached, met, stack, 
         height = 1
         while height > 0:
             height -= 1
-            for place in range(edge_ptr[stack[height]], edge_ptr[stack[height] + 1]):
-                met_at = edges[place]
-                a = factor_of[met_at]
+            for place in range(graph.ptr[stack[height]], graph.ptr[stack[height] + 1]):
+                met_at = graph.edge[place]
+                a = graph.factor_of[met_at]
                 if met[a]:
                     continue
                 met[a] = True
                 visit[n_visits] = a
                 n_visits += 1
-                leg_edge[n_legs] = met_at
-                n_legs += 1
-                for e in range(scope_ptr[a], scope_ptr[a + 1]):
-                    if e != met_at:
-                        leg_edge[n_legs] = e
-                        n_legs += 1
-            height = _push(stack, height, scope_ptr, factor_of, copy_of, edges, edge_ptr, reached)
+                n_legs = _list_legs(scope_ptr, a, met_at, leg_edge, n_legs)
+            height = _push(stack, height, scope_ptr, graph, reached)
     return n_roots
 
 
 @inlined
-def _push(stack, height, scope_ptr, factor_of, copy_of, edges, edge_ptr, reached):
+def _list_legs(scope_ptr: Ints, a: int, met_at: int, leg_edge: Ints, n_legs: int) -> int:
+    """List the edges of a factor, the one where it was met first; return the new length of the list."""
+    leg_edge[n_legs] = met_at
+    n_legs += 1
+    for e in range(scope_ptr[a], scope_ptr[a + 1]):
+        if e != met_at:
+            leg_edge[n_legs] = e
+            n_legs += 1
+    return n_legs
+
+
+@inlined
+def _push(stack: Ints, height: int, scope_ptr: Ints, graph: CopyGraph, reached: Bools) -> int:
     """Put the copies beyond the factors of the copy at `height` on the stack, in its place; return the new height."""
     top = stack[height]
-    for place in range(edge_ptr[top], edge_ptr[top + 1]):
-        a = factor_of[edges[place]]
+    for place in range(graph.ptr[top], graph.ptr[top + 1]):
+        a = graph.factor_of[graph.edge[place]]
         for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            if not reached[copy_of[e]]:
-                reached[copy_of[e]] = True
-                stack[height] = copy_of[e]
+            if not reached[graph.copy_of[e]]:
+                reached[graph.copy_of[e]] = True
+                stack[height] = graph.copy_of[e]
                 height += 1
     return height
 
@@ -156,7 +168,7 @@ def _push(stack, height, scope_ptr, factor_of, copy_of, edges, edge_ptr, reached
 
 
 @inlined
-def _binary_pair_up(theta_t, legs, v, first, belief):
+def _binary_pair_up(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats) -> float:
     """Message of a 2x2 factor towards the root, added to the belief without its maximum, which is returned."""
     at, to, source = legs.table_at[v], legs.at[first], legs.at[first + 1]
     up, down = legs.stride[first], legs.stride[first + 1]
@@ -167,11 +179,12 @@ def _binary_pair_up(theta_t, legs, v, first, belief):
     if top > -np.inf:
         belief[to] += m0 - top
         belief[to + 1] += m1 - top
-    return top
+    return float(top)
 
 
 @inlined
-def _pair_up(theta_t, legs, v, first, belief, message):
+def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats, message: Floats) -> float:
+    """Fill in the message of a pair towards the root; return its maximum."""
     at, source = legs.table_at[v], legs.at[first + 1]
     stride, width = legs.stride[first + 1], legs.card[first + 1]
     top = -np.inf
@@ -186,7 +199,7 @@ def _pair_up(theta_t, legs, v, first, belief, message):
 
 
 @inlined
-def next_state(legs, begin, end, state, place):
+def next_state(legs: Legs, begin: int, end: int, state: Ints, place: int) -> int:
     """Move on to the next joint state of the legs from `begin` on; return its place in the table, -1 after the last."""
     for leg in range(end - 1, begin - 1, -1):
         k = leg - begin
@@ -200,7 +213,7 @@ def next_state(legs, begin, end, state, place):
 
 
 @inlined
-def sum_of(legs, begin, end, state, values):
+def sum_of(legs: Legs, begin: int, end: int, state: Ints, values: Floats) -> float:
     """Sum of the values of the legs' copies at a joint state."""
     total = 0.0
     for leg in range(begin, end):
@@ -209,7 +222,9 @@ def sum_of(legs, begin, end, state, values):
 
 
 @inlined
-def _table_up(theta_t, legs, v, first, belief, message, state):
+def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
+    """Fill in the message of a factor of any arity towards the root; return its maximum."""
+    belief, message, state = scratch
     end, n_states, stride = legs.ptr[v + 1], legs.card[first], legs.stride[first]
     for p in range(n_states):
         message[p] = -np.inf
@@ -229,7 +244,8 @@ def _table_up(theta_t, legs, v, first, belief, message, state):
 
 
 @inlined
-def _best_state(values, begin, n_states, slack):
+def _best_state(values: Floats, begin: int, n_states: int, slack: float) -> int:
+    """The first state whose value no other one exceeds by more than `slack`, going from the first on."""
     best = 0
     for s in range(1, n_states):
         if values[begin + s] > values[begin + best] + slack:
@@ -238,7 +254,7 @@ def _best_state(values, begin, n_states, slack):
 
 
 @inlined
-def _pair_down(theta_t, legs, v, first, belief, label_c, slack):
+def _pair_down(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats, label_c: Ints, slack: float) -> int:
     """Label the far copy of a pair, given the near one; return the place in the table."""
     near = label_c[legs.copy[first]] * legs.stride[first]
     row, source, stride = legs.table_at[v] + near, legs.at[first + 1], legs.stride[first + 1]
@@ -248,11 +264,15 @@ def _pair_down(theta_t, legs, v, first, belief, label_c, slack):
         if value > top + slack:
             top, best = value, s
     label_c[legs.copy[first + 1]] = best
-    return near + best * stride
+    return int(near + best * stride)
 
 
 @inlined
-def _table_down(theta_t, legs, v, first, belief, label_c, state, slack):
+def _table_down(
+    theta_t: Floats, legs: Legs, v: int, first: int, label_c: Ints, scratch: TreeScratch, slack: float
+) -> int:
+    """The same for a factor of any arity."""
+    belief, state = scratch.belief, scratch.state
     end = legs.ptr[v + 1]
     near = label_c[legs.copy[first]] * legs.stride[first]
     for leg in range(first + 1, end):
@@ -267,18 +287,22 @@ def _table_down(theta_t, legs, v, first, belief, label_c, state, slack):
             for leg in range(first + 1, end):
                 label_c[legs.copy[leg]] = state[leg - first - 1]
         place = next_state(legs, first + 1, end, state, place)
-    return near + best
+    return int(near + best)
 
 
 @bare
-def solve_forests(theta_t, theta_c, legs, roots, copy_at, copy_card, belief, message, state, label_c, config, slack):
+def solve_forests(
+    theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Choices, scratch: TreeScratch,
+    slack: float,
+) -> float:  # fmt: skip
     """Label all copies so that every forest has its maximum; return the sum of the maxima.
 
     From the leaves to the roots, `belief` gathers a copy's potentials and the messages from below, each without its
-    maximum, so that large forests lose no digits. From the roots to the leaves the maxima are looked up again. `config`
-    receives the entry of its table that every visited factor takes. Of states that differ by `slack` or less, the first
-    is taken: round-off decides nothing. Nothing is labelled if the sum is -inf.
+    maximum, so that large forests lose no digits. From the roots to the leaves the maxima are looked up again. Of
+    states that differ by `slack` or less, the first is taken: round-off decides nothing. Nothing is labelled if the sum
+    is -inf.
     """
+    belief, message, label_c = scratch.belief, scratch.message, choices.label_c
     for place in range(len(theta_c)):
         belief[place] = theta_c[place]
     total = 0.0
@@ -291,24 +315,24 @@ def solve_forests(theta_t, theta_c, legs, roots, copy_at, copy_card, belief, mes
         if arity == 2:
             top = _pair_up(theta_t, legs, v, first, belief, message)
         else:
-            top = _table_up(theta_t, legs, v, first, belief, message, state)
+            top = _table_up(theta_t, legs, v, first, scratch)
         total += top
         if top > -np.inf:
             for p in range(legs.card[first]):
                 belief[legs.at[first] + p] += message[p] - top
     for place in range(len(roots)):
         root = roots[place]
-        label_c[root] = _best_state(belief, copy_at[root], copy_card[root], slack)
+        label_c[root] = _best_state(belief, copies.at[root], copies.card[root], slack)
         top = -np.inf
-        for s in range(copy_card[root]):
-            top = max(top, belief[copy_at[root] + s])
+        for s in range(copies.card[root]):
+            top = max(top, belief[copies.at[root] + s])
         total += top
     if total == -np.inf:
         return total
     for v in range(len(legs.table_at)):
         first = legs.ptr[v]
         if legs.ptr[v + 1] - first == 2:
-            config[v] = _pair_down(theta_t, legs, v, first, belief, label_c, slack)
+            choices.config[v] = _pair_down(theta_t, legs, v, first, belief, label_c, slack)
         else:
-            config[v] = _table_down(theta_t, legs, v, first, belief, label_c, state, slack)
+            choices.config[v] = _table_down(theta_t, legs, v, first, label_c, scratch, slack)
     return total

@@ -13,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.messages.mplp_kernels import Regions, Sweeps, pair_entry, pass_factors, pass_pairs2
-from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration
 
 Cycle = tuple[Ints, Ints]
@@ -115,13 +115,12 @@ class Lifts(NamedTuple):
 
 
 @inlined
-def take_cycle2(c: int, regions: Regions, cycles: Cycles, own: Floats, walk: Floats) -> None:
+def take_cycle2(c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: Cycles, own: Floats, walk: Floats) -> None:
     """Move the reparametrised tables of a cycle's pairs into the cluster; `theta` keeps the messages alone."""
-    theta, lam = regions.theta, regions.lam
     lo = cycles.ptr[c]
     for t in range(cycles.ptr[c + 1] - lo):
         a = cycles.pair[lo + t]
-        at, base, o, w = regions.table_at[a], 4 * a, 4 * (lo + t), 4 * t
+        at, base, o, w = table_at[a], 4 * a, 4 * (lo + t), 4 * t
         l0, l1, r0, r1 = lam[base], lam[base + 1], lam[base + 2], lam[base + 3]
         own[o] += theta[at] - (l0 + r0)
         own[o + 1] += theta[at + 1] - (l0 + r1)
@@ -149,16 +148,17 @@ def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
 
 
 @inlined
-def give_cycle2(c: int, regions: Regions, cycles: Cycles, tables: CycleTables, scratch: CycleScratch) -> None:
+def give_cycle2(
+    c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: Cycles, tables: CycleTables, scratch: CycleScratch
+) -> None:
     """Take a cluster's tables back from its pairs and share its max-marginals out; binary variables, no -inf."""
-    walk, ahead, back = scratch.walk, scratch.ahead, scratch.back
-    own, theta = tables.own, regions.theta
+    walk, ahead, back, own = scratch.walk, scratch.ahead, scratch.back, tables.own
     lo = cycles.ptr[c]
     n = cycles.ptr[c + 1] - lo
-    take_cycle2(c, regions, cycles, own, walk)
+    take_cycle2(c, theta, lam, table_at, cycles, own, walk)
     best_paths2(n, walk, ahead, back)
     for t in range(n):
-        at, o, w, flip = regions.table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
+        at, o, w, flip = table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
         for x in range(2):
             for y in range(2):
                 if t == 0:
@@ -173,7 +173,7 @@ def give_cycle2(c: int, regions: Regions, cycles: Cycles, tables: CycleTables, s
                 theta[at + k] += mine
 
 
-@compiled
+@bare
 def passes_clusters2(
     regions: Regions, sweeps: Sweeps, cycles: Cycles, tables: CycleTables, scratch: CycleScratch
 ) -> None:
@@ -182,7 +182,8 @@ def passes_clusters2(
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1
         for q in range(n):
-            give_cycle2(n - 1 - q if backward else q, regions, cycles, tables, scratch)
+            c = n - 1 - q if backward else q
+            give_cycle2(c, regions.theta, regions.lam, regions.table_at, cycles, tables, scratch)
         pass_pairs2(regions, sweeps.visit, backward)
 
 
@@ -379,7 +380,7 @@ def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) ->
             place += 1
 
 
-@compiled
+@bare
 def passes_clusters(
     regions: Regions, sweeps: Sweeps, cycles: Cycles, tables: CycleTables, lifts: Lifts, cycle_scratch: CycleScratch,
     lift_scratch: FactorScratch, factor_scratch: FactorScratch,
@@ -392,7 +393,7 @@ def passes_clusters(
             give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift_scratch)
         for q in range(n):
             give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle_scratch)
-        pass_factors(regions, sweeps.visit, backward, factor_scratch)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, factor_scratch)
 
 
 # -- the bound, and what a search sees --------------------------------------------------------------------------------
@@ -413,7 +414,7 @@ def step_best(t: int, regions: Regions, cycles: Cycles, tables: CycleTables, pat
         path[1 - here, y] = best
 
 
-@compiled
+@bare
 def top_of_clusters(regions: Regions, cycles: Cycles, tables: CycleTables, path: Floats) -> float:
     """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch.
 
@@ -436,7 +437,7 @@ def top_of_clusters(regions: Regions, cycles: Cycles, tables: CycleTables, path:
     return total
 
 
-@compiled
+@bare
 def project_links(links: Links, regions: Regions, state: Ints) -> None:
     """Write the max-marginals of larger factors into the tables of pairs that they hold, one pair per link."""
     theta, table_at, card_e = regions.theta, regions.table_at, regions.card_e

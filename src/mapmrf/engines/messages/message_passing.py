@@ -84,7 +84,7 @@ class MessagePassing(Method):
             return Answer(bound=-math.inf)
         now = state.measure()
         labels = now.labels
-        if state.best is not None and state.value > -math.inf and state.value >= now.value:
+        if state.best is not None and state.claim > -math.inf and state.claim >= now.value:
             labels = state.best.labels
         details = {"change": state.change} if state.change < math.inf else {}
         return Answer(labels=labels, bound=_least(state.bound, now.bound), details=details)
@@ -116,6 +116,8 @@ class MessageRun:
         Largest change of a message that the last iteration asked for.
     best, bound
         The best labelling so far, None before the first measurement, and the best bound so far.
+    claim
+        The messages' own value of the best labelling; only labellings that claim more are evaluated.
     """
 
     problem: Problem
@@ -128,6 +130,7 @@ class MessageRun:
     change: float = math.inf
     best: Incumbent | None = None
     bound: float | None = None
+    claim: float = -math.inf
 
     @property
     def value(self) -> float:
@@ -158,8 +161,9 @@ class MessageRun:
         """Keep what is the best so far."""
         if self.best is None:
             self.best = Incumbent(self.problem.graph, found.labels)
-        else:
-            self.best.offer(found.labels, found.value)
+        elif found.value > self.claim:
+            self.best.offer(found.labels)
+        self.claim = max(self.claim, found.value)
         self.bound = _least(self.bound, found.bound)
 
 

@@ -51,6 +51,8 @@ class Dual:
         The variables in the order of decoding; the first `n_core` are those of the cyclic part.
     quick
         Whether all factors are 2x2 tables and nothing is -inf.
+    max_card
+        Number of states of the widest variable.
     """
 
     regions: Regions
@@ -62,6 +64,7 @@ class Dual:
     quick: bool
     order: FactorOrder
     alternate: bool
+    max_card: int
     scratch: FactorScratch
 
     @classmethod
@@ -71,7 +74,7 @@ class Dual:
         peeled, toward, core = _peel(problem)
         decide, n_core = _decide(problem, core, peeled, toward)
         widest = int(np.diff(problem.edge_ptr[problem.scope_ptr]).max(initial=1))
-        arity = int(np.diff(problem.scope_ptr).max(initial=2))
+        arity, max_card = int(np.diff(problem.scope_ptr).max(initial=2)), int(graph.card.max(initial=1))
         binary = all(batch.shape == (2, 2) and not batch.hard for batch in problem.batches)
         dual = cls(
             regions=_regions(problem),
@@ -83,7 +86,8 @@ class Dual:
             quick=binary and bool(problem.feasible_v.all()),
             order=order,
             alternate=schedule == "alternate",
-            scratch=FactorScratch.allocate(max(widest, int(graph.card.max(initial=1))), arity),
+            max_card=max_card,
+            scratch=FactorScratch.allocate(max(widest, max_card), arity),
         )
         if len(peeled):
             pass_trees(dual.regions, short(peeled), short(toward), dual.scratch)
@@ -98,11 +102,6 @@ class Dual:
     def n_vars(self) -> int:
         """Number of variables."""
         return len(self.regions.var_ptr) - 1
-
-    @property
-    def max_card(self) -> int:
-        """Number of states of the widest variable."""
-        return int(np.diff(self.regions.var_ptr).max(initial=1))
 
     def passes(self, begin: int, end: int) -> None:
         """Do the iterations from `begin` to `end`: a pass over the cyclic part each."""

@@ -12,11 +12,8 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.kernels.jit import bare, compiled, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, max_marginals
-
-UNIFORM = -1
-"""Share a factor's max-marginals equally among its variables."""
 
 
 class Regions(NamedTuple):
@@ -72,41 +69,11 @@ def pair_entry(regions: Regions, at: int, e: int, s1: int, s2: int) -> float:
 
 
 @inlined
-def give(regions: Regions, a: int, toward: int, scratch: FactorScratch) -> None:
-    """Take a factor's messages back and share its max-marginals out, equally or all `toward` one of its variables."""
-    state_at, card_e, lam, belief = regions.state_at, regions.card_e, regions.lam, regions.belief
-    given, out = scratch.given, scratch.out
-    first = regions.scope_ptr[a]
-    arity = regions.scope_ptr[a + 1] - first
-    base = regions.edge_ptr[first]
-    place = 0
-    for e in range(first, first + arity):
-        for s in range(card_e[e]):
-            given[place] = belief[state_at[e] + s] - lam[base + place]
-            place += 1
-    max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, scratch)
-    place = 0
-    for k in range(arity):
-        e = first + k
-        share = 1.0 / arity
-        if toward != UNIFORM:
-            share = 1.0 if k == toward else 0.0
-        for s in range(card_e[e]):
-            if out[place] == -np.inf:
-                belief[state_at[e] + s] = -np.inf
-            else:
-                mine = share * out[place]
-                belief[state_at[e] + s] = mine
-                lam[base + place] = mine - given[place]
-            place += 1
+def give_pair2(at: int, i_at: int, j_at: int, base: int, theta: Floats, lam: Floats, belief: Floats) -> None:
+    """Take the messages of a 2x2 table without -inf back and share its max-marginals out equally.
 
-
-@inlined
-def give_pair2(regions: Regions, a: int) -> None:
-    """`give` for a 2x2 table without -inf, equal shares; factor `a` has the edges 2a and 2a + 1."""
-    theta, lam, belief = regions.theta, regions.lam, regions.belief
-    at, base = regions.table_at[a], 4 * a
-    i_at, j_at = regions.state_at[2 * a], regions.state_at[2 * a + 1]
+    Arrays one by one: a tuple of ten in so small a loop costs more than the arithmetic.
+    """
     g0 = belief[i_at] - lam[base]
     g1 = belief[i_at + 1] - lam[base + 1]
     h0 = belief[j_at] - lam[base + 2]
@@ -123,42 +90,72 @@ def give_pair2(regions: Regions, a: int) -> None:
 
 @inlined
 def pass_pairs2(regions: Regions, visit: Ints, backward: bool) -> None:
-    """One pass over pairs of binary variables without -inf."""
+    """One pass over pairs of binary variables without -inf; factor `a` has the edges 2a and 2a + 1."""
+    table_at, state_at = regions.table_at, regions.state_at
     n = len(visit)
     for q in range(n):
-        give_pair2(regions, visit[n - 1 - q] if backward else visit[q])
+        a = visit[n - 1 - q] if backward else visit[q]
+        i_at, j_at = state_at[2 * a], state_at[2 * a + 1]
+        give_pair2(table_at[a], i_at, j_at, 4 * a, regions.theta, regions.lam, regions.belief)
 
 
 @inlined
-def pass_factors(regions: Regions, visit: Ints, backward: bool, scratch: FactorScratch) -> None:
-    """One pass over factors of any shape."""
+def pass_factors(regions: Regions, visit: Ints, toward: Ints, backward: bool, scratch: FactorScratch) -> None:
+    """One pass over factors of any shape: each takes its messages back and shares its max-marginals out.
+
+    All go `toward` one place of its scope, or to all variables in equal shares if `toward` is empty.
+    """
+    scope_ptr, state_at, card_e = regions.scope_ptr, regions.state_at, regions.card_e
+    lam, belief, given, out = regions.lam, regions.belief, scratch.given, scratch.out
     n = len(visit)
     for q in range(n):
-        give(regions, visit[n - 1 - q] if backward else visit[q], UNIFORM, scratch)
+        a = visit[n - 1 - q] if backward else visit[q]
+        first = scope_ptr[a]
+        arity = scope_ptr[a + 1] - first
+        base = regions.edge_ptr[first]
+        place = 0
+        for e in range(first, first + arity):
+            for s in range(card_e[e]):
+                given[place] = belief[state_at[e] + s] - lam[base + place]
+                place += 1
+        max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, scratch)
+        place = 0
+        for k in range(arity):
+            e = first + k
+            share = 1.0 / arity
+            if len(toward) > 0:
+                share = 1.0 if k == toward[q] else 0.0
+            for s in range(card_e[e]):
+                if out[place] == -np.inf:
+                    belief[state_at[e] + s] = -np.inf
+                else:
+                    mine = share * out[place]
+                    belief[state_at[e] + s] = mine
+                    lam[base + place] = mine - given[place]
+                place += 1
 
 
-@compiled
+@bare
 def passes_pairs2(regions: Regions, sweeps: Sweeps) -> None:
     """Iterations on pairs of binary variables without -inf."""
     for iteration in range(sweeps.begin, sweeps.end):
         pass_pairs2(regions, sweeps.visit, sweeps.alternate and iteration % 2 == 1)
 
 
-@compiled
+@bare
 def passes_factors(regions: Regions, sweeps: Sweeps, scratch: FactorScratch) -> None:
     """The same for factors of any shape."""
     for iteration in range(sweeps.begin, sweeps.end):
-        pass_factors(regions, sweeps.visit, sweeps.alternate and iteration % 2 == 1, scratch)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], sweeps.alternate and iteration % 2 == 1, scratch)
 
 
-@compiled
+@bare
 def pass_trees(regions: Regions, peeled: Ints, toward: Ints, scratch: FactorScratch) -> None:
     """Send the max-marginals of hanging trees to their roots: `toward` is the root's place in each scope."""
-    for q in range(len(peeled)):
-        give(regions, peeled[q], toward[q], scratch)
+    pass_factors(regions, peeled, toward, False, scratch)
 
 
-@compiled
+@bare
 def bound_of(regions: Regions, scratch: FactorScratch) -> float:
     """The dual's value: the sum of the maxima of all beliefs and of all reparametrised tables."""
     var_ptr, scope_ptr, state_at, card_e = regions.var_ptr, regions.scope_ptr, regions.state_at, regions.card_e
@@ -235,7 +232,7 @@ def release(i: int, neighbours: Neighbours, live: Ints, peeled: Ints, tail: int)
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
-@compiled
+@bare
 def decode(decide: Ints, regions: Regions, neighbours: Neighbours, labels: Ints, scratch: FactorScratch) -> None:
     """Decide variables one by one: belief plus the best of every factor that has a decided variable.
 

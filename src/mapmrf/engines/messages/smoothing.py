@@ -100,15 +100,16 @@ class SmoothedRun:
 
     def iterate_plain(self, n: int) -> int:
         """Some plain iterations; return why they ended."""
+        known = self.plain.figures.value
         n, why = self.plain.iterate(self.done, self.done + n, 1)
         self.done += n
-        self._offer_plain()
+        self._offer_plain(known)
         return why
 
-    def _offer_plain(self) -> None:
-        """Take over the best labelling of the plain passes."""
+    def _offer_plain(self, known: float) -> None:
+        """Take over the best labelling of the plain passes, if it is worth more than the one known."""
         claim = self.plain.figures.value
-        if claim > self.value:
+        if claim > known:
             self.offer(self.plain.best, claim)
 
     def begin(self, gap_ratio: float) -> None:
@@ -133,13 +134,13 @@ class SmoothedRun:
 
     def measure_plain(self) -> float:
         """Bound and labelling of a plain iteration from the smoothed multipliers; returns that bound."""
-        best = self.bound
+        best, known = self.bound, self.plain.figures.value
         self.plain.messages.lam[:] = self.lam
         self.bound = math.inf
         self.plain.iterate(0, 1, 1)
         found = self.bound
         self.bound = min(found, best)
-        self._offer_plain()
+        self._offer_plain(known)
         return found
 
     def measure_relaxed(self) -> tuple[float, float]:

@@ -239,7 +239,7 @@ def fixed(
     fixed_table(forward, link, model, edge_ptr, messages, scratch)
 
 
-@bare
+@inlined
 def choose(
     forward: bool, visit: Record, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch
 ) -> tuple[int, float]:

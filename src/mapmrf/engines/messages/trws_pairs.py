@@ -37,7 +37,7 @@ class SpinPasses(SequentialPasses):
         in_order, labels = np.zeros((2, problem.n_vars), dtype=np.int8)
         super().__init__(order.seq, stopping, in_order)
         self.model = spin_model(problem, order)
-        from_low, from_up, fixed = np.zeros((3, problem.n_vars))
+        from_low, from_up, fixed = (np.zeros(problem.n_vars) for _ in range(3))  # rows of one array may alias in cache
         self.messages = SpinMessages(np.zeros(problem.n_factors), from_low, from_up, fixed, labels, in_order)
 
     @property

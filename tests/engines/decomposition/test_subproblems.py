@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf.engines.decomposition.factor_kernels import solve_factors
-from mapmrf.engines.decomposition.subgradient import Decomposition
-from mapmrf.engines.decomposition.tree_kernels import solve_forests
+from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
+from mapmrf.engines.decomposition.subproblems import Decomposition
+from mapmrf.engines.decomposition.tree_kernels import Choices, TreeScratch, solve_forests
 from mapmrf.problem import Problem
 from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes
 
@@ -92,21 +92,24 @@ def test_a_variable_has_a_copy_in_every_forest_that_touches_it(recipe: Recipe) -
         assert len(mine) == len(touching) and set(mine) == touching
 
 
+def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: float) -> tuple[float, Choices]:
+    """Solve all subproblems: the sum of the maxima, and the choices, all 1 before."""
+    graph, state = problem.graph, np.zeros(8, dtype=np.int64)
+    choices = Choices(np.ones(len(parts.copies.at), dtype=np.int32), np.ones(problem.n_factors, dtype=np.int32))
+    if parts.n_forests:
+        scratch = TreeScratch(np.zeros(len(theta_c)), np.zeros(int(graph.card.max(initial=1))), state)
+        args = (parts.copies, parts.legs, parts.roots, choices, scratch, slack)
+        return solve_forests(graph.theta_t, theta_c, *args), choices
+    cache = FactorCache(np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors), state)
+    return solve_factors(graph.theta_t, theta_c, parts.legs, choices, cache, slack), choices
+
+
 def solved(problem: Problem, parts: Decomposition, theta_c: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
     """Sum of the maxima, labels of the copies, and the entry that every factor takes, in the order of the problem."""
-    graph, copies = problem.graph, parts.copies
-    state, message = np.zeros(8, dtype=np.int64), np.zeros(int(graph.card.max(initial=1)))
-    label_c, config = np.zeros(len(copies.at), dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)
-    if parts.n_forests:
-        scratch = (np.zeros(len(theta_c)), message, state)
-        args = (parts.legs, parts.roots, copies.at, copies.card, *scratch, label_c, config, 0.0)
-        total = solve_forests(graph.theta_t, theta_c, *args)
-    else:
-        stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
-        total = solve_factors(graph.theta_t, theta_c, parts.legs, stale, top_f, state, label_c, config, 0.0)
+    total, choices = choose(problem, parts, theta_c, 0.0)
     chosen = np.zeros(problem.n_factors, dtype=np.int64)
-    chosen[parts.visit] = config
-    return float(total), label_c, chosen
+    chosen[parts.visit] = choices.config
+    return total, choices.label_c, chosen
 
 
 def best_of_forest(problem: Problem, parts: Decomposition, theta_c: np.ndarray, forest: int) -> float:
@@ -177,13 +180,4 @@ def test_equal_choices_go_to_the_smallest_state_whatever_round_off_says() -> Non
     problem = Problem.compile(Recipe([2, 2], [(0, 1)], [table]).graph())
     for parts in (Decomposition.into_trees(problem), Decomposition.into_factors(problem)):
         tiny = np.array([0.0, 1e-16, 0.0, 1e-16])
-        copies, state = parts.copies, np.zeros(2, dtype=np.int64)
-        label_c, config = np.ones(2, dtype=np.int32), np.ones(1, dtype=np.int32)
-        if parts.n_forests:
-            scratch = (np.zeros(4), np.zeros(2), state)
-            args = (parts.legs, parts.roots, copies.at, copies.card, *scratch, label_c, config, 1e-12)
-            solve_forests(problem.graph.theta_t, tiny, *args)
-        else:
-            args = (np.ones(1, dtype=bool), np.zeros(1), state, label_c, config, 1e-12)
-            solve_factors(problem.graph.theta_t, tiny, parts.legs, *args)
-        assert label_c.tolist() == [0, 0]
+        assert choose(problem, parts, tiny, 1e-12)[1].label_c.tolist() == [0, 0]

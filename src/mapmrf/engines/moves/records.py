@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -33,8 +32,12 @@ def blank(fields: type[Fields]) -> Fields:
     return cast(Fields, np.zeros(1, _dtype_of(fields))[0])
 
 
-@cache
+_dtypes: dict[object, np.dtype[np.void]] = {}
+
+
 def _dtype_of(fields: type) -> np.dtype[np.void]:
     """The numpy type of a record: one object for all records, since numba is slow to recognise a new one."""
-    plain = np.dtype([(name, KINDS[kind]) for name, kind in get_type_hints(fields).items()], align=True)
-    return np.dtype((np.record, plain))
+    if fields not in _dtypes:
+        plain = np.dtype([(name, KINDS[kind]) for name, kind in get_type_hints(fields).items()], align=True)
+        _dtypes[fields] = np.dtype((np.record, plain))
+    return _dtypes[fields]

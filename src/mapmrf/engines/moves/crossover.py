@@ -26,9 +26,10 @@ class Crossover:
     >>> import numpy as np
     >>> import mapmrf
     >>> from mapmrf.engines.moves.crossover import Crossover
+    >>> from mapmrf.problem import Problem
     >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [2, 0]], np.zeros((0, 2), dtype=int), np.zeros((2, 2)))
     >>> labels = np.array([0, 0])
-    >>> Crossover(mapmrf.Problem.compile(graph)).fuse(labels, np.array([1, 1]))
+    >>> Crossover(Problem.compile(graph)).fuse(labels, np.array([1, 1]))
     1.0
     >>> labels.tolist()
     [1, 0]

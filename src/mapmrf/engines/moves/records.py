@@ -28,7 +28,7 @@ def blank(fields: type[Fields]) -> Fields:
     ...     gain: float
     >>> tally = blank(Tally)
     >>> tally.tried += 1
-    >>> tally.tried, tally.gain
+    >>> int(tally.tried), float(tally.gain)
     (1, 0.0)
     """
     return cast(Fields, np.zeros(1, _dtype_of(cast(Hashable, fields)))[0])

@@ -67,14 +67,14 @@ def _events() -> Any:
 def _listener(clock: CompileClock) -> Any:
     base: Any = _events().Listener
 
-    class Listener(base):  # type: ignore[misc]
+    class CompileListener(base):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
             clock.begin()
 
         def on_end(self, event: Any) -> None:
             clock.end()
 
-    return Listener()
+    return CompileListener()
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 import mapmrf
 from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
-from mapmrf.engines.program.highs import Relaxation
+from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import scip_failure
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport
 from mapmrf.method import Progress, Start
@@ -351,7 +351,7 @@ def test_a_solver_that_denies_a_known_labelling_is_not_believed(
 
 
 def test_a_relaxation_that_is_not_solved_leaves_the_rest_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Relaxation, "outcome", SolverOutcome.FAILED)
+    monkeypatch.setattr(LPRelaxation, "outcome", SolverOutcome.FAILED)
     result = mapmrf.solve(spins(4), "cuts")
     assert (result.status, result.trace[-1].phase) == (Status.OPTIMAL, "branch")
     assert result.value == pytest.approx(brute_force(spins(4))[0])

@@ -51,7 +51,7 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class FunctionTables:
+class OpenGMTables:
     """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``."""
 
     shape: Ints
@@ -60,11 +60,11 @@ class FunctionTables:
     theta_t: Floats
 
 
-def joined(path: Path, parts: list[FunctionTables]) -> FunctionTables:
+def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
     """The functions of all types, one type after another."""
     shape_ptr = np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *(np.diff(p.shape_ptr) for p in parts)])))
     sizes = np.concatenate([np.zeros(0), *(np.diff(p.table_ptr) for p in parts)])
-    return FunctionTables(
+    return OpenGMTables(
         np.concatenate([np.zeros(0, dtype=np.int64), *(part.shape for part in parts)]),
         shape_ptr.astype(np.int64),
         table_offsets(path, sizes),
@@ -115,17 +115,17 @@ def _checked(source: Source, shape: Ints) -> Ints:
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def _explicit(source: Source) -> FunctionTables:
-    """FunctionTables with the first variable fastest."""
+def _explicit(source: Source) -> OpenGMTables:
+    """OpenGMTables with the first variable fastest."""
     shape, shape_ptr = _any_shapes(source)
     size = table_sizes(shape, shape_ptr)
     if size.sum() != len(source.values):
         source.fail(f"{len(source.values)} values", f"{size.sum():.0f} for {source.count} functions")
     table_ptr = np.append(0, np.cumsum(size.astype(np.int64)))
-    return FunctionTables(shape, shape_ptr, table_ptr, last_fastest(source.values, table_ptr, shape, shape_ptr))
+    return OpenGMTables(shape, shape_ptr, table_ptr, last_fastest(source.values, table_ptr, shape, shape_ptr))
 
 
-def _sparse(source: Source) -> FunctionTables:
+def _sparse(source: Source) -> OpenGMTables:
     """A default, and keys with values; in a key the first variable counts least."""
     data, end = source.indices.tolist(), len(source.indices)
     rows, at = [], 0
@@ -148,16 +148,14 @@ def _sparse(source: Source) -> FunctionTables:
     if (keys >= np.repeat(np.diff(table_ptr), n_keys)).any():
         source.fail("a key beyond the last entry of its table", "keys inside")
     theta[np.repeat(table_ptr[:-1], n_keys) + keys] = source.values[ranges(default_at + 1, n_keys)]
-    return FunctionTables(shape, shape_ptr, table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
+    return OpenGMTables(shape, shape_ptr, table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
 
 
 Formula = Callable[[Floats, tuple[int, ...]], Floats]
 """Values of some functions, a row each, and their shape -> their tables, with a first axis for the functions."""
 
 
-def _by_formula(
-    source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula
-) -> FunctionTables:
+def _by_formula(source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula) -> OpenGMTables:
     """Write out functions that are given by a few values, all those of one shape at once."""
     shape, shape_ptr = shapes
     value_at, n_values = values
@@ -169,13 +167,13 @@ def _by_formula(
             tables = formula(rows.reshape(*rows.shape, *(1 for _ in dims)), dims)
         places = table_ptr[members][:, None].astype(np.int64) + np.arange(tables[0].size)
         theta[places] = tables.reshape(places.shape)
-    return FunctionTables(shape, shape_ptr, table_ptr, theta)
+    return OpenGMTables(shape, shape_ptr, table_ptr, theta)
 
 
-def _few_values(n_values: int, formula: Formula, *, pairs: bool) -> Callable[[Source], FunctionTables]:
+def _few_values(n_values: int, formula: Formula, *, pairs: bool) -> Callable[[Source], OpenGMTables]:
     """Make a reader of functions with so many values each."""
 
-    def reader(source: Source) -> FunctionTables:
+    def reader(source: Source) -> OpenGMTables:
         shapes = _pair_shapes(source) if pairs else _any_shapes(source)
         source.check_values(n_values * source.count)
         values = (n_values * np.arange(source.count), np.full(source.count, n_values))
@@ -198,7 +196,7 @@ def _all_equal(dims: tuple[int, ...]) -> Bools:
     return equal
 
 
-def _potts_g(source: Source) -> FunctionTables:
+def _potts_g(source: Source) -> OpenGMTables:
     """A value for every way in which the variables can be equal to one another."""
     shape, shape_ptr = _any_shapes(source)
     order = np.diff(shape_ptr)
@@ -234,7 +232,7 @@ def _partitions(d: int) -> Ints:
     return codes
 
 
-READERS: dict[int, Callable[[Source], FunctionTables]] = {
+READERS: dict[int, Callable[[Source], OpenGMTables]] = {
     EXPLICIT: _explicit,
     16001: _sparse,
     16002: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims), pairs=True),

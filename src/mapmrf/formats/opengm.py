@@ -136,7 +136,7 @@ def _header(group: _Group) -> _Header:
     return _Header(int(header[2]), int(header[3]), types[:, 0], types[:, 1])
 
 
-def _functions(group: _Group, header: _Header, values: str) -> tuple[functions.FunctionTables, Ints]:
+def _functions(group: _Group, header: _Header, values: str) -> tuple[functions.OpenGMTables, Ints]:
     """All functions as tables, type after type, and where every type starts."""
     parts = []
     for kind, count in zip(header.types.tolist(), header.counts.tolist(), strict=True):
@@ -186,7 +186,7 @@ def _factors(group: _Group, header: _Header, first_of_type: Ints) -> tuple[Ints,
     return first_of_type[kind] + numbers[start], np.append(0, np.cumsum(order)), scope
 
 
-def _check_shapes(group: _Group, tables: functions.FunctionTables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
+def _check_shapes(group: _Group, tables: functions.OpenGMTables, function: Ints, scopes: tuple[Ints, Ints]) -> None:
     """Every function must have the cardinalities of the variables that a factor applies it to."""
     scope_ptr, states = scopes
     order = np.diff(tables.shape_ptr)[function]

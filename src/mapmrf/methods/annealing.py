@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
-from mapmrf.engines.moves.annealing import Sweeps, new_sweeps
+from mapmrf.engines.moves.annealing import AnnealingSweeps, new_sweeps
 from mapmrf.engines.moves.flip_state import local_scale
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
@@ -21,7 +21,7 @@ Rule = Literal["metropolis", "heat_bath"]
 STEP_ENTRIES = 4_000_000
 """Table entries that one step reads, at most: some 20 ms."""
 QUENCH = 100
-"""Sweeps at temperature 0 after a read, at most: they end when nothing changes."""
+"""AnnealingSweeps at temperature 0 after a read, at most: they end when nothing changes."""
 SHORT_QUENCH = 10
 """The same for a read that was cut short."""
 
@@ -37,7 +37,7 @@ class Annealing(Method):
     Attributes
     ----------
     max_iterations
-        Sweeps over all variables, of all reads together.
+        AnnealingSweeps over all variables, of all reads together.
     reads
         Runs from hot to cold that share the sweeps equally. The first begins with the labelling given to `solve`, or
         else with the best state of every variable alone; all others with random labellings.
@@ -71,7 +71,7 @@ class Annealing(Method):
         check_at_least(self, 1, "max_iterations", "reads")
         check_above(self, 0, "hot", "cold")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> AnnealingRun:
         """Scale the temperatures and lay the model out."""
         labels = initial.first_labels(problem.graph)
         reads = min(self.reads, self.max_iterations)
@@ -79,9 +79,9 @@ class Annealing(Method):
         sweeps = new_sweeps(problem, self.rule == "heat_bath", seed)
         sweeps.restart(labels)
         best = Incumbent(problem.graph, labels)
-        return _State(sweeps, ends, local_scale(problem), np.random.default_rng(seed), best)
+        return AnnealingRun(sweeps, ends, local_scale(problem), np.random.default_rng(seed), best)
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: AnnealingRun) -> Progress:
         """Sweep for some milliseconds, at most to the end of a read."""
         end = int(state.ends[state.read + 1])
         n = max(1, min(end - state.sweeps_done, STEP_ENTRIES // state.sweeps.work))
@@ -92,14 +92,14 @@ class Annealing(Method):
         finished = Status.CONVERGED if state.read + 1 == len(state.ends) else None
         return Progress(state.sweeps_done, labels=state.best.labels, value=state.best.value, finished=finished)
 
-    def temperatures(self, state: _State, n: int) -> Floats:
+    def temperatures(self, state: AnnealingRun, n: int) -> Floats:
         """Temperatures of the next sweeps."""
         begin, end = int(state.ends[state.read]), int(state.ends[state.read + 1])
         passed = (state.sweeps_done - begin + np.arange(n)) / max(1, end - begin - 1)
         result: Floats = state.unit * self.hot * (self.cold / self.hot) ** passed
         return result
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: AnnealingRun) -> Answer:
         """The best read; one that was cut short counts too, as it stands after a quench."""
         labels = state.best.labels
         if state.read + 1 < len(state.ends) and state.sweeps_done > state.ends[state.read]:
@@ -109,7 +109,7 @@ class Annealing(Method):
 
 
 @dataclass
-class _State:
+class AnnealingRun:
     """A run.
 
     Attributes
@@ -117,12 +117,12 @@ class _State:
     sweeps
         The labelling that is annealed.
     ends
-        Sweeps done at the begin of every read, and at the end of the last.
+        AnnealingSweeps done at the begin of every read, and at the end of the last.
     unit
         The temperatures' unit.
     """
 
-    sweeps: Sweeps
+    sweeps: AnnealingSweeps
     ends: Ints
     unit: float
     random: np.random.Generator

@@ -54,12 +54,12 @@ class Blocks(Method):
         check_at_least(self, 1, "max_iterations", "patience")
         check_at_least(self, 0, "width")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> BlocksRun:
         """Begin with the labelling given, or with the best state of every variable alone."""
         labels = initial.first_labels(problem.graph)
-        return _State(BlockMoves(problem, seed), labels, problem.graph.value(labels))
+        return BlocksRun(BlockMoves(problem, seed), labels, problem.graph.value(labels))
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: BlocksRun) -> Progress:
         """Make passes until they have gone through some millions of table entries."""
         work = 0
         while True:
@@ -77,13 +77,13 @@ class Blocks(Method):
         finished = Status.CONVERGED if rest else None
         return Progress(state.passes, labels=state.labels.copy(), value=value, finished=finished)
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: BlocksRun) -> Answer:
         """The labelling where the passes stand."""
         return Answer(labels=state.labels, details={"passes": float(state.passes)})
 
 
 @dataclass
-class _State:
+class BlocksRun:
     """A run."""
 
     moves: BlockMoves

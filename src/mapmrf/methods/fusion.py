@@ -81,12 +81,12 @@ class Fusion(Method):
         check_at_least(self, 1, "max_iterations", "starts", "depth", "length")
         check_at_least(self, 0, "width", "pool")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> FusionRun:
         """Begin with the labelling given, or with the best state of every variable alone."""
         labels = initial.first_labels(problem.graph)
         climb, best = self._climb(problem, seed), Incumbent(problem.graph, labels)
         climb.restart(labels)
-        return _State(problem, Crossover(problem), climb, best, np.random.default_rng(seed))
+        return FusionRun(problem, Crossover(problem), climb, best, np.random.default_rng(seed))
 
     def _climb(self, problem: Problem, seed: int) -> Climb:
         """The local search that was asked for."""
@@ -96,7 +96,7 @@ class Fusion(Method):
             return ChainSearch(problem, self.length, 1, seed)
         return _BlockSearch(problem, self.width, seed)
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: FusionRun) -> Progress:
         """Climb for some milliseconds; cross at every local optimum."""
         work = 0
         while work < STEP_ENTRIES:
@@ -109,13 +109,13 @@ class Fusion(Method):
         finished = Status.CONVERGED if state.starts >= self.starts else None
         return Progress(state.starts, labels=state.best.labels, value=state.best.value, finished=finished)
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: FusionRun) -> Answer:
         """The best labelling."""
         return Answer(labels=state.best.labels, details={"starts": float(state.starts)})
 
 
 @dataclass
-class _State:
+class FusionRun:
     """A run.
 
     Attributes

@@ -54,7 +54,7 @@ class ICM(Method):
         check_choice(self, "init", get_args(Init))
         check_at_least(self, 1, "max_iterations", "starts")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> ICMRun:
         """Lay the factors out by variable and mark every variable."""
         graph = problem.graph
         labels = initial.labels
@@ -64,9 +64,9 @@ class ICM(Method):
             labels = segment_argmax(graph.theta_v, graph.var_ptr)
         ascent = Ascent(problem)
         ascent.restart(labels)
-        return _State(ascent, np.random.default_rng(seed))
+        return ICMRun(ascent, np.random.default_rng(seed))
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: ICMRun) -> Progress:
         """Look at marked variables until there is none or some milliseconds have passed."""
         n = problem.n_vars
         ascent = state.ascent
@@ -78,13 +78,13 @@ class ICM(Method):
         begun = n - 1 if finished else 0  # a sweep that ended early counts as well
         return Progress((ascent.visits + begun) // max(1, n), labels=ascent.labels.copy(), finished=finished)
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: ICMRun) -> Answer:
         """The labelling where the last start stands."""
         return Answer(labels=state.ascent.labels, details={"starts": float(state.ended)})
 
 
 @dataclass
-class _State:
+class ICMRun:
     """A run: the ascent under way, and the starts that have come to an optimum."""
 
     ascent: Ascent

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
-from mapmrf.engines.program.highs import Relaxation
+from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import highs_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.solver_run import SolverOutcome
@@ -126,7 +126,7 @@ class LPRun:
 
     def __init__(self, method: LP, polytope: LocalPolytope, seed: int) -> None:
         self.method, self.polytope, self.seed = method, polytope, seed
-        self.relaxation: Relaxation | None = None
+        self.relaxation: LPRelaxation | None = None
         self.bound = dual_bound(polytope.problem, np.zeros(polytope.problem.n_edge_states))
         self.labels: Ints | None = None
         self.value: float | None = None
@@ -144,7 +144,7 @@ class LPRun:
     def advance(self, seconds: float) -> Status | None:
         """Have HiGHS work for some seconds; return how it ended, if it did."""
         if self.relaxation is None:
-            self.relaxation = Relaxation(self.polytope.relaxation, self.seed, self._settings())
+            self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, self._settings())
         if self._paused and self.relaxation.wait(seconds):
             self._resume(self.relaxation)
         if self._paused or not self.relaxation.wait(seconds):
@@ -167,7 +167,7 @@ class LPRun:
         if self.relaxation.wait(0.0):
             self.read(self.relaxation)
 
-    def read(self, relaxation: Relaxation) -> None:
+    def read(self, relaxation: LPRelaxation) -> None:
         """Take the bound and the point over from a HiGHS that has ended."""
         if relaxation.outcome is SolverOutcome.INFEASIBLE:
             self.bound = -math.inf
@@ -186,7 +186,7 @@ class LPRun:
         self.labels = segment_argmax(np.round(self.mu_v, 9), self.polytope.problem.graph.var_ptr)
         self.value = program.value(float(program.cost @ columns))
 
-    def _resume(self, relaxation: Relaxation) -> None:
+    def _resume(self, relaxation: LPRelaxation) -> None:
         """Start HiGHS, the simplex method from where it was interrupted."""
         self._iterations_before += relaxation.iterations
         relaxation.change_settings(self._limits())

@@ -78,14 +78,14 @@ class Restarts(Method):
         check_at_least(self, 1, "max_iterations", "patience", "kick", "depth", "length")
         check_at_least(self, 0, "temperature", "width")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> RestartsRun:
         """Begin with the labelling given, or with the best state of every variable alone."""
         labels = initial.first_labels(problem.graph)
         per_round = max(1, math.ceil(2 * problem.n_vars / (1 + min(self.kick, max(1, problem.n_vars)))))
         heat = self.temperature * local_scale(problem)
         crossover = Crossover(problem) if self.temperature > 0 else None
         best = Incumbent(problem.graph, labels)
-        return _State(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
+        return RestartsRun(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
 
     def _kicks(self, problem: Problem, labels: Ints, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
         """The kicks with the repair that was asked for."""
@@ -99,7 +99,7 @@ class Restarts(Method):
         flips.restart(labels)
         return FlipKicks(problem, flips, self.kick, seed)
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: RestartsRun) -> Progress:
         """Kick for some milliseconds, at most to the end of a round."""
         kicks = state.kicks
         end = (state.rounds + 1) * state.per_round
@@ -115,14 +115,14 @@ class Restarts(Method):
         finished = Status.CONVERGED if over or not patient else None
         return Progress(state.rounds, labels=state.best.labels, value=value, finished=finished)
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: RestartsRun) -> Answer:
         """The best labelling."""
         details = {"kicks": float(state.kicks.done), "kicks_taken": float(state.kicks.taken)}
         return Answer(labels=state.best.labels, details=details)
 
 
 @dataclass
-class _State:
+class RestartsRun:
     """A run.
 
     Attributes

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mapmrf.arrays import offsets
 from mapmrf.engines.program.odd_cycle_kernels import (
     ClosedWalk,
-    Cycles,
+    OddCycles,
     PairAdjacency,
     SeparationLimits,
     SeparationPlace,
@@ -45,7 +45,7 @@ def separate(
         np.zeros(2 * n), ints(2 * n, -1), ints(2 * n), ints(2 * n), np.zeros(4 * m + 1), ints(4 * m + 1)
     )
     walk = ClosedWalk(ints(4 * n + 1), ints(4 * n + 1), ints(4 * n + 1), place_of=ints(n, -1))
-    found = Cycles(ints(n + 1), ints(n * n), ints(n * n), ints(n * n), np.zeros(n))
+    found = OddCycles(ints(n + 1), ints(n * n), ints(n * n), ints(n * n), np.zeros(n))
     limits = SeparationLimits(work, violation, hop)
     place, calls = SeparationPlace(0, 0), 0
     while place.turn < n:

@@ -1,4 +1,4 @@
-"""Sweeps of simulated annealing over a labelling."""
+"""AnnealingSweeps of simulated annealing over a labelling."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, short
-from mapmrf.engines.moves.annealing_kernels import QuadraticForm, sweep_pairs, sweep_states
+from mapmrf.engines.moves.annealing_kernels import BinaryForm, sweep_pairs, sweep_states
 from mapmrf.engines.moves.flip_state import floor_of, new_flip_state, set_labels
 from mapmrf.engines.moves.random_kernels import seeded
 from mapmrf.problem import Problem
 
 
-class Sweeps(Protocol):
-    """Sweeps over the variables of a model."""
+class AnnealingSweeps(Protocol):
+    """AnnealingSweeps over the variables of a model."""
 
     work: int
     """Table entries that a sweep reads, about."""
@@ -29,15 +29,15 @@ class Sweeps(Protocol):
         """Sweep once at every temperature; returns the changes of the last sweep."""
 
 
-def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> Sweeps:
-    """Sweeps over a model: models of binary variables and pairs always use Metropolis."""
+def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> AnnealingSweeps:
+    """AnnealingSweeps over a model: models of binary variables and pairs always use Metropolis."""
     if all(batch.shape == (2, 2) for batch in problem.batches) and np.all(problem.graph.card == 2):
         return PairSweeps(problem, seed)
     return StateSweeps(problem, heat_bath, seed)
 
 
 class PairSweeps:
-    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1.
+    """AnnealingSweeps over a binary pairwise model, as a quadratic form in 0 and 1.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class PairSweeps:
 
 
 class StateSweeps:
-    """Sweeps over any model."""
+    """AnnealingSweeps over any model."""
 
     def __init__(self, problem: Problem, heat_bath: bool, seed: int) -> None:
         self.problem, self._heat_bath = problem, heat_bath
@@ -88,7 +88,7 @@ class StateSweeps:
         return int(sweep_states(self._state, temperatures, self._heat_bath, self._weight, self._random))
 
 
-def quadratic_form(problem: Problem) -> QuadraticForm:
+def quadratic_form(problem: Problem) -> BinaryForm:
     """A model of binary variables and pairs as a quadratic form; forbidden entries count as a large loss."""
     floor = floor_of(problem, 1)
     graph, scope = problem.graph, problem.scope.reshape(-1, 2).astype(np.int64)
@@ -98,7 +98,7 @@ def quadratic_form(problem: Problem) -> QuadraticForm:
     slope = np.concatenate([entries[2] - entries[0], entries[1] - entries[0]])
     order = np.argsort(ends, kind="stable")
     coupling = entries[0] + entries[3] - entries[1] - entries[2]
-    return QuadraticForm(
+    return BinaryForm(
         ptr=offsets(np.bincount(ends, minlength=problem.n_vars)),
         nbr=short(np.concatenate([scope[:, 1], scope[:, 0]])[order]),
         slope=theta[:, 1] - theta[:, 0] + np.bincount(ends, slope, problem.n_vars),

@@ -17,7 +17,7 @@ SIGNIFICANT = 1e-12
 """At temperature 0 a gain must be more than this part of what it is a difference of."""
 
 
-class QuadraticForm(NamedTuple):
+class BinaryForm(NamedTuple):
     """A model of binary variables and pairs: ``sum_i slope_i x_i + sum_ij coupling_ij x_i x_j`` and a constant.
 
     Every coupling stands in the rows of both its variables: those of `i` are at ``ptr[i]:ptr[i + 1]``.
@@ -30,7 +30,7 @@ class QuadraticForm(NamedTuple):
 
 
 @inlined
-def sum_gains(form: QuadraticForm, labels: Ints, gain: Floats) -> None:
+def sum_gains(form: BinaryForm, labels: Ints, gain: Floats) -> None:
     """Gain of every flip, summed afresh."""
     for i in range(len(labels)):
         slope = form.slope[i]
@@ -40,7 +40,7 @@ def sum_gains(form: QuadraticForm, labels: Ints, gain: Floats) -> None:
 
 
 @inlined
-def flip_bit(form: QuadraticForm, labels: Ints, gain: Floats, i: int) -> None:
+def flip_bit(form: BinaryForm, labels: Ints, gain: Floats, i: int) -> None:
     """Flip a variable, and keep the gains up to date."""
     new = 1 - labels[i]
     labels[i] = new
@@ -52,7 +52,7 @@ def flip_bit(form: QuadraticForm, labels: Ints, gain: Floats, i: int) -> None:
 
 
 @compiled
-def sweep_pairs(form: QuadraticForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
+def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floats, random: Bits) -> int:
     """Metropolis sweeps over binary variables, one per temperature; flips of the last sweep. `gain` is scratch."""
     sum_gains(form, labels, gain)
     flips = 0

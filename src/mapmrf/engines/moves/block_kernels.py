@@ -244,7 +244,7 @@ def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local
 # -- dynamic programming ----------------------------------------------------------------------------------------------
 
 
-class BlockScratch(NamedTuple):
+class BlockWorkspace(NamedTuple):
     """Scratch per variable: place in the order (-1 if frozen), and stride in the function at hand (0 if not in it)."""
 
     place: Ints
@@ -333,7 +333,7 @@ def trim(block: Block, card: Ints, place: Ints, at_ptr: Ints) -> int:
 
 @inlined
 def add_factor(
-    model: MoveModel, block: Block, labels: Ints, scratch: BlockScratch, sums: BlockSums, at: int, a: int
+    model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace, sums: BlockSums, at: int, a: int
 ) -> None:
     """Add a factor to the sums of a variable, if that is the first of the factor's variables to be eliminated."""
     place, step = scratch.place, scratch.step
@@ -406,7 +406,7 @@ def read_labels(block: Block, messages: BlockMessages, card: Ints, labels: Ints)
 
 
 @compiled
-def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockScratch) -> int:
+def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace) -> int:
     """Solve what `plan_block` left free, exactly, and write the labels; returns how many changed.
 
     The scopes of the block are trimmed. The scratch is -1 and 0 before and after.

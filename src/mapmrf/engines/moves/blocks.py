@@ -7,7 +7,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.order_kernels import ball
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.engines.moves.block_kernels import PER_BIT, Block, BlockScratch, plan_block, solve_block
+from mapmrf.engines.moves.block_kernels import PER_BIT, Block, BlockWorkspace, plan_block, solve_block
 from mapmrf.engines.moves.move_model import lay_out
 from mapmrf.problem import Problem
 
@@ -46,7 +46,7 @@ class BlockMoves:
         self._model = lay_out(problem)
         self._bits = np.floor(PER_BIT * np.log2(problem.graph.card)).astype(np.int64)
         self._local = np.full(n, -1, dtype=np.int32)
-        self._scratch = BlockScratch(np.full(n, -1, dtype=np.int32), np.zeros(n, dtype=np.int64))
+        self._scratch = BlockWorkspace(np.full(n, -1, dtype=np.int32), np.zeros(n, dtype=np.int64))
         self._bit_state = np.array([0x9E3779B97F4A7C15 ^ (2 * seed + 1)], dtype=np.uint64)
 
     def optimise(self, labels: Ints, width: float, region: Ints | None = None) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets
-from mapmrf.engines.program.odd_cycle_kernels import Cycles, round_by_tree
+from mapmrf.engines.program.odd_cycle_kernels import OddCycles, round_by_tree
 from mapmrf.engines.program.program import Program, Rows
 from mapmrf.problem import Problem
 
@@ -88,7 +88,7 @@ class Compact:
         below = positive & (xi + xj - 1 - y > violation)
         return _rows(self.n, self.first, self.second, above, below)
 
-    def cycles(self, found: Cycles) -> Rows:
+    def cycles(self, found: OddCycles) -> Rows:
         """Odd-cycle inequalities sum_F cut - sum_{C without F} cut <= |F| - 1, halved, in x and y."""
         from scipy import sparse
 

@@ -10,10 +10,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.highs import Relaxation
+from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.odd_cycle_kernels import (
     ClosedWalk,
-    Cycles,
+    OddCycles,
     PairAdjacency,
     SeparationLimits,
     SeparationPlace,
@@ -61,7 +61,7 @@ class CuttingPlanes:
         self.rows = program.rows
         # The dual tolerance is that of a branch and cut; each round starts from the last basis.
         settings = {"dual_feasibility_tolerance": DUAL_TOL, "presolve": "off", "solver": "simplex", "parallel": "off"}
-        self.relaxation = Relaxation(program, seed, settings)
+        self.relaxation = LPRelaxation(program, seed, settings)
         self.bound = math.inf
         self.point: Floats = np.zeros(len(program.cost))
         self.n_rounds = 0
@@ -157,7 +157,7 @@ class OddCycleSeparation:
         The cycles of the last search, and how many there are.
     """
 
-    found: Cycles
+    found: OddCycles
     n_found: int
 
     def __init__(self, compact: Compact) -> None:
@@ -186,12 +186,12 @@ class OddCycleSeparation:
             yield
         self.found, self.n_found = found, place.n_found
 
-    def best(self, n_most: int) -> Cycles:
+    def best(self, n_most: int) -> OddCycles:
         """The cycles found, each once, the most violated if there are too many."""
         n, found = self.n_found, self.found
         ptr, violation = found.ptr[: n + 1], found.violation[:n]
         if n == 0:
-            return Cycles(ptr, found.var[:0], found.edge[:0], found.odd[:0], violation)
+            return OddCycles(ptr, found.var[:0], found.edge[:0], found.odd[:0], violation)
         end = ptr[-1]
         code = np.add.reduceat(self._code[2 * found.edge[:end] + found.odd[:end]], ptr[:-1])
         _, once = np.unique(np.round(code, 9), return_index=True)
@@ -199,7 +199,7 @@ class OddCycleSeparation:
         chosen = np.sort(once[order])
         counts = np.diff(ptr)[chosen]
         places = ranges(ptr[:-1][chosen], counts)
-        return Cycles(offsets(counts), found.var[places], found.edge[places], found.odd[places], violation[chosen])
+        return OddCycles(offsets(counts), found.var[places], found.edge[places], found.odd[places], violation[chosen])
 
     def _sources(self, cut: Floats) -> Ints:
         """The variables through which a violated cycle may go."""
@@ -207,11 +207,11 @@ class OddCycleSeparation:
         sources_of(self.first, self.second, cut, 1e-9, parent, parity, is_source)
         return np.flatnonzero(is_source)
 
-    def _room(self) -> Cycles:
+    def _room(self) -> OddCycles:
         """Room for a cycle per variable."""
         n = self.n
         var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
-        return Cycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
+        return OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
 
 
 def _paths(n: int, m: int) -> ShortestPaths:

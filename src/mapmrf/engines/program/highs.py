@@ -16,7 +16,7 @@ Settings = Mapping[str, Any]
 """Options of HiGHS by their names there."""
 
 
-class Relaxation:
+class LPRelaxation:
     """A linear program in HiGHS, solved on a thread of its own.
 
     Rows and bounds may change between runs, and each run starts from the last basis. Nothing but `wait`, `stop`,

@@ -54,7 +54,7 @@ class ClosedWalk(NamedTuple):
     place_of: Ints
 
 
-class Cycles(NamedTuple):
+class OddCycles(NamedTuple):
     """Cycle c is ``ptr[c]:ptr[c + 1]`` of var, edge and odd, as in `ClosedWalk`; violation : per cycle."""
 
     ptr: Ints
@@ -279,7 +279,7 @@ def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
 
 
 @inlined
-def keep_cycle(size: int, violated: float, n_found: int, walk: ClosedWalk, found: Cycles) -> int:
+def keep_cycle(size: int, violated: float, n_found: int, walk: ClosedWalk, found: OddCycles) -> int:
     """Append a cycle to those found, if there is room; return how many there are."""
     at = found.ptr[n_found]
     if at + size > len(found.edge):
@@ -300,7 +300,7 @@ def odd_cycles(
     graph: PairAdjacency,
     paths: ShortestPaths,
     walk: ClosedWalk,
-    found: Cycles,
+    found: OddCycles,
 ) -> SeparationPlace:
     """The shortest odd cycle through one source after another, if it is violated by more than ``limits.violation``.
 

@@ -84,7 +84,7 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
     types = scip.SCIP_EVENTTYPE
     caught = (types.BESTSOLFOUND, types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED, types.PRESOLVEROUND)
 
-    class Listener(scip.Eventhdlr):  # type: ignore[misc]
+    class SolverListener(scip.Eventhdlr):  # type: ignore[misc]
         def eventinit(self) -> None:
             for kind in caught:
                 self.model.catchEvent(kind, self)
@@ -104,7 +104,7 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
                 report.count(int(self.model.getNTotalNodes()))
                 report.tighten(float(self.model.getDualbound()))
 
-    model.includeEventhdlr(Listener(), "mapmrf", "reports to the loop how far the search is")
+    model.includeEventhdlr(SolverListener(), "mapmrf", "reports to the loop how far the search is")
 
 
 def _conclude(model: Any, columns: list[Any], report: SolverReport) -> None:

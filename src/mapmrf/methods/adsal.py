@@ -30,7 +30,7 @@ LEAST = 1e-8
 class ADSal(Method):
     """Minimise a smoothed dual by sequential passes, at a temperature that falls with the gap (ogm-ADSal).
 
-    Plain passes come first (as in `trws`, which they equal); where those come to rest above the linear relaxation, the
+    Plain passes come first (as in `trws`, which they equal); where those stall above the linear relaxation, the
     smoothed ones go on to its value. Smoothed marginals, extended to the factors, give points of L_G: bound and
     relaxed value close in on the value of the relaxation from both sides.
 
@@ -107,7 +107,7 @@ class ADSal(Method):
         return progress
 
     def presolve(self, state: SmoothedRun, left: int) -> Status | None:
-        """Plain iterations; when they come to rest, set the first temperature."""
+        """Plain iterations; when they stall, set the first temperature."""
         why = state.iterate_plain(min(left, max(1, STEP_WORK // (state.plain.work + 1))))
         if why == INFEASIBLE or state.bound == -math.inf:
             return Status.INFEASIBLE

@@ -33,8 +33,9 @@ class MPLPC(Phases):
 
     Clusters are cycles of pairs that must agree as a whole. Whenever the bound stalls, cycles are searched that would
     lower it at once: triangles and cycles of four directly, longer ones as frustrated cycles of the projected graph.
-    Long cycles are cut into triangles with additional pairs. Messages go on from where they were. Factors of more than
-    two variables are lifted on to pairs of their variables where a cluster needs that. Labels are decoded as in MPLP.
+    Long cycles are cut into triangles with additional pairs. Messages continue from where they were. Factors of more
+    than two variables are lifted on to pairs of their variables where a cluster needs that. Labels are decoded as in
+    MPLP.
 
     Attributes
     ----------
@@ -58,7 +59,7 @@ class MPLPC(Phases):
     max_length
         Longest cycle that is searched.
     projections
-        States per variable (those of highest belief) that the projected graph tells from the others.
+        States per variable (those of highest belief) that the projected graph distinguishes from the others.
     first_iterations, round_iterations
         Iterations before the first search, and from one search to the next, at most.
     patience

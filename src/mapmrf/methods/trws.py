@@ -25,7 +25,7 @@ class TRWS(Method):
     """Pass messages along the order of the variables and back, which lowers the bound step by step (ogm-TRWS).
 
     Kolmogorov's TRW-S on pairwise models, and SRMP with single variables as separators on all others. The bound never
-    rises, and comes to rest at weak tree agreement: at the value of the linear relaxation, or above it.
+    rises, and converges to weak tree agreement: to the value of the linear relaxation, or above it.
 
     Attributes
     ----------
@@ -37,8 +37,8 @@ class TRWS(Method):
         The order of the variables. ``trees_last``: as they are, but what hangs on trees comes last, so that trees are
         solved exactly; ``given``: as they are; ``breadth_first``: in layers from an outermost variable, trees last.
     decode_every
-        Two labellings are read off in every so many iterations, one in each pass: each variable takes its best state
-        given the labels of those visited before it and the messages of the others.
+        Every so many iterations both passes decode a labelling: each variable takes its best state given the labels of
+        those visited before it and the messages of the others.
 
     Examples
     --------
@@ -70,7 +70,7 @@ class TRWS(Method):
         return TRWSRun(passes(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, GAP_TOLERANCE)))
 
     def step(self, problem: Problem, state: TRWSRun) -> Progress:
-        """Iterate for some milliseconds, or until the gap is closed or the bound at rest."""
+        """Iterate for some milliseconds, or until the gap is closed or the bound has converged."""
         passes, known = state.passes, state.passes.figures.value
         end = min(state.done + max(1, STEP_WORK // (passes.work + 1)), self.max_iterations)
         n, why = passes.iterate(state.done, end, self.decode_every)

@@ -71,7 +71,7 @@ class SubgradientDescent:
     def __init__(
         self, problem: Problem, parts: Decomposition, options: DescentOptions, initial: Ints | None = None
     ) -> None:
-        """Spread the unary potentials evenly over the copies; a labelling given counts as the best one met."""
+        """Spread the unary potentials evenly over the copies; an initial labelling counts as the best so far."""
         self.parts = parts
         self.subproblems = parts.subproblems(problem)
         self.state = _first_state(problem, parts, options)
@@ -94,7 +94,7 @@ class SubgradientDescent:
 
     @property
     def labels(self) -> Ints:
-        """The best labelling met, or the majority's if none had a finite value."""
+        """The best labelling so far, or the majority's if none had a finite value."""
         found = self.state.best if self.figures.value > -np.inf else self.state.labels
         return np.array(found, dtype=np.int64)
 

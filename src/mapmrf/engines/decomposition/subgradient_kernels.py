@@ -269,7 +269,7 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
 
 @bare
 def step_length(figures: FigureRecord, options: StepOptions) -> float:
-    """How much potential a vote moves, by the rule of the run; first takes note of the present dual value."""
+    """How much potential a vote moves, by the rule of the run, which is updated with the present dual value first."""
     length: float = 0.0
     if options.rule == SQRT:
         if _stalled(figures, options.slack, options.patience):

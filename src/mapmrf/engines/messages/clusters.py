@@ -206,7 +206,7 @@ class Clusters:
         return len(fresh)
 
     def share_unequally(self, random: np.random.Generator) -> None:
-        """Let every cluster give its pairs random shares. The bound cannot rise, but comes to rest somewhere else."""
+        """Let every cluster give its pairs random shares. The bound cannot rise, but converges to another point."""
         drawn = random.exponential(size=len(self.cycles.pair))
         total = np.repeat(np.add.reduceat(drawn, self.cycles.ptr[:-1]), self.cycles.length)
         self.tables = self.tables._replace(share=drawn / total)

@@ -12,9 +12,9 @@ from mapmrf.arrays import Ints, offsets, ranges
 from mapmrf.engines.messages.clusters import Clusters
 from mapmrf.engines.messages.clusters_kernels import Cycle, Cycles
 from mapmrf.engines.messages.cycles_kernels import (
-    Adjacency,
     CycleLimits,
     Frontier,
+    PairAdjacency,
     Projection,
     frustrated_cycles,
     gains,
@@ -163,12 +163,12 @@ def _empty_cycles(n: int, n_pairs: int) -> Cycles:
     return Cycles(np.zeros(n + 1, dtype=np.int64), pair, flip)
 
 
-def adjacency(dual: Dual, pairs: Ints) -> Adjacency:
+def adjacency(dual: Dual, pairs: Ints) -> PairAdjacency:
     """The pairs of every variable, by their place in a list of pairs."""
     ends = dual.ends(pairs)
     ptr, order = edges_by_variable(ends.ravel(), dual.n_vars)
     place, flip = order // 2, order % 2
-    return Adjacency(ptr.astype(np.int64), ends[place, 1 - flip], place.astype(np.int64), flip.astype(np.int64))
+    return PairAdjacency(ptr.astype(np.int64), ends[place, 1 - flip], place.astype(np.int64), flip.astype(np.int64))
 
 
 class ProjectedGraph:

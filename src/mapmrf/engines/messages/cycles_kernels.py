@@ -16,7 +16,7 @@ from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.parity import root_of
 
 
-class Adjacency(NamedTuple):
+class PairAdjacency(NamedTuple):
     """The pairs of every variable.
 
     Attributes
@@ -119,7 +119,7 @@ def gains(begin: int, end: int, regions: Regions, cycles: Cycles, path: Floats, 
 
 
 @compiled
-def short_cycles(adjacent: Adjacency, mark: Ints, found: Cycles, max_work: int) -> int:
+def short_cycles(adjacent: PairAdjacency, mark: Ints, found: Cycles, max_work: int) -> int:
     """All triangles and all cycles of four without a chord, as far as they fit; return how many.
 
     mark : per variable, filled with -1.
@@ -155,7 +155,7 @@ def short_cycles(adjacent: Adjacency, mark: Ints, found: Cycles, max_work: int) 
 
 
 @inlined
-def are_adjacent(adjacent: Adjacency, a: int, b: int) -> bool:
+def are_adjacent(adjacent: PairAdjacency, a: int, b: int) -> bool:
     """Whether two variables are those of a pair."""
     found = False
     for u in range(adjacent.ptr[a], adjacent.ptr[a + 1]):
@@ -164,7 +164,7 @@ def are_adjacent(adjacent: Adjacency, a: int, b: int) -> bool:
 
 
 @inlined
-def add_short(adjacent: Adjacency, q: int, r: int, s: int, back: int, found: Cycles, count: int) -> int:
+def add_short(adjacent: PairAdjacency, q: int, r: int, s: int, back: int, found: Cycles, count: int) -> int:
     """Add a cycle of the steps `q`, `r`, `s` (-1 in a triangle) and `back`, which is walked back; return the count."""
     size = found.ptr[count]
     found.pair[size], found.flip[size] = adjacent.pair[q], adjacent.flip[q]
@@ -237,7 +237,7 @@ def inconsistent_pairs(threshold: float, rank: Ints, projection: Projection, out
 
 @compiled
 def frustrated_cycles(
-    begin: int, starts: Ints, limits: CycleLimits, projection: Projection, adjacent: Adjacency, frontier: Frontier,
+    begin: int, starts: Ints, limits: CycleLimits, projection: Projection, adjacent: PairAdjacency, frontier: Frontier,
     found: Cycles,
 ) -> tuple[int, int]:  # fmt: skip
     """Shortest frustrated cycles through one projected pair after another, of weights at least the threshold.
@@ -262,7 +262,13 @@ def frustrated_cycles(
 
 @inlined
 def reach(
-    q: int, start: int, goal: int, limits: CycleLimits, projection: Projection, adjacent: Adjacency, frontier: Frontier
+    q: int,
+    start: int,
+    goal: int,
+    limits: CycleLimits,
+    projection: Projection,
+    adjacent: PairAdjacency,
+    frontier: Frontier,
 ) -> int:
     """Search breadth first from a projected pair's first node to its goal without the pair itself; return the work.
 

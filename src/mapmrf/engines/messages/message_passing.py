@@ -27,7 +27,7 @@ MEASURE_EVERY = 10
 """Iterations from one measurement to the next; more if an iteration takes more than a step."""
 MOST_DAMPING = 0.999
 TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
-"""What a model without cycles takes: from the leaves to the roots and back."""
+"""Enough for a model without cycles: from the leaves to the roots and back."""
 
 
 class MessagePassing(Method):
@@ -149,7 +149,7 @@ class MessageRun:
                 self.keep(self.measure())
 
     def is_done(self) -> bool:
-        """Whether the messages have settled; after two sweeps they have, if those are what it takes."""
+        """Whether the messages have converged; without cycles they have after two sweeps."""
         return self.iterations == 2 if self.schedule is TWO_SWEEPS else self.change <= self.schedule.tol
 
     def measure(self) -> MessageMeasurement:

@@ -4,7 +4,7 @@ Maxima are replaced by ``rho log sum exp(. / rho)``, always with the maximum tak
 
     <theta, mu> + rho (sum_a H(mu_a) - sum_i (n_i - 1 / omega_i) H(mu_i)),   mu in L_G,
 
-which is smooth, so that they do not come to rest before its minimum. n_i is the number of factors of a variable.
+which is smooth, so that they do not stall before its minimum. n_i is the number of factors of a variable.
 """
 
 from __future__ import annotations

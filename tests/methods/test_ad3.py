@@ -20,7 +20,7 @@ from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.admm.branching import Tree
 from mapmrf.engines.admm.layout import interaction_scale
-from mapmrf.engines.admm.relaxation import Relaxation
+from mapmrf.engines.admm.relaxation import ADMMRelaxation
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Start
 from mapmrf.methods.ad3 import AD3
@@ -161,9 +161,9 @@ def test_a_warm_start_begins_at_the_given_marginals() -> None:
 # -- rho --------------------------------------------------------------------------------------------------------------
 
 
-def relaxation(**options: Any) -> Relaxation:
+def relaxation(**options: Any) -> ADMMRelaxation:
     problem = Problem.compile(frustrated(3, 8))
-    admm = Relaxation(AD3(**options).relaxation_options, problem)
+    admm = ADMMRelaxation(AD3(**options).relaxation_options, problem)
     admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 0.5)), admm.first_rho)
     return admm
 
@@ -304,7 +304,7 @@ def test_a_run_that_is_stopped_in_the_tree_gives_the_relaxed_solution_of_the_who
 def test_what_a_state_loses_is_a_bound_on_the_labellings_that_take_it() -> None:
     graph = frustrated(10, 3, 3)
     problem = Problem.compile(graph)
-    admm = Relaxation(AD3().relaxation_options, problem)
+    admm = ADMMRelaxation(AD3().relaxation_options, problem)
     admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / 3)), admm.first_rho)
     found = admm.advance(30)
     best = Incumbent(graph, np.zeros(9, dtype=np.int64), found.bound)
@@ -321,7 +321,7 @@ def test_decisions_bind_and_their_bonus_is_taken_off_the_bound(states: int, side
     """A node's bound is that of the conditioned model, whether a variable is one number or a block."""
     graph = frustrated(0, side, states)
     problem = Problem.compile(graph)
-    admm = Relaxation(AD3().relaxation_options, problem)
+    admm = ADMMRelaxation(AD3().relaxation_options, problem)
     admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / states)), admm.first_rho)
     found = admm.advance(200)
     best = Incumbent(graph, np.zeros(problem.n_vars, dtype=np.int64), found.bound)
@@ -378,7 +378,7 @@ def test_the_bound_is_the_dual_of_the_polytope_at_the_multipliers() -> None:
         np.random.default_rng(1).normal(size=(5, 3, 3)),
     )
     problem = Problem.compile(wide)
-    admm = Relaxation(AD3().relaxation_options, problem)
+    admm = ADMMRelaxation(AD3().relaxation_options, problem)
     admm.engine.begin(admm.engine.layout.compress(np.full(problem.n_states, 1 / 3)), admm.first_rho)
     found = admm.advance(17)
     assert found.bound == pytest.approx(dual_bound(problem, admm.engine.multipliers()))

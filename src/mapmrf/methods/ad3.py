@@ -12,7 +12,7 @@ from mapmrf.arrays import Floats, segment_argmax
 from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.layout import harden, impossible
-from mapmrf.engines.admm.relaxation import Relaxation, RelaxationOptions
+from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice, check_within
@@ -120,15 +120,15 @@ class AD3(Method):
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> AD3Run:
         """Lay the problem out and put mu where the user wants it, or at uniform marginals."""
         best = Incumbent(problem.graph, segment_argmax(problem.graph.theta_v, problem.graph.var_ptr))  # as in the loop
         if initial.labels is not None:
             best.offer(initial.labels)
         hard = problem if impossible(problem) else harden(problem)
         if impossible(hard):
-            return _State(best)
-        admm = Relaxation(self.relaxation_options, hard)
+            return AD3Run(best)
+        admm = ADMMRelaxation(self.relaxation_options, hard)
         graph = problem.graph
         mu_v = np.repeat(1.0 / graph.card, graph.card)
         if initial.mu_v is not None:
@@ -136,9 +136,9 @@ class AD3(Method):
         elif initial.labels is not None:
             mu_v = integral(problem, initial.labels)[0]
         admm.engine.begin(admm.engine.layout.compress(mu_v), admm.first_rho)
-        return _State(best, admm)
+        return AD3Run(best, admm)
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: AD3Run) -> Progress:
         """Some iterations and a measurement; with branch and bound a few nodes of the tree."""
         if state.admm is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
@@ -165,7 +165,7 @@ class AD3(Method):
             extra={"primal": admm.primal, "rho": admm.rho},
         )
 
-    def _next(self, problem: Problem, state: _State, admm: Relaxation) -> Status | None:
+    def _next(self, problem: Problem, state: AD3Run, admm: ADMMRelaxation) -> Status | None:
         """After a measurement: stop, begin to branch, or balance rho and go on."""
         at_rest = problem.n_factors == 0 or (admm.primal < self.primal_tol and admm.dual < self.dual_tol)
         if state.iterations >= self.max_iterations:
@@ -182,7 +182,7 @@ class AD3(Method):
             admm.rebalance()
         return None
 
-    def _grow(self, state: _State, tree: Tree) -> Progress:
+    def _grow(self, state: AD3Run, tree: Tree) -> Progress:
         """Work on the tree until it is done or some milliseconds have passed."""
         affordable = max(1, STEP_WORK // max(1, tree.problem.n_configs))
         state.iterations += tree.run(min(affordable, self.max_iterations - state.iterations))
@@ -197,12 +197,12 @@ class AD3(Method):
             phase="branch",
         )
 
-    def close(self, problem: Problem, state: _State) -> None:
+    def close(self, problem: Problem, state: AD3Run) -> None:
         """End the engine's threads."""
         if state.admm is not None:
             state.admm.engine.close()
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: AD3Run) -> Answer:
         """The relaxed solution as it is; once the gap is closed the labelling's own vertex, which the library knows."""
         if state.admm is None:
             return Answer(bound=-math.inf)
@@ -217,11 +217,11 @@ class AD3(Method):
 
 
 @dataclass(eq=False)
-class _State:
+class AD3Run:
     """State of a run: the best labelling and bound, ADMM, and the tree once it is begun."""
 
     best: Incumbent
-    admm: Relaxation | None = None
+    admm: ADMMRelaxation | None = None
     tree: Tree | None = None
     iterations: int = 0
     root: tuple[Floats, Floats] | None = None

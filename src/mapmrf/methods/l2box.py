@@ -101,7 +101,7 @@ class L2Box(Method):
             return f"it takes factors of at most two variables, this model has one of {widest}"
         return None
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> L2BoxRun:
         """Write the quadratic program down and put x where the user wants it, or near uniform marginals."""
         program = BoxProgram.build(problem, self.forbidden)
         random = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ class L2Box(Method):
             x = integral(problem, initial.labels)[0]
         bend = program.bend(random.normal(size=n))
         labels, best = np.zeros((2, n_vars), dtype=np.int64)
-        return _State(
+        return L2BoxRun(
             program=program,
             box=self._record(program.unit, warm=initial.labels is not None),
             iterates=BoxIterates(x, np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n_vars)),
@@ -135,7 +135,7 @@ class L2Box(Method):
         p.best = -math.inf
         return box
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: L2BoxRun) -> Progress:
         """Some iterations in one call."""
         if problem.n_factors == 0:  # separate variables
             labels = segment_argmax(problem.graph.theta_v, problem.graph.var_ptr)
@@ -160,7 +160,7 @@ class L2Box(Method):
             },
         )
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: L2BoxRun) -> Answer:
         """Where x stands; it says nothing about the factors' marginals."""
         now = state.box[0]
         details = {
@@ -176,7 +176,7 @@ class L2Box(Method):
 
 
 @dataclass(eq=False)
-class _State:
+class L2BoxRun:
     """A run: the program, the scalars, and the arrays of the kernels."""
 
     program: BoxProgram

@@ -201,13 +201,13 @@ class LSLP(Method):
 
     # -- the run ----------------------------------------------------------------------------------------------------
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> _State:
+    def start(self, problem: Problem, seed: int, initial: Start) -> LSLPRun:
         """Lay the problem out and begin the first phase."""
         hard = problem if impossible(problem) else harden(problem)
         if impossible(hard):
-            return _State(problem, None, 1.0, seed, initial)
+            return LSLPRun(problem, None, 1.0, seed, initial)
         layout = Layout.build(hard, compact=self.epsilon == 0, ridge=self.sphere == "factors")
-        state = _State(hard, Engine(layout), interaction_scale(hard), seed, initial)
+        state = LSLPRun(hard, Engine(layout), interaction_scale(hard), seed, initial)
         given = [] if initial.labels is None else [initial.labels]
         for labels in (segment_argmax(problem.graph.theta_v, problem.graph.var_ptr), *given):  # the loop has these
             state.best_value = max(state.best_value, problem.graph.value(labels))
@@ -222,7 +222,7 @@ class LSLP(Method):
         sphere = [_Phase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
         return [lp, *sphere] if self.lp_phase else sphere
 
-    def _begin(self, state: _State, phase: _Phase) -> None:
+    def _begin(self, state: LSLPRun, phase: _Phase) -> None:
         """Set the engine up for a phase: its penalty, its sphere, its start."""
         engine, warm = state.the_engine, state.initial.labels is not None
         first = phase.spherical and phase.number == 0
@@ -237,10 +237,10 @@ class LSLP(Method):
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
         state.gaps = []
 
-    def _rho_unit(self, state: _State) -> float:
+    def _rho_unit(self, state: LSLPRun) -> float:
         return state.unit if self.rho_unit == "relative" else 1.0
 
-    def _penalty(self, state: _State, phase: _Phase) -> PenaltyOptions:
+    def _penalty(self, state: LSLPRun, phase: _Phase) -> PenaltyOptions:
         """The options of a phase as the engine wants them: the LP phase has a fixed rho and no sphere."""
         return PenaltyOptions(
             sphere=SPHERES[self.sphere] if phase.spherical else SphereKind.OFF,
@@ -254,7 +254,7 @@ class LSLP(Method):
             freeze_after=self.freeze_after or NEVER,
         )
 
-    def _starting_point(self, state: _State, first: bool, number: int) -> Floats:
+    def _starting_point(self, state: LSLPRun, first: bool, number: int) -> Floats:
         """A point near uniform, at random labels, or where the user wants it."""
         problem, layout = state.problem, state.the_engine.layout
         graph = problem.graph
@@ -270,7 +270,7 @@ class LSLP(Method):
         mu_v += 1.0 / graph.card[0] if same else np.repeat(1.0 / graph.card, graph.card)
         return layout.compress(mu_v)
 
-    def step(self, problem: Problem, state: _State) -> Progress:
+    def step(self, problem: Problem, state: LSLPRun) -> Progress:
         """Some iterations of Algorithm 1 (`Engine.run`); where one is due, a measurement and perhaps the next phase."""
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
@@ -299,7 +299,7 @@ class LSLP(Method):
             extra={"primal": math.sqrt(found.primal2), "sphere": math.sqrt(found.sphere2), "rho": rho},
         )
 
-    def _next(self, state: _State, found: Measurement) -> Status | None:
+    def _next(self, state: LSLPRun, found: Measurement) -> Status | None:
         """After a measurement: go on, begin the next phase, or stop."""
         certifying = state.phase.certifying
         over = self._lp_is_over(state, found) if certifying else self._at_rest(state, found)
@@ -316,14 +316,14 @@ class LSLP(Method):
         self._begin(state, state.waiting.pop(0))
         return None
 
-    def _spent(self, state: _State) -> bool:
+    def _spent(self, state: LSLPRun) -> bool:
         """Whether a start has used its fair share of the iterations that were left, and others are waiting."""
         if not state.phase.spherical or not state.waiting:
             return False
         share = (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
         return state.iterations - state.phase_began >= share
 
-    def _at_rest(self, state: _State, found: Measurement) -> bool:
+    def _at_rest(self, state: LSLPRun, found: Measurement) -> bool:
         """The stopping rule of a phase."""
         engine = state.the_engine
         if self.stop == "paper":
@@ -340,7 +340,7 @@ class LSLP(Method):
         gap = abs(found.bound - found.relaxed)
         return found.primal_max < self.tol and gap < self.tol * max(1.0, abs(found.bound))
 
-    def _lp_is_over(self, state: _State, found: Measurement) -> bool:
+    def _lp_is_over(self, state: LSLPRun, found: Measurement) -> bool:
         """Whether the LP phase has nothing more to give: its limit, rest, or a wide gap that no longer closes.
 
         A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels are still on their
@@ -353,12 +353,12 @@ class LSLP(Method):
         stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
         return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
-    def close(self, problem: Problem, state: _State) -> None:
+    def close(self, problem: Problem, state: LSLPRun) -> None:
         """End the engine's threads."""
         if state.engine is not None:
             state.engine.close()
 
-    def answer(self, problem: Problem, state: _State) -> Answer:
+    def answer(self, problem: Problem, state: LSLPRun) -> Answer:
         """The best start that came to rest, else the last iterate; nothing once the gap is closed.
 
         At rest mu is a labelling within the tolerance, so that labelling's vertex stands for it. With the gap closed,
@@ -377,7 +377,7 @@ class LSLP(Method):
         mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
         return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
 
-    def _details(self, state: _State, kkt: bool = True) -> dict[str, float]:
+    def _details(self, state: LSLPRun, kkt: bool = True) -> dict[str, float]:
         """Final penalty, residuals plain and weighted, and the epsilon-KKT report of an iterate that is the answer."""
         engine = state.the_engine
         found = engine.inspect()
@@ -412,7 +412,7 @@ NO_PHASE = _Phase("", 0)
 
 
 @dataclass(eq=False)
-class _State:
+class LSLPRun:
     """State of a run: the engine and where in the sequence of phases it is.
 
     `best_value` and `best_bound` are the kernels' own figures and steer the phases: the loop keeps the labelling and
@@ -436,6 +436,7 @@ class _State:
 
     @property
     def the_engine(self) -> Engine:
+        """The engine of a feasible model."""
         assert self.engine is not None
         return self.engine
 

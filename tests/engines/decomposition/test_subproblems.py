@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
 from mapmrf.engines.decomposition.subproblems import Decomposition
-from mapmrf.engines.decomposition.tree_kernels import Choices, TreeScratch, solve_forests
+from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
 from mapmrf.problem import Problem
 from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes
 
@@ -92,10 +92,10 @@ def test_a_variable_has_a_copy_in_every_forest_that_touches_it(recipe: Recipe) -
         assert len(mine) == len(touching) and set(mine) == touching
 
 
-def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: float) -> tuple[float, Choices]:
+def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: float) -> tuple[float, Chosen]:
     """Solve all subproblems: the sum of the maxima, and the choices, all 1 before."""
     graph, state = problem.graph, np.zeros(8, dtype=np.int64)
-    choices = Choices(np.ones(len(parts.copies.at), dtype=np.int32), np.ones(problem.n_factors, dtype=np.int32))
+    choices = Chosen(np.ones(len(parts.copies.at), dtype=np.int32), np.ones(problem.n_factors, dtype=np.int32))
     if parts.n_forests:
         scratch = TreeScratch(np.zeros(len(theta_c)), np.zeros(int(graph.card.max(initial=1))), state)
         args = (parts.copies, parts.legs, parts.roots, choices, scratch, slack)

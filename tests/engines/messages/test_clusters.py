@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.clusters_kernels import Cycles
+from mapmrf.engines.messages.clusters_kernels import CycleList
 from mapmrf.engines.messages.cycles import ClusterSearch, ProjectedGraph, list_short
 from mapmrf.engines.messages.cycles_kernels import Projection, inconsistent_pairs, triangulate
 from mapmrf.engines.messages.mplp import Dual
@@ -42,7 +42,7 @@ def value_of(graph: FactorGraph, clusters: Clusters, labels: np.ndarray) -> floa
 
 
 def random_cycles(clusters: Clusters, random: np.random.Generator, n: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Cycles over any variables, cut into triangles with new pairs."""
+    """CycleList over any variables, cut into triangles with new pairs."""
     short = list_short(clusters)
     found = short.take(random.permutation(short.n)[:n])
     return found[: n // 2] + clusters.triangles([cycle for cycle in found if len(cycle[0]) == 4])
@@ -268,4 +268,4 @@ def test_cut_cycles_share_their_chords() -> None:
     assert clusters.add(clusters.triangles(squares)) == 8
     assert clusters.n_added == 4
     assert clusters.add(clusters.triangles(squares)) == 0
-    assert Cycles.of([]).n == 0
+    assert CycleList.of([]).n == 0

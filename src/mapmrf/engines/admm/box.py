@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
-from mapmrf.engines.admm.box_kernels import BinaryTerms, QuadraticForm, TableTerms, largest_curvature
+from mapmrf.engines.admm.box_kernels import BinaryTerms, BoxForm, TableTerms, largest_curvature
 from mapmrf.engines.admm.layout import interaction_scale
 from mapmrf.problem import Batch, Problem
 
@@ -29,7 +29,7 @@ class BoxProgram:
     unit: float
     constant: float
     hard: bool
-    form: QuadraticForm
+    form: BoxForm
     theta: Floats
     allowed: Bools
     reach: Floats
@@ -51,7 +51,7 @@ class BoxProgram:
             unit=unit,
             constant=graph.constant,
             hard=soft is not problem,
-            form=QuadraticForm(graph.var_ptr.astype(np.int64), parts.pairs(), parts.tables()),
+            form=BoxForm(graph.var_ptr.astype(np.int64), parts.pairs(), parts.tables()),
             theta=parts.theta,
             allowed=allowed,
             reach=parts.reach,

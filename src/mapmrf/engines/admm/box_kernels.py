@@ -39,7 +39,7 @@ class TableTerms(NamedTuple):
     theta: Floats
 
 
-class QuadraticForm(NamedTuple):
+class BoxForm(NamedTuple):
     """Q, and where the blocks of x lie."""
 
     var_ptr: Ints
@@ -123,7 +123,7 @@ shifted, at_rest               what was added to the last diagonal; whether the 
 
 
 @compiled
-def product(form: QuadraticForm, x: Floats, out: Floats) -> None:
+def product(form: BoxForm, x: Floats, out: Floats) -> None:
     """Write Q x into `out`."""
     for s in range(len(x)):
         out[s] = 0.0
@@ -168,7 +168,7 @@ def dot(a: Floats, b: Floats) -> float:
 
 
 @compiled
-def largest_curvature(n: int, form: QuadraticForm, bend: Floats, v: Floats, w: Floats) -> float:
+def largest_curvature(n: int, form: BoxForm, bend: Floats, v: Floats, w: Floats) -> float:
     """Largest eigenvalue in size of B^-1/2 Q B^-1/2, B = diag(bend), from below: n steps of the power method from v."""
     size = 0.0
     for _ in range(n):
@@ -194,7 +194,7 @@ def _scale(var_ptr: Ints, bend: Floats, factor: float, v: Floats) -> None:
 
 
 @compiled
-def apply_system(diagonal: Floats, rho_mass: float, form: QuadraticForm, x: Floats, out: Floats) -> None:
+def apply_system(diagonal: Floats, rho_mass: float, form: BoxForm, x: Floats, out: Floats) -> None:
     """Write (D + rho_mass C'C - Q) x into `out`, where C sums over the states of every variable."""
     var_ptr = form.var_ptr
     product(form, x, out)
@@ -219,7 +219,7 @@ def precondition(diagonal: Floats, rho_mass: float, var_ptr: Ints, rest: Floats,
 
 
 @compiled
-def solve_system(box: BoxRecord, form: QuadraticForm, x: Floats, scratch: BoxScratch) -> int:
+def solve_system(box: BoxRecord, form: BoxForm, x: Floats, scratch: BoxScratch) -> int:
     """Conjugate gradients for `apply_system` x = goal from where x is; returns the steps, -1 if Q outweighs the rest.
 
     It does, or nearly so, where a direction has no positive curvature, and where x is far larger than without Q.
@@ -276,7 +276,7 @@ def update_copies(box: BoxRecord, iterates: BoxIterates) -> None:
 
 
 @compiled
-def update_x(box: BoxRecord, form: QuadraticForm, theta: Floats, iterates: BoxIterates, scratch: BoxScratch) -> None:
+def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates, scratch: BoxScratch) -> None:
     """Solve for x, with the diagonal topped up to what makes the system positive definite.
 
     On 0/1 points x^2 = x, so half of what is added to the diagonal, given to theta, changes no labelling's value.
@@ -349,7 +349,7 @@ def decode_box(var_ptr: Ints, x: Floats, allowed: Bools, labels: Ints) -> None:
 
 
 @compiled
-def labels_value(form: QuadraticForm, theta: Floats, labels: Ints) -> float:
+def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
     """What the quadratic program says a labelling is worth."""
     total = 0.0
     for i in range(len(form.var_ptr) - 1):
@@ -398,7 +398,7 @@ def at_rest(box: BoxRecord, x: Floats, history: Floats) -> bool:
 def iterate_box(
     n: int,
     box: BoxRecord,
-    form: QuadraticForm,
+    form: BoxForm,
     theta: Floats,
     allowed: Bools,
     iterates: BoxIterates,

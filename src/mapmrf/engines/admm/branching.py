@@ -13,7 +13,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, tables_of
-from mapmrf.engines.admm.relaxation import Relaxation
+from mapmrf.engines.admm.relaxation import ADMMRelaxation
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.incumbent import Incumbent
 from mapmrf.problem import Problem
@@ -71,7 +71,7 @@ class Tree:
     once, so that a node goes on from where its parent stood. What the bonus adds is taken off the bound again.
     """
 
-    def __init__(self, admm: Relaxation, options: BranchingOptions, best: Incumbent, model: Problem) -> None:
+    def __init__(self, admm: ADMMRelaxation, options: BranchingOptions, best: Incumbent, model: Problem) -> None:
         self.admm, self.options, self.best, self.model = admm, options, best, model
         self.engine: Engine = admm.engine
         self.problem = self.engine.problem

@@ -27,7 +27,7 @@ class RelaxationOptions(NamedTuple):
     relaxation: float
 
 
-class Relaxation:
+class ADMMRelaxation:
     """ADMM on a model: the engine, the residuals of its last iteration, and the rule that balances rho between them."""
 
     def __init__(self, options: RelaxationOptions, problem: Problem) -> None:

@@ -22,7 +22,7 @@ BLOCK = 256
 """Compact variables that are updated together."""
 
 
-class BlockScratch(NamedTuple):
+class VariableScratch(NamedTuple):
     """A number per variable of a block: sum of its q, 1 / denominator, and terms of the two norms."""
 
     total_q: Floats
@@ -52,7 +52,7 @@ def update_compact_variables(
     first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
     """mu_i and lam_i of chunks first:last of variables that are all compact; see `update_variables`."""
-    scratch = BlockScratch(np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK))
+    scratch = VariableScratch(np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK))
     for chunk in range(first, last):
         _compact_chunk(chunk, penalty, sphere, variables, iterates, scratch)
 
@@ -64,7 +64,7 @@ def _compact_chunk(
     sphere: SphereState,
     variables: VariableArrays,
     iterates: Iterates,
-    scratch: BlockScratch,
+    scratch: VariableScratch,
 ) -> None:
     """Variables of one number each, in blocks: gather the copies, then loops without branches that vectorise."""
     p = penalty[0]
@@ -104,7 +104,9 @@ def _compact_chunk(
 
 
 @compiled
-def _gather(base: int, n: int, penalty: Penalty, variables: VariableArrays, q: Floats, scratch: BlockScratch) -> None:
+def _gather(
+    base: int, n: int, penalty: Penalty, variables: VariableArrays, q: Floats, scratch: VariableScratch
+) -> None:
     """Sums of q and inverse denominators of n variables from `base` on."""
     nbr_ptr, nbr_q = variables.nbr_ptr, variables.nbr_q
     total_q, inverse = scratch.total_q, scratch.inverse

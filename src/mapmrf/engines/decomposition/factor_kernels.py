@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.decomposition.tree_kernels import Choices, Legs, next_state, sum_of
+from mapmrf.engines.decomposition.tree_kernels import Legs, Chosen, next_state, sum_of
 from mapmrf.kernels.jit import bare, inlined
 
 
@@ -81,7 +81,7 @@ def _best_table(
 
 @bare
 def solve_factors(
-    theta_t: Floats, theta_c: Floats, legs: Legs, choices: Choices, cache: FactorCache, slack: float
+    theta_t: Floats, theta_c: Floats, legs: Legs, choices: Chosen, cache: FactorCache, slack: float
 ) -> float:
     """Let every factor choose its best entry, if its potentials have changed; return the sum of the maxima.
 

@@ -19,7 +19,7 @@ from mapmrf.engines.decomposition.subgradient_kernels import (
     descend_forests,
 )
 from mapmrf.engines.decomposition.subproblems import Decomposition
-from mapmrf.engines.decomposition.tree_kernels import Choices, TreeScratch
+from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch
 from mapmrf.method import Answer, Progress
 from mapmrf.polytope import FactorMarginals, integral
 from mapmrf.problem import Batch, Problem
@@ -187,7 +187,7 @@ def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions
     figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
     return DescentState(
         theta_c=graph.theta_v[places] / np.repeat(n_copies[owner], copies.card),
-        choices=Choices(np.zeros(len(owner), dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
+        choices=Chosen(np.zeros(len(owner), dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
         averages=Averages(np.zeros(problem.n_states), np.zeros(n_sums), np.zeros(problem.n_states), np.zeros(n_sums)),
         labels=labels,
         candidate=labels.copy(),

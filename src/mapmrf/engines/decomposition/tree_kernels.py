@@ -56,7 +56,7 @@ class Legs(NamedTuple):
     stride: Ints
 
 
-class Choices(NamedTuple):
+class Chosen(NamedTuple):
     """What the subproblems chose: the state of every copy, and the entry of its table of every factor."""
 
     label_c: Ints
@@ -292,7 +292,7 @@ def _table_down(
 
 @bare
 def solve_forests(
-    theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Choices, scratch: TreeScratch,
+    theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Chosen, scratch: TreeScratch,
     slack: float,
 ) -> float:  # fmt: skip
     """Label all copies so that every forest has its maximum; return the sum of the maxima.

@@ -8,8 +8,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets, ranges, short
 from mapmrf.engines.messages.clusters_kernels import (
+    CycleList,
     Cycle,
-    Cycles,
     CycleScratch,
     CycleTables,
     Lifts,
@@ -62,7 +62,7 @@ class Clusters:
         self.pairs: Ints = np.sort(pairs[first])
         self.private: Bools = np.zeros(dual.n_factors, dtype=bool)
         self.active: Bools = np.ones(dual.n_factors, dtype=bool)
-        self.cycles = Cycles.of([])
+        self.cycles = CycleList.of([])
         self.tables = CycleTables(np.zeros(0), _NONE.copy(), np.zeros(0))
         self.links = Links(_NONE.copy(), _NONE.copy(), _NO_AXIS.copy())
         self.lifts = Lifts(np.zeros(1, dtype=np.int64), *self.links)
@@ -190,12 +190,12 @@ class Clusters:
                 fresh.append((pairs, flips))
         if not fresh:
             return 0
-        added = Cycles.of(fresh)
+        added = CycleList.of(fresh)
         self.make_private(added.pair)
         self.activate(added.pair)
         sizes = self.dual.sizes(added.pair)
         old, tables = self.cycles, self.tables
-        self.cycles = Cycles(
+        self.cycles = CycleList(
             np.concatenate([old.ptr, old.ptr[-1] + added.ptr[1:]]),
             np.concatenate([old.pair, added.pair]),
             np.concatenate([old.flip, added.flip]),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
-from mapmrf.engines.messages.mplp_kernels import Regions, Sweeps, pair_entry, pass_factors, pass_pairs2
+from mapmrf.engines.messages.mplp_kernels import PassOrder, Regions, pair_entry, pass_factors, pass_pairs2
 from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration
 
@@ -20,7 +20,7 @@ Cycle = tuple[Ints, Ints]
 """A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first."""
 
 
-class Cycles(NamedTuple):
+class CycleList(NamedTuple):
     """Many cycles in flat arrays.
 
     Attributes
@@ -36,7 +36,7 @@ class Cycles(NamedTuple):
     flip: Ints
 
     @classmethod
-    def of(cls, cycles: list[Cycle]) -> Cycles:
+    def of(cls, cycles: list[Cycle]) -> CycleList:
         """Flatten a list of cycles."""
         none = np.zeros(0, dtype=np.int64)
         pairs = np.concatenate([none, *(cycle[0] for cycle in cycles)])
@@ -115,7 +115,9 @@ class Lifts(NamedTuple):
 
 
 @inlined
-def take_cycle2(c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: Cycles, own: Floats, walk: Floats) -> None:
+def take_cycle2(
+    c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: CycleList, own: Floats, walk: Floats
+) -> None:
     """Move the reparametrised tables of a cycle's pairs into the cluster; `theta` keeps the messages alone."""
     lo = cycles.ptr[c]
     for t in range(cycles.ptr[c + 1] - lo):
@@ -149,7 +151,13 @@ def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
 
 @inlined
 def give_cycle2(
-    c: int, theta: Floats, lam: Floats, table_at: Ints, cycles: Cycles, tables: CycleTables, scratch: CycleScratch
+    c: int,
+    theta: Floats,
+    lam: Floats,
+    table_at: Ints,
+    cycles: CycleList,
+    tables: CycleTables,
+    scratch: CycleScratch,
 ) -> None:
     """Take a cluster's tables back from its pairs and share its max-marginals out; binary variables, no -inf."""
     walk, ahead, back, own = scratch.walk, scratch.ahead, scratch.back, tables.own
@@ -175,7 +183,7 @@ def give_cycle2(
 
 @bare
 def passes_clusters2(
-    regions: Regions, sweeps: Sweeps, cycles: Cycles, tables: CycleTables, scratch: CycleScratch
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, scratch: CycleScratch
 ) -> None:
     """Iterations over all clusters and then all pairs, on binary variables without -inf."""
     n = len(cycles.ptr) - 1
@@ -191,7 +199,7 @@ def passes_clusters2(
 
 
 @inlined
-def best_paths(c: int, regions: Regions, cycles: Cycles, scratch: CycleScratch) -> int:
+def best_paths(c: int, regions: Regions, cycles: CycleList, scratch: CycleScratch) -> int:
     """Best paths ahead and back along a cycle whose tables are in `walk`; return the first variable's states."""
     walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
     scope_ptr, card_e, block = regions.scope_ptr, regions.card_e, width * width
@@ -224,7 +232,7 @@ def best_paths(c: int, regions: Regions, cycles: Cycles, scratch: CycleScratch) 
 
 
 @inlined
-def read_cycle(c: int, regions: Regions, cycles: Cycles, tables: CycleTables, scratch: CycleScratch) -> None:
+def read_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
     """Fill `walk` with the cluster's tables plus the reparametrised tables of its pairs, in walking direction."""
     walk, width, card_e = scratch.walk, scratch.width, regions.card_e
     lo = cycles.ptr[c]
@@ -241,7 +249,7 @@ def read_cycle(c: int, regions: Regions, cycles: Cycles, tables: CycleTables, sc
 
 
 @inlined
-def give_cycle(c: int, regions: Regions, cycles: Cycles, tables: CycleTables, scratch: CycleScratch) -> None:
+def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables, scratch: CycleScratch) -> None:
     """`give_cycle2` for any number of states, and with -inf: what proves impossible in a pair stays so."""
     walk, ahead, back, width = scratch.walk, scratch.ahead, scratch.back, scratch.width
     theta, lam, edge_ptr, block = regions.theta, regions.lam, regions.edge_ptr, width * width
@@ -382,8 +390,8 @@ def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) ->
 
 @bare
 def passes_clusters(
-    regions: Regions, sweeps: Sweeps, cycles: Cycles, tables: CycleTables, lifts: Lifts, cycle_scratch: CycleScratch,
-    lift_scratch: FactorScratch, factor_scratch: FactorScratch,
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts,
+    cycle_scratch: CycleScratch, lift_scratch: FactorScratch, factor_scratch: FactorScratch,
 ) -> None:  # fmt: skip
     """Iterations over all lifts, all clusters and then all factors, of any shape."""
     n, n_lifts = len(cycles.ptr) - 1, len(lifts.factor)
@@ -400,7 +408,7 @@ def passes_clusters(
 
 
 @inlined
-def step_best(t: int, regions: Regions, cycles: Cycles, tables: CycleTables, path: Floats, here: int) -> None:
+def step_best(t: int, regions: Regions, cycles: CycleList, tables: CycleTables, path: Floats, here: int) -> None:
     """From the best values of paths that end before place `t` of a cycle, ``path[here]``, those that end after it."""
     a, flip = cycles.pair[t], cycles.flip[t]
     first = regions.scope_ptr[a]
@@ -415,7 +423,7 @@ def step_best(t: int, regions: Regions, cycles: Cycles, tables: CycleTables, pat
 
 
 @bare
-def top_of_clusters(regions: Regions, cycles: Cycles, tables: CycleTables, path: Floats) -> float:
+def top_of_clusters(regions: Regions, cycles: CycleList, tables: CycleTables, path: Floats) -> float:
     """Sum of the maxima of all clusters' potentials; path : (2, states of the widest variable), scratch.
 
     Entries that are impossible in a pair are impossible in its clusters.

@@ -10,11 +10,11 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges
 from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.clusters_kernels import Cycle, Cycles
+from mapmrf.engines.messages.clusters_kernels import CycleList, Cycle
 from mapmrf.engines.messages.cycles_kernels import (
     CycleLimits,
     Frontier,
-    PairAdjacency,
+    OrientedPairs,
     Projection,
     frustrated_cycles,
     gains,
@@ -65,7 +65,7 @@ class ClusterSearch:
     cycles: bool
     projections: int
     max_length: int
-    short: Cycles | None = None
+    short: CycleList | None = None
     found: list[Cycle] = field(default_factory=list)
 
     def run(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
@@ -94,11 +94,11 @@ class ClusterSearch:
             candidates: list[Cycle] = []
             slices = max(MIN_SLICES, max_work // SLICE)
             yield from islice(self.frustrated(wanted, floor, candidates), slices)
-            yield from self.rank(Cycles.of(candidates), wanted, floor, ranked)
+            yield from self.rank(CycleList.of(candidates), wanted, floor, ranked)
         ranked.sort(key=lambda item: -item[0])  # a stable sort: equals stay in the order of their discovery
         self.found = [cycle for _, cycle in ranked[:wanted]]
 
-    def rank(self, cycles: Cycles, wanted: int, floor: float, ranked: list[tuple[float, Cycle]]) -> Iterator[None]:
+    def rank(self, cycles: CycleList, wanted: int, floor: float, ranked: list[tuple[float, Cycle]]) -> Iterator[None]:
         """Add the best cycles of gain above the floor that are not clusters yet."""
         dual = self.clusters.dual
         gain, path = np.zeros(cycles.n), np.zeros((2, dual.max_card))
@@ -145,7 +145,7 @@ def _unknown(cycles: list[Cycle], keys: set[tuple[int, ...]]) -> Iterator[Cycle]
             yield cycle
 
 
-def list_short(clusters: Clusters) -> Cycles:
+def list_short(clusters: Clusters) -> CycleList:
     """Triangles and chordless cycles of four of the model's own pairs."""
     adjacent = adjacency(clusters.dual, clusters.pairs)
     adjacent = adjacent._replace(pair=clusters.pairs[adjacent.pair])
@@ -154,21 +154,21 @@ def list_short(clusters: Clusters) -> Cycles:
     mark = np.full(clusters.dual.n_vars, -1, dtype=np.int64)
     count = short_cycles(adjacent, mark, found, 10 * SLICE)
     size = int(found.ptr[count])
-    return Cycles(found.ptr[: count + 1], found.pair[:size], found.flip[:size])
+    return CycleList(found.ptr[: count + 1], found.pair[:size], found.flip[:size])
 
 
-def _empty_cycles(n: int, n_pairs: int) -> Cycles:
+def _empty_cycles(n: int, n_pairs: int) -> CycleList:
     """Room for so many cycles and pairs."""
     pair, flip = np.zeros((2, n_pairs), dtype=np.int64)
-    return Cycles(np.zeros(n + 1, dtype=np.int64), pair, flip)
+    return CycleList(np.zeros(n + 1, dtype=np.int64), pair, flip)
 
 
-def adjacency(dual: Dual, pairs: Ints) -> PairAdjacency:
+def adjacency(dual: Dual, pairs: Ints) -> OrientedPairs:
     """The pairs of every variable, by their place in a list of pairs."""
     ends = dual.ends(pairs)
     ptr, order = edges_by_variable(ends.ravel(), dual.n_vars)
     place, flip = order // 2, order % 2
-    return PairAdjacency(ptr.astype(np.int64), ends[place, 1 - flip], place.astype(np.int64), flip.astype(np.int64))
+    return OrientedPairs(ptr.astype(np.int64), ends[place, 1 - flip], place.astype(np.int64), flip.astype(np.int64))
 
 
 class ProjectedGraph:

@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.clusters_kernels import Cycles
+from mapmrf.engines.messages.clusters_kernels import CycleList
 from mapmrf.engines.messages.mplp_kernels import Regions, pair_entry
 from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.parity import root_of
 
 
-class PairAdjacency(NamedTuple):
+class OrientedPairs(NamedTuple):
     """The pairs of every variable.
 
     Attributes
@@ -84,7 +84,7 @@ class Frontier(NamedTuple):
 
 
 @compiled
-def gains(begin: int, end: int, regions: Regions, cycles: Cycles, path: Floats, gain: Floats) -> None:
+def gains(begin: int, end: int, regions: Regions, cycles: CycleList, path: Floats, gain: Floats) -> None:
     """How far the bound would fall at once if a cycle were a cluster: sum of the pairs' maxima minus the cycle's."""
     scope_ptr, card_e = regions.scope_ptr, regions.card_e
     for c in range(begin, end):
@@ -119,7 +119,7 @@ def gains(begin: int, end: int, regions: Regions, cycles: Cycles, path: Floats, 
 
 
 @compiled
-def short_cycles(adjacent: PairAdjacency, mark: Ints, found: Cycles, max_work: int) -> int:
+def short_cycles(adjacent: OrientedPairs, mark: Ints, found: CycleList, max_work: int) -> int:
     """All triangles and all cycles of four without a chord, as far as they fit; return how many.
 
     mark : per variable, filled with -1.
@@ -155,7 +155,7 @@ def short_cycles(adjacent: PairAdjacency, mark: Ints, found: Cycles, max_work: i
 
 
 @inlined
-def are_adjacent(adjacent: PairAdjacency, a: int, b: int) -> bool:
+def are_adjacent(adjacent: OrientedPairs, a: int, b: int) -> bool:
     """Whether two variables are those of a pair."""
     found = False
     for u in range(adjacent.ptr[a], adjacent.ptr[a + 1]):
@@ -164,7 +164,7 @@ def are_adjacent(adjacent: PairAdjacency, a: int, b: int) -> bool:
 
 
 @inlined
-def add_short(adjacent: PairAdjacency, q: int, r: int, s: int, back: int, found: Cycles, count: int) -> int:
+def add_short(adjacent: OrientedPairs, q: int, r: int, s: int, back: int, found: CycleList, count: int) -> int:
     """Add a cycle of the steps `q`, `r`, `s` (-1 in a triangle) and `back`, which is walked back; return the count."""
     size = found.ptr[count]
     found.pair[size], found.flip[size] = adjacent.pair[q], adjacent.flip[q]
@@ -237,8 +237,8 @@ def inconsistent_pairs(threshold: float, rank: Ints, projection: Projection, out
 
 @compiled
 def frustrated_cycles(
-    begin: int, starts: Ints, limits: CycleLimits, projection: Projection, adjacent: PairAdjacency, frontier: Frontier,
-    found: Cycles,
+    begin: int, starts: Ints, limits: CycleLimits, projection: Projection, adjacent: OrientedPairs, frontier: Frontier,
+    found: CycleList,
 ) -> tuple[int, int]:  # fmt: skip
     """Shortest frustrated cycles through one projected pair after another, of weights at least the threshold.
 
@@ -267,7 +267,7 @@ def reach(
     goal: int,
     limits: CycleLimits,
     projection: Projection,
-    adjacent: PairAdjacency,
+    adjacent: OrientedPairs,
     frontier: Frontier,
 ) -> int:
     """Search breadth first from a projected pair's first node to its goal without the pair itself; return the work.
@@ -310,7 +310,7 @@ def reach(
 
 
 @inlined
-def walk_back(goal: int, closing: int, node_var: Ints, frontier: Frontier, base: int, found: Cycles) -> int:
+def walk_back(goal: int, closing: int, node_var: Ints, frontier: Frontier, base: int, found: CycleList) -> int:
     """Write the cycle that ends at `goal` and is closed by a pair from place `base` on; return its length.
 
     A path that comes to a variable twice is cut down to the part between.

@@ -11,8 +11,8 @@ import numpy as np
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
+    PassOrder,
     Regions,
-    Sweeps,
     bound_of,
     decode,
     pass_trees,
@@ -110,9 +110,9 @@ class Dual:
         else:
             passes_factors(self.regions, self.sweeps(begin, end), self.scratch)
 
-    def sweeps(self, begin: int, end: int) -> Sweeps:
+    def sweeps(self, begin: int, end: int) -> PassOrder:
         """The iterations from `begin` to `end` as the kernels see them."""
-        return Sweeps(self.visit, begin, end, self.alternate)
+        return PassOrder(self.visit, begin, end, self.alternate)
 
     def bound(self) -> float:
         """The dual's value, evaluated from scratch: an upper bound whatever the messages are."""

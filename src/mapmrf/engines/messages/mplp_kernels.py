@@ -46,7 +46,7 @@ class Regions(NamedTuple):
     belief: Floats
 
 
-class Sweeps(NamedTuple):
+class PassOrder(NamedTuple):
     """Iterations `begin` to `end`: passes over the factors `visit`, every other one backward if they alternate."""
 
     visit: Ints
@@ -136,14 +136,14 @@ def pass_factors(regions: Regions, visit: Ints, toward: Ints, backward: bool, sc
 
 
 @bare
-def passes_pairs2(regions: Regions, sweeps: Sweeps) -> None:
+def passes_pairs2(regions: Regions, sweeps: PassOrder) -> None:
     """Iterations on pairs of binary variables without -inf."""
     for iteration in range(sweeps.begin, sweeps.end):
         pass_pairs2(regions, sweeps.visit, sweeps.alternate and iteration % 2 == 1)
 
 
 @bare
-def passes_factors(regions: Regions, sweeps: Sweeps, scratch: FactorScratch) -> None:
+def passes_factors(regions: Regions, sweeps: PassOrder, scratch: FactorScratch) -> None:
     """The same for factors of any shape."""
     for iteration in range(sweeps.begin, sweeps.end):
         pass_factors(regions, sweeps.visit, sweeps.visit[:0], sweeps.alternate and iteration % 2 == 1, scratch)

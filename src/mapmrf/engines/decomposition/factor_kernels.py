@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.decomposition.tree_kernels import Legs, Chosen, next_state, sum_of
+from mapmrf.engines.decomposition.tree_kernels import Chosen, Legs, next_state, sum_of
 from mapmrf.kernels.jit import bare, inlined
 
 

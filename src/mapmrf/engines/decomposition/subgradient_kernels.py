@@ -13,7 +13,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
-from mapmrf.engines.decomposition.tree_kernels import Copies, Legs, Chosen, TreeScratch, solve_forests
+from mapmrf.engines.decomposition.tree_kernels import Chosen, Copies, Legs, TreeScratch, solve_forests
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3

@@ -8,8 +8,8 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets, ranges, short
 from mapmrf.engines.messages.clusters_kernels import (
-    CycleList,
     Cycle,
+    CycleList,
     CycleScratch,
     CycleTables,
     Lifts,

@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges
 from mapmrf.engines.messages.clusters import Clusters
-from mapmrf.engines.messages.clusters_kernels import CycleList, Cycle
+from mapmrf.engines.messages.clusters_kernels import Cycle, CycleList
 from mapmrf.engines.messages.cycles_kernels import (
     CycleLimits,
     Frontier,

@@ -43,11 +43,24 @@ def segment_argmax(values: Floats, ptr: Ints) -> Ints:
     if counts[0] > 0 and np.all(counts == counts[0]):
         table = values.reshape(len(counts), counts[0])
         return np.asarray(table.argmax(axis=1), dtype=np.int64)
-    best = np.maximum.reduceat(values, ptr[:-1])
+    best = segment_max(values, ptr)
     places = np.flatnonzero(values == np.repeat(best, counts))
     owner = np.repeat(np.arange(len(counts)), counts)[places]
     _, first = np.unique(owner, return_index=True)
     return places[first] - ptr[:-1]
+
+
+def segment_max(values: NDArray[Any], ptr: Ints) -> NDArray[Any]:
+    """Largest entry of every block of `values`; no block may be empty."""
+    return np.maximum.reduceat(values, ptr[:-1]) if len(ptr) > 1 else values[:0]
+
+
+def segment_ends(values: Floats, ptr: Ints) -> tuple[Floats, Floats]:
+    """Smallest and largest finite entry of every block, both 0 where it has none."""
+    finite = np.isfinite(values)
+    low = -segment_max(np.where(finite, -values, -np.inf), ptr)
+    high = segment_max(np.where(finite, values, -np.inf), ptr)
+    return np.where(low <= high, low, 0.0), np.where(low <= high, high, 0.0)
 
 
 def frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -81,4 +94,4 @@ def largest_size(theta: Floats) -> float:
 def block_sizes(theta: Floats, ptr: Ints) -> Floats:
     """Size of the largest finite entry of every block."""
     finite = np.where(theta > -np.inf, np.abs(theta), 0.0)
-    return np.asarray(np.maximum.reduceat(finite, ptr[:-1])) if len(ptr) > 1 else np.zeros(0)
+    return segment_max(finite, ptr)

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, segment_max
 from mapmrf.problem import Batch, Problem
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
@@ -178,7 +178,7 @@ def dual_bound(problem: Problem, lam_e: Floats) -> float:
     total = graph.constant
     if problem.n_vars:
         taken = np.bincount(problem.edge_state_at, weights=lam_e, minlength=problem.n_states)
-        total += float(np.maximum.reduceat(graph.theta_v - taken, graph.var_ptr[:-1]).sum())
+        total += float(segment_max(graph.theta_v - taken, graph.var_ptr).sum())
     for batch in problem.batches:
         given = lam_e[batch.edge_states].reshape(batch.n, -1)
         size = max(1, BLOCK_ENTRIES // batch.n_configs)

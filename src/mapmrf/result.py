@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError
 from mapmrf.gap import GAP_TOLERANCE as GAP_TOLERANCE
 from mapmrf.gap import relative_gap as relative_gap
-from mapmrf.graph import Names
+from mapmrf.graph import FactorGraph, Names
 from mapmrf.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.trace import TracePoint as TracePoint
 from mapmrf.trace import checked_numbers, point_from, write_trace
@@ -126,6 +127,20 @@ class Result:
     mu_v: Floats | None = None
     unit: float = 1.0
     names: Names | None = None
+
+    @classmethod
+    def of_labels(cls, graph: FactorGraph, labels: Ints, status: Status, method: str) -> Result:
+        """The result that a labelling is by itself; every other figure is added with `dataclasses.replace`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.Result.of_labels(graph, graph.check_labels([1, 1]), mapmrf.Status.INTERRUPTED, "by hand")
+        Result(by hand: value=2.000000, status=interrupted)
+        """
+        value = graph.value(labels)
+        return cls(labels, value, status, method, version=__version__, unit=graph.unit, names=graph.names)
 
     @property
     def assignment(self) -> dict[int | str, int | str]:

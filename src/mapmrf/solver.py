@@ -11,7 +11,6 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from mapmrf._version import __version__
 from mapmrf.arrays import Ints
 from mapmrf.compiling import CompileClock, true_interrupts
 from mapmrf.errors import OptionError, UnsupportedModel
@@ -238,11 +237,8 @@ class _Run:
         if problem is not None and mu_v is not None and mu_f is not None:
             kind, fractions, found = classify(problem, mu_v, mu_f)
             relaxed = relaxed_value(problem, mu_v, mu_f)
-        return Result(
-            labels=incumbent.labels,
-            value=self.graph.value(incumbent.labels),
-            status=self.verdict(status),
-            method=self.method.name,
+        return dataclasses.replace(
+            Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name),
             bound=self.bound,
             relaxed_value=relaxed,
             kind=kind,
@@ -254,11 +250,8 @@ class _Run:
             trace=tuple(self.trace),
             options=self.options(),
             seed=self.seed,
-            version=__version__,
             details=answer.details,
             mu_v=mu_v,
-            unit=self.graph.unit,
-            names=self.graph.names,
         )
 
     def repair(self, problem: Problem, status: Status) -> Status:

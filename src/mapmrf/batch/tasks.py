@@ -15,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf._version import __version__
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.formats import read
@@ -81,16 +80,7 @@ class ModelTask:
         if not isinstance(graph, FactorGraph) or self.evidence is not None:
             return self._named(NotSolved("not solved: interrupted before its turn"))
         labels = segment_argmax(graph.theta_v, graph.var_ptr)
-        return Result(
-            labels,
-            graph.value(labels),
-            Status.INTERRUPTED,
-            self.method.name,
-            seed=self.seed,
-            version=__version__,
-            unit=graph.unit,
-            names=graph.names,
-        )
+        return replace(Result.of_labels(graph, labels, Status.INTERRUPTED, self.method.name), seed=self.seed)
 
     def lost(self, error: Exception) -> Outcome:
         """The outcome of a task that could not be sent to a worker, or whose worker died."""

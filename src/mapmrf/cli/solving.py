@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapmrf._version import __version__
 from mapmrf.cli.batch import BatchRequest, solve_files, solve_table
 from mapmrf.cli.output import (
     check_outputs,
@@ -179,8 +178,7 @@ def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], in_lin
     try:
         return solve(graph, method, callback=keep, **arguments)
     except KeyboardInterrupt:
-        value = graph.value(best[0])
-        return Result(best[0], value, Status.INTERRUPTED, method.name, version=__version__, names=graph.names)
+        return Result.of_labels(graph, best[0], Status.INTERRUPTED, method.name)
 
 
 def _write(result: Result, output: str | None, trace: str | None) -> None:

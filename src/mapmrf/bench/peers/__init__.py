@@ -118,8 +118,8 @@ def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Resu
             continue
         run.take(found)
         finished = found.finished
-        told_live = found.seconds is None  # what is told afterwards is to be heard to its end
-        if finished or run.proven or (told_live and run.seconds >= seconds):
+        live = found.seconds is None  # what is reported afterwards is read to its end
+        if finished or run.proven or (live and run.seconds >= seconds):
             break
     return run.result(f"peer:{name}", seed, finished)
 
@@ -129,9 +129,7 @@ class _Course:
 
     def __init__(self, graph: FactorGraph, began: float) -> None:
         self.graph, self.began, self.started = graph, began, began
-        self.labels = segment_argmax(graph.theta_v, graph.var_ptr)
-        self.value = graph.value(self.labels)
-        self.bound: float | None = None
+        self.incumbent = Incumbent(graph, segment_argmax(graph.theta_v, graph.var_ptr))
         self.trace: list[TracePoint] = []
 
     @property
@@ -146,34 +144,33 @@ class _Course:
     def take(self, found: Found) -> None:
         """Keep improvements of labelling and bound."""
         if found.labels is not None:
-            value = self.graph.value(found.labels)
-            if value > self.value:
-                self.labels, self.value = np.array(found.labels, dtype=np.int64), value
+            self.incumbent.offer(found.labels)
         if found.bound is not None and math.isfinite(found.bound):
-            self.bound = found.bound if self.bound is None else min(self.bound, found.bound)
+            self.incumbent.tighten(found.bound)
         when = self.seconds if found.seconds is None else found.seconds
-        self.trace.append(TracePoint(when, found.iterations, self.value, self.bound))
+        self.trace.append(TracePoint(when, found.iterations, self.incumbent.value, self.bound))
+
+    @property
+    def bound(self) -> float | None:
+        """The best bound, None while there is none."""
+        return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     @property
     def proven(self) -> bool:
         """Whether the bound proves the labelling."""
-        gap = relative_gap(self.value, self.bound, self.graph.unit)
-        return gap is not None and gap <= GAP_TOLERANCE
+        return self.incumbent.closed(GAP_TOLERANCE)
 
     def result(self, name: str, seed: int, finished: bool) -> Result:
         """The result, as of any method."""
         status = Status.OPTIMAL if self.proven else Status.CONVERGED if finished else Status.TIME_LIMIT
         spent, setup = self.seconds, self.started - self.began
-        return Result(
-            labels=self.labels,
-            value=self.value,
-            status=status,
-            method=name,
+        return replace(
+            Result.of_labels(self.graph, self.incumbent.labels, status, name),
+            version="",
             bound=self.bound,
             iterations=self.trace[-1].iterations if self.trace else 0,
             compile_time=setup,
             runtime=setup + spent,
             trace=tuple(self.trace),
             seed=seed,
-            unit=self.graph.unit,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
+from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_ends
 from mapmrf.engines.admm.box_kernels import BinaryTerms, BoxForm, TableTerms, largest_curvature
 from mapmrf.engines.admm.layout import interaction_scale
 from mapmrf.problem import Batch, Problem
@@ -71,24 +71,13 @@ def softened(problem: Problem, forbidden: float) -> Problem:
     graph = problem.graph
     if np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all():
         return problem
-    unary, tables = _finite_ends(graph.theta_v, graph.var_ptr), _finite_ends(graph.theta_t, graph.table_ptr)
+    unary, tables = segment_ends(graph.theta_v, graph.var_ptr), segment_ends(graph.theta_t, graph.table_ptr)
     spreads = np.concatenate([unary[1] - unary[0], tables[1] - tables[0]])
     fine = forbidden * (float(spreads.max(initial=0.0)) or 1.0)
     theta_v = np.where(problem.feasible_v, graph.theta_v, np.repeat(unary[0], graph.card) - fine)
     low = np.repeat(tables[0], np.diff(graph.table_ptr))
     theta_t = np.where(np.isfinite(graph.theta_t), graph.theta_t, low - fine)
     return replace(problem, graph=replace(graph, theta_v=theta_v, theta_t=theta_t))
-
-
-def _finite_ends(values: Floats, ptr: Ints) -> tuple[Floats, Floats]:
-    """Lowest and highest finite entry of every block, 0 where it has none."""
-    if len(ptr) == 1:
-        return np.zeros(0), np.zeros(0)
-    finite = np.isfinite(values)
-    low = np.minimum.reduceat(np.where(finite, values, np.inf), ptr[:-1])
-    high = np.maximum.reduceat(np.where(finite, values, -np.inf), ptr[:-1])
-    some = np.isfinite(low)
-    return np.where(some, low, 0.0), np.where(some, high, 0.0)
 
 
 class _Parts:

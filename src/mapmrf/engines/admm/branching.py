@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, segment_argmax
+from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, tables_of
 from mapmrf.engines.admm.relaxation import ADMMRelaxation
@@ -249,7 +249,7 @@ class Tree:
         """The variable to branch on, fractional and with much to lose, and its likeliest state."""
         ptr = self.problem.graph.var_ptr
         mu_v = np.where(alive, np.clip(self.engine.variables(), TINY, 1.0), 0.0)
-        fraction = 1.0 + TINY - np.maximum.reduceat(mu_v, ptr[:-1])
+        fraction = 1.0 + TINY - segment_max(mu_v, ptr)
         i = int(np.argmax(np.where(count > 1, fraction * self.fine, -math.inf)))
         return i, int(np.argmax(mu_v[ptr[i] : ptr[i + 1]]))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
+from mapmrf.arrays import Floats, Ints, ranges, segment_argmax, segment_max
 from mapmrf.engines.decomposition.factor_kernels import FactorCache
 from mapmrf.engines.decomposition.subgradient_kernels import (
     DESCENT_FIGURES,
@@ -225,7 +225,5 @@ def unit_of(problem: Problem) -> float:
 
 
 def _losses(theta: Floats, ptr: Ints) -> Floats:
-    if len(theta) == 0:
-        return np.zeros(0)
-    best = np.maximum.reduceat(theta, ptr[:-1])
+    best = segment_max(theta, ptr)
     return np.asarray(np.repeat(np.where(best > -np.inf, best, 0.0), np.diff(ptr)) - theta)

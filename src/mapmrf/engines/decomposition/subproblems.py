@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets
+from mapmrf.arrays import Ints, offsets, segment_max
 from mapmrf.engines.decomposition.subgradient_kernels import Subproblems
 from mapmrf.engines.decomposition.tree_kernels import Copies, CopyGraph, Legs, number_copies, orient
 from mapmrf.kernels.forests import grow_forest
@@ -66,7 +66,7 @@ class Decomposition:
     def subproblems(self, problem: Problem) -> Subproblems:
         """The subproblems with their potentials, as the kernels see them."""
         graph = problem.graph
-        best = np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]) if problem.n_vars else np.zeros(0)
+        best = segment_max(graph.theta_v, graph.var_ptr)
         return Subproblems(
             theta_v=graph.theta_v,
             theta_t=graph.theta_t,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Ints, segment_max
 from mapmrf.engines.elimination.bucket_tree import inverse
 from mapmrf.engines.elimination.cost_shifting_kernels import ShiftedModel, shift_costs
 from mapmrf.problem import Problem
@@ -50,6 +50,5 @@ class CostShifting:
         """The sum of the largest entries of all potentials."""
         total = self.problem.graph.constant
         for values, ptr in ((self.theta_v, self.problem.graph.var_ptr), (self.theta_f, self.table_ptr)):
-            if len(ptr) > 1:
-                total += float(np.maximum.reduceat(values, ptr[:-1]).sum())
+            total += float(segment_max(values, ptr).sum())
         return total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets
+from mapmrf.arrays import Ints, offsets, segment_max
 from mapmrf.engines.elimination.bucket_tree import BucketTree, row_major
 from mapmrf.engines.elimination.elimination_kernels import FunctionTables
 from mapmrf.engines.elimination.functions import Functions
@@ -55,7 +55,7 @@ class JoinGraph:
     def bound(self) -> float:
         """Upper bound on the sum of the given functions: the sum of the tables' maxima."""
         clusters = self._clusters
-        return float(np.maximum.reduceat(clusters.tables, clusters.at[:-1]).sum()) if self.tree.n else 0.0
+        return float(segment_max(clusters.tables, clusters.at).sum())
 
     def functions(self) -> Functions:
         """The clusters' tables as functions of the bucket tree."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, short
+from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max, short
 from mapmrf.engines.messages.max_product_kernels import (
     Beliefs,
     FactorTables,
@@ -215,8 +215,8 @@ class TableMessages:
 
     def is_infeasible(self) -> bool:
         """Whether all states of some variable are dead."""
-        starts = self.problem.graph.var_ptr[:-1]
-        return len(starts) > 0 and bool(np.maximum.reduceat(self.beliefs.theta_v, starts).min() == -math.inf)
+        best = segment_max(self.beliefs.theta_v, self.problem.graph.var_ptr)
+        return bool(best.min(initial=0.0) == -math.inf)
 
 
 def potential_scale(graph: FactorGraph) -> float:

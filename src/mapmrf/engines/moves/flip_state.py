@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Ints, block_sizes, segment_ends
 from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState, refresh
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.engines.moves.records import blank
@@ -35,19 +35,11 @@ def floor_of(problem: Problem, longest: int) -> float:
     graph = problem.graph
     if problem.feasible_v.all() and not any(batch.hard for batch in problem.batches):
         return -np.inf
-    size = _sizes(graph.theta_v, graph.var_ptr)
-    of_table = _sizes(graph.theta_t, graph.table_ptr)
+    size = block_sizes(graph.theta_v, graph.var_ptr)
+    of_table = block_sizes(graph.theta_t, graph.table_ptr)
     of_factor = of_table[graph.table_of[problem.order]]
     size += np.bincount(problem.scope, of_factor[problem.edge_factor], problem.n_vars)
     return -float(1.0 + 2 * (longest + 1)) * max(float(size.max(initial=0.0)), np.finfo(np.float64).tiny)
-
-
-def _sizes(values: Floats, ptr: Ints) -> Floats:
-    """Largest absolute value of every block, among the finite."""
-    if len(ptr) <= 1:
-        return np.zeros(0)
-    finite = np.where(np.isfinite(values), np.abs(values), 0.0)
-    return np.asarray(np.maximum.reduceat(finite, ptr[:-1]))
 
 
 def local_scale(problem: Problem) -> float:
@@ -55,10 +47,8 @@ def local_scale(problem: Problem) -> float:
     graph = problem.graph
     if problem.n_factors == 0:
         return 0.0
-    finite = np.isfinite(graph.theta_t)
-    high = np.maximum.reduceat(np.where(finite, graph.theta_t, -np.inf), graph.table_ptr[:-1])
-    low = np.minimum.reduceat(np.where(finite, graph.theta_t, np.inf), graph.table_ptr[:-1])
-    span = np.where(high > low, high, 0.0) - np.where(high > low, low, 0.0)
+    low, high = segment_ends(graph.theta_t, graph.table_ptr)
+    span = high - low
     arity = np.diff(problem.scope_ptr)
     return float(span[graph.table_of[problem.order]] @ arity) / problem.n_vars
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, segment_max
 from mapmrf.problem import Problem
 
 if TYPE_CHECKING:
@@ -118,10 +118,8 @@ def spread(problem: Problem) -> float:
 
 def block_losses(theta: Floats, ptr: Ints) -> tuple[Floats, Floats, Floats]:
     """How far every entry is below the best of its block, the bests, and the largest finite loss of each block."""
-    if len(ptr) < 2:
-        return np.zeros(0), np.zeros(0), np.zeros(0)
-    best = np.maximum.reduceat(theta, ptr[:-1])
+    best = segment_max(theta, ptr)
     safe = np.where(best > -np.inf, best, 0.0)
     loss = np.repeat(safe, np.diff(ptr)) - theta
-    largest = np.maximum.reduceat(np.where(np.isfinite(loss), loss, 0.0), ptr[:-1])
+    largest = segment_max(np.where(np.isfinite(loss), loss, 0.0), ptr)
     return loss, best, largest

@@ -6,7 +6,7 @@ the last, and with the other mini-buckets of its bucket, on what all of them hav
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from mapmrf.kernels.jit import bare, compiled
 
 WIDTH = 1024
 """Entries of a table whose places in a separator's table are computed once."""
-
-PAIR: Any = np.int64(2)
-"""Two clusters: not a plain 2, for which numba would compile functions twice."""
 
 
 class JoinClusters(NamedTuple):
@@ -246,7 +243,7 @@ def agree_with_parent(
     n_scope = clusters.ptr[m + 1] - clusters.ptr[m] - 1
     for d in range(n_scope):
         scratch.scope[d] = clusters.var[clusters.ptr[m] + d]
-    agree(PAIR, share, n_scope, clusters, buffer, scratch)
+    agree(2, share, n_scope, clusters, buffer, scratch)
     return int(2 * (clusters.at[m + 1] - clusters.at[m] + clusters.at[parent + 1] - clusters.at[parent]))
 
 

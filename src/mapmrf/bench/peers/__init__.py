@@ -13,7 +13,7 @@ import math
 import pkgutil
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -22,6 +22,7 @@ import numpy as np
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.errors import UnknownName, UnsupportedModel
 from mapmrf.graph import FactorGraph
+from mapmrf.incumbent import Incumbent
 from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_gap
 
 

@@ -17,13 +17,12 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-import numpy as np
 
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.errors import UnknownName, UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
-from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint, relative_gap
+from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
 
 
 @dataclass(frozen=True)

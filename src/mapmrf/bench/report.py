@@ -226,7 +226,7 @@ def _machine(records: Sequence[Record]) -> str:
     names = {"version": "mapmrf", "cpu": "processor", "cores": "cores", "system": "system", "python": "Python"}
     names |= {name: name for name in ("numpy", "numba", "highspy")}
     found = {name: sorted({str(r[key]) for r in records if r.get(key)}) for key, name in names.items()}
-    found["packages of others"] = sorted({str(r["package"]) for r in records if r.get("package")})
+    found["other packages"] = sorted({str(r["package"]) for r in records if r.get("package")})
     found["seconds per run"] = [f"{limit:g}" for limit in sorted({record["time_limit"] for record in records})]
     found["page made"] = [time.strftime("%Y-%m-%d %H:%M")]
     lines = [

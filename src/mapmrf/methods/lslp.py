@@ -106,7 +106,7 @@ class LSLP(Method):
         Where mu begins: ``"uniform"`` plus seeded noise of this size, or a random ``"onehot"`` labelling.
     starts
         How many times the sphere phase is run, each from another seeded start; the best labelling counts. A start that
-        does not come to rest ends when it has used its share of the iterations.
+        does not converge ends when it has used its share of the iterations.
     warm_rho
         Factor on the first rho when the run starts from a given labelling, so that it is not forgotten.
     lp_phase, lp_rho, lp_iterations
@@ -359,7 +359,7 @@ class LSLP(Method):
             state.engine.close()
 
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:
-        """The best start that came to rest, else the last iterate; nothing once the gap is closed.
+        """The best start that converged, else the last iterate; nothing once the gap is closed.
 
         At rest mu is a labelling within the tolerance, so that labelling's vertex stands for it. With the gap closed,
         the best labelling's own vertex is the answer, which the library knows.
@@ -416,7 +416,7 @@ class LSLPRun:
     """State of a run: the engine and where in the sequence of phases it is.
 
     `best_value` and `best_bound` are the kernels' own figures and steer the phases: the loop keeps the labelling and
-    evaluates it. `rested` is the best labelling at which a phase has come to rest.
+    evaluates it. `rested` is the best labelling at which a phase has converged.
     """
 
     problem: Problem
@@ -452,7 +452,7 @@ class LSLPRun:
         self.best_bound = min(self.best_bound, found.bound)
 
     def keep_rested(self, found: Measurement) -> None:
-        """Keep the labelling at which a phase has come to rest, if it is the best of these."""
+        """Keep the labelling at which a phase has converged, if it is the best of these."""
         labels = self.the_engine.labels
         if self.rested is None:
             self.rested = Incumbent(self.problem.graph, labels)

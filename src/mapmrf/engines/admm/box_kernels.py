@@ -405,7 +405,7 @@ def iterate_box(
     scratch: BoxScratch,
     labellings: Labellings,
 ) -> int:
-    """Run n iterations, or fewer if the method comes to rest; returns how many."""
+    """Run n iterations, or fewer if the method converges; returns how many."""
     for done in range(n):
         update_copies(box, iterates)
         update_x(box, form, theta, iterates, scratch)

@@ -161,13 +161,13 @@ class Portfolio:
             yield self.searched(step.phase)
 
     def restart(self) -> Steps:
-        """Restarts of regions, for ever."""
+        """Restarts of regions, without end."""
         while True:
             self.search.restart_regions()
             yield self.searched("restarts")
 
     def kick(self) -> Steps:
-        """Kicks, for ever."""
+        """Kicks, without end."""
         while True:
             self.search.kick()
             yield self.searched("kicks")

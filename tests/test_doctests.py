@@ -20,6 +20,7 @@ import mapmrf
 from mapmrf.formats import Format
 from mapmrf.formats.files import plain_name, read_bytes
 from mapmrf.formats.names import names_lost
+from mapmrf.method import PhasedRun
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
 PACKAGES = ("datasets", "images", "bridges", "plots", "formats")
@@ -63,11 +64,11 @@ def thing_of(name: str) -> Any:
 def with_methods(things: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Functions, classes and the public methods of the latter.
 
-    Methods of a solver are left out: `solve` alone calls them, and its class shows how it is used.
+    Those of a method and its run are left out: `solve` alone calls them, and the class shows how it is used.
     """
     for name, thing in things.items():
         yield name, thing
-        if isinstance(thing, type) and not issubclass(thing, mapmrf.Method):
+        if isinstance(thing, type) and not issubclass(thing, mapmrf.Method | PhasedRun):
             for key, member in vars(thing).items():
                 function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
                 if not key.startswith("_") and inspect.isfunction(function):

@@ -195,6 +195,24 @@ class PhasedRun(ABC):
     ----------
     steps
         The generator; closing it runs the ``finally`` clauses of the phase that is under way.
+
+    Examples
+    --------
+    >>> from mapmrf.method import Answer, PhasedRun, Progress
+    >>> class Countdown(PhasedRun):
+    ...     def run(self):
+    ...         try:
+    ...             for left in (2, 1, 0):
+    ...                 yield Progress(3 - left, phase=f"{left} left")
+    ...         finally:
+    ...             print("released")
+    ...     def answer(self):
+    ...         return Answer()
+    >>> run = Countdown()
+    >>> next(run.steps).phase
+    '2 left'
+    >>> run.close()
+    released
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Sweeps of simulated annealing: the right distribution, and gains that are those of the model."""
+"""AnnealingSweeps of simulated annealing: the right distribution, and gains that are those of the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
-from mapmrf.engines.moves.annealing import PairSweeps, StateSweeps, Sweeps, new_sweeps
+from mapmrf.engines.moves.annealing import AnnealingSweeps, PairSweeps, StateSweeps, new_sweeps
 from mapmrf.problem import Problem
 from strategies import random_recipe
 
@@ -21,7 +21,7 @@ def boltzmann(graph: FactorGraph, temperature: float) -> dict[tuple[int, ...], f
     return dict(zip(every, weight / weight.sum(), strict=True))
 
 
-def frequencies(sweeps: Sweeps, temperature: float, n: int) -> dict[tuple[int, ...], float]:
+def frequencies(sweeps: AnnealingSweeps, temperature: float, n: int) -> dict[tuple[int, ...], float]:
     counts: dict[tuple[int, ...], float] = {}
     for _ in range(n):
         sweeps.run(np.full(3, temperature))

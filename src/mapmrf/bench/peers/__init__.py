@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-
 from mapmrf.arrays import Ints, segment_argmax
 from mapmrf.errors import UnknownName, UnsupportedModel
 from mapmrf.graph import FactorGraph

@@ -130,7 +130,7 @@ class Result:
 
     @classmethod
     def of_labels(cls, graph: FactorGraph, labels: Ints, status: Status, method: str) -> Result:
-        """The result that a labelling is by itself; every other figure is added with `dataclasses.replace`.
+        """The result that labels (n_vars,) are by themselves; further figures are added with `dataclasses.replace`.
 
         Examples
         --------

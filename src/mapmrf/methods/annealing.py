@@ -21,7 +21,7 @@ Rule = Literal["metropolis", "heat_bath"]
 STEP_ENTRIES = 4_000_000
 """Table entries that one step reads, at most: some 20 ms."""
 QUENCH = 100
-"""AnnealingSweeps at temperature 0 after a read, at most: they end when nothing changes."""
+"""Sweeps at temperature 0 after a read, at most: they end when nothing changes."""
 SHORT_QUENCH = 10
 """The same for a read that was cut short."""
 
@@ -37,7 +37,7 @@ class Annealing(Method):
     Attributes
     ----------
     max_iterations
-        AnnealingSweeps over all variables, of all reads together.
+        Sweeps over all variables, of all reads together.
     reads
         Runs from hot to cold that share the sweeps equally. The first begins with the labelling given to `solve`, or
         else with the best state of every variable alone; all others with random labellings.
@@ -117,7 +117,7 @@ class AnnealingRun:
     sweeps
         The labelling that is annealed.
     ends
-        AnnealingSweeps done at the begin of every read, and at the end of the last.
+        Sweeps done at the begin of every read, and at the end of the last.
     unit
         The temperatures' unit.
     """

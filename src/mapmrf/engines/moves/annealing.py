@@ -1,4 +1,4 @@
-"""AnnealingSweeps of simulated annealing over a labelling."""
+"""Sweeps of simulated annealing over a labelling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mapmrf.problem import Problem
 
 
 class AnnealingSweeps(Protocol):
-    """AnnealingSweeps over the variables of a model."""
+    """Sweeps over the variables of a model."""
 
     work: int
     """Table entries that a sweep reads, about."""
@@ -30,14 +30,14 @@ class AnnealingSweeps(Protocol):
 
 
 def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> AnnealingSweeps:
-    """AnnealingSweeps over a model: models of binary variables and pairs always use Metropolis."""
+    """Sweeps over a model: models of binary variables and pairs always use Metropolis."""
     if all(batch.shape == (2, 2) for batch in problem.batches) and np.all(problem.graph.card == 2):
         return PairSweeps(problem, seed)
     return StateSweeps(problem, heat_bath, seed)
 
 
 class PairSweeps:
-    """AnnealingSweeps over a binary pairwise model, as a quadratic form in 0 and 1.
+    """Sweeps over a binary pairwise model, as a quadratic form in 0 and 1.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class PairSweeps:
 
 
 class StateSweeps:
-    """AnnealingSweeps over any model."""
+    """Sweeps over any model."""
 
     def __init__(self, problem: Problem, heat_bath: bool, seed: int) -> None:
         self.problem, self._heat_bath = problem, heat_bath

@@ -74,6 +74,18 @@ class ForestScratch(NamedTuple):
     n_cols: Ints
 
 
+class ForestWalk(NamedTuple):
+    """What a walk through the forest needs: scratch that is free while a configuration enters.
+
+    It is small because these calls are not compiled into their caller, and a call hands over every array.
+    """
+
+    mass: Floats
+    tree: Ints
+    parent_slot: Ints
+    order: Ints
+
+
 @inlined
 def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
     """Room for sub-problems in six rows of numbers and four of integers."""
@@ -101,6 +113,7 @@ def forest_solve(
 ) -> tuple[int, float]:
     """`forest_qp`, compiled into its caller."""
     k1, k2 = table.shape
+    walk = ForestWalk(scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols)
     if n == 0:
         n = _forest_seed(u, table, rho, support)
     tau = 0.0
@@ -113,7 +126,7 @@ def forest_solve(
         row, col = _forest_price(scratch.price, table, scratch.pot, tau + TOLERANCE * (abs(tau) + rho))
         if row < 0:
             break
-        n = _forest_enter(row, col, k1, k2, support, n, scratch)
+        n = _forest_enter(row, col, k1, k2, support, n, walk)
     return n, tau
 
 
@@ -215,13 +228,13 @@ def _forest_price(price: Floats, table: Floats, cols: Floats, limit: float) -> t
 
 
 @bare
-def _forest_enter(row: int, col: int, k1: int, k2: int, support: Support, n: int, scratch: ForestScratch) -> int:
+def _forest_enter(row: int, col: int, k1: int, k2: int, support: Support, n: int, walk: ForestWalk) -> int:
     """Add a configuration; where it closes a cycle, push mass round the cycle until another one leaves."""
     slots, y, at = support.slots, support.y, support.at
-    tree = scratch.tree
+    tree = walk.tree
     mass = 0.0
     if tree[row] >= 0 and tree[row] == tree[k1 + col]:
-        mass, gone = _push_cycle(row, k1 + col, k1, k2, support, n, scratch)
+        mass, gone = _push_cycle(row, k1 + col, k1, k2, support, n, walk)
         n = drop(support, n, gone)
     elif tree[row] < 0 or tree[k1 + col] < 0:
         side = LEAF_IS_ROW if tree[row] < 0 else LEAF_IS_COLUMN
@@ -233,21 +246,19 @@ def _forest_enter(row: int, col: int, k1: int, k2: int, support: Support, n: int
         return n + 1
     slots[at + n] = pack(row, col, LEAF_IS_ROW)
     y[at + n] = mass
-    _forest_order(k1, k2, support, n + 1, scratch)
+    _forest_order(k1, k2, support, n + 1, walk)
     return n + 1
 
 
 @bare
-def _push_cycle(
-    row: int, col: int, k1: int, k2: int, support: Support, n: int, scratch: ForestScratch
-) -> tuple[float, int]:
+def _push_cycle(row: int, col: int, k1: int, k2: int, support: Support, n: int, walk: ForestWalk) -> tuple[float, int]:
     """Push the entering edge's mass round its cycle; returns that mass and the slot that became empty.
 
     Both ends climb towards the root, the one with the earlier slot first, until they meet; along the way the slots
     lose and gain mass in turn, beginning with a loss at each end.
     """
     slots, y, at = support.slots, support.y, support.at
-    sign, parent_slot = scratch.pot, scratch.n_rows
+    sign, parent_slot = walk.mass, walk.parent_slot
     for v in range(k1 + k2):
         parent_slot[v] = n
     for e in range(n):
@@ -275,13 +286,13 @@ def _push_cycle(
 
 
 @bare
-def _forest_order(k1: int, k2: int, support: Support, n: int, scratch: ForestScratch) -> None:
+def _forest_order(k1: int, k2: int, support: Support, n: int, walk: ForestWalk) -> None:
     """Sort the slots into an order of stripping leaves, in linear time.
 
     A node knows its degree and the exclusive-or of its slots, which is its only slot when the degree is one.
     """
     slots, y, at = support.slots, support.y, support.at
-    masses, degree, knot, order = scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols
+    masses, degree, knot, order = walk.mass, walk.tree, walk.parent_slot, walk.order
     for v in range(k1 + k2):
         degree[v] = 0
         knot[v] = 0

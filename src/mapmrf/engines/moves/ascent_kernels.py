@@ -68,7 +68,7 @@ class Round(NamedTuple):
 @inlined
 def score_states(model: MoveModel, climber: Climber, i: int) -> None:
     """Forbidden entries and finite sum that every state of variable `i` would have, all other variables as they are."""
-    broken, score, n_k = climber.broken, climber.score, model.card[i]
+    broken, score, n_k, label = climber.broken, climber.score, model.card[i], climber.labels[i]
     for k in range(n_k):
         theta = model.theta_v[model.var_ptr[i] + k]
         hard = theta == -np.inf
@@ -76,7 +76,7 @@ def score_states(model: MoveModel, climber: Climber, i: int) -> None:
         score[k] = 0.0 if hard else theta
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
         stride = model.stride_of[e]
-        at = climber.place[model.factor_of[e]] - stride * climber.labels[i]
+        at = climber.place[model.factor_of[e]] - stride * label
         for k in range(n_k):
             theta = model.theta_t[at + k * stride]
             if theta == -np.inf:

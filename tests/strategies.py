@@ -190,3 +190,14 @@ def at_rest(method: Method, graph: FactorGraph, labels: np.ndarray | None) -> np
         pass
     assert progress.labels is not None
     return progress.labels
+
+
+def assert_no_flip_helps(graph: FactorGraph, start: np.ndarray, rest: np.ndarray) -> None:
+    """A descent ends no worse than it began, where no change of one variable is better."""
+    broken, lost = cost(graph, rest)
+    assert (broken, lost - 1e-9) <= cost(graph, start)
+    for i, r in enumerate(graph.card):
+        for k in range(r):
+            flipped = rest.copy()
+            flipped[i] = k
+            assert cost(graph, flipped) >= (broken, lost - 1e-9)

@@ -8,7 +8,8 @@ is the digest of the labels, value, bound, relaxed value, iterations and status.
 run in the tree before (HiGHS and SCIP work on threads of their own, and steps of `auto` wait for them) is not compared.
 
 Times are processor times, the smallest of several repeats. Where a method iterates, a short run is taken off a long
-one, so that reading and starting do not count. The exit status is 1 if an answer differs.
+one, so that reading and starting do not count. With `--kernels` only the time within compiled kernels counts, as their
+Python callers see it. The exit status is 1 if an answer differs.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -489,6 +490,42 @@ class Compilations:
             self.seconds += time.process_time() - self.began
 
 
+class KernelClock:
+    """Time in the kernels that Python calls, while the clock is entered; they must all have been compiled before.
+
+    Compiled code has its callees inside, so the names of kernels in our modules can stand for something else meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.places: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> KernelClock:
+        from numba.core.dispatcher import Dispatcher
+
+        for module in [m for name, m in sys.modules.items() if name.startswith("mapmrf")]:
+            for name, kernel in list(vars(module).items()):
+                if isinstance(kernel, Dispatcher):
+                    self.places.append((module, name, kernel))
+                    setattr(module, name, self.timed(kernel))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for module, name, kernel in self.places:
+            setattr(module, name, kernel)
+
+    def timed(self, kernel: Any) -> Callable[..., Any]:
+        """The kernel, its calls timed."""
+
+        def call(*args: Any) -> Any:
+            began = time.perf_counter()
+            found = kernel(*args)
+            self.seconds += time.perf_counter() - began
+            return found
+
+        return call
+
+
 def work(data: str) -> None:
     """Serve requests, one JSON object per line, until standard input ends."""
     channel = os.fdopen(os.dup(1), "w")
@@ -503,10 +540,12 @@ def work(data: str) -> None:
             graphs[case.model] = build(case.model, data)
             digests[case.model] = digest(graphs[case.model])
         gc.collect()
-        began = time.process_time()
-        for _ in range(request["runs"]):
-            found = answer(graphs[case.model], case, request["iterations"])
-        seconds = (time.process_time() - began) / request["runs"]
+        clock = KernelClock()
+        with clock if request["kernels"] else nullcontext():
+            began = time.process_time()
+            for _ in range(request["runs"]):
+                found = answer(graphs[case.model], case, request["iterations"])
+            seconds = (clock.seconds if request["kernels"] else time.process_time() - began) / request["runs"]
         reply = {"answer": {"model": digests[case.model], **found}, "seconds": seconds}
         reply |= {"compiled": compilations.count, "compile_seconds": compilations.seconds}
         print(json.dumps(reply), file=channel, flush=True)
@@ -533,10 +572,10 @@ class Worker:
         self.process.stdin.close()
         self.process.wait()
 
-    def run(self, case: Case, iterations: int, runs: int = 1) -> dict[str, Any]:
-        """Solve, `runs` times: the answer and the processor time of one."""
+    def run(self, case: Case, iterations: int, runs: int = 1, kernels: bool = False) -> dict[str, Any]:
+        """Solve, `runs` times: the answer and the processor time of one, or the time of its kernels."""
         assert self.process.stdin and self.process.stdout
-        request = {"case": asdict(case), "iterations": iterations, "runs": runs}
+        request = {"case": asdict(case), "iterations": iterations, "runs": runs, "kernels": kernels}
         print(json.dumps(request), file=self.process.stdin, flush=True)
         line = self.process.stdout.readline()
         if not line:
@@ -604,8 +643,8 @@ def compare_answers(case: Case, workers: tuple[Worker, Worker]) -> Comparison:
     return found
 
 
-def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> None:
-    """Time a case: the smallest processor time of the long run less that of the short one, in each tree."""
+def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int, kernels: bool) -> None:
+    """Time a case: the smallest time of the long run less that of the short one, in each tree."""
     case = found.case
     lengths = [n for n in (case.short, case.iterations) if n]
     runs = []
@@ -616,7 +655,7 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int) -> 
     for repeat in range(MOST_ROUNDS * repeats):
         for k, n in enumerate(lengths):
             for w in (0, 1) if (repeat + k) % 2 else (1, 0):
-                reply = workers[w].run(case, n, runs[k])
+                reply = workers[w].run(case, n, runs[k], kernels)
                 least[w, k] = min(least[w, k], reply["seconds"])
         times = least[:, -1] - (least[:, 0] if len(lengths) > 1 else 0.0)
         found.times = (float(times[0]), float(times[1]))
@@ -663,7 +702,7 @@ def compare(args: argparse.Namespace) -> int:
         for case in (*timed, *untimed):
             row = compare_answers(case, (old, new))
             if not args.answers_only and case not in untimed and case.method != "toulbar2":
-                measure(row, (old, new), args.repeats)
+                measure(row, (old, new), args.repeats, args.kernels)
             rows.append(row)
             print(table_row(row), flush=True)
     print("\n" + "\n".join(summary(rows)))
@@ -704,6 +743,7 @@ def main() -> int:
     options.add_argument("--models", nargs="+", help=f"only these models: {', '.join((*MODELS, *REAL_FILES))}")
     options.add_argument("--repeats", type=int, default=5)
     options.add_argument("--answers-only", action="store_true", help="do not measure times")
+    options.add_argument("--kernels", action="store_true", help="only the time within kernels counts")
     options.add_argument("--compile", action="store_true", help="measure compiling from an empty cache instead")
     options.add_argument("--data", default="", help="folder of the benchmark models: use some of them, too")
     options.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)

@@ -79,7 +79,7 @@ def planted(recipe: Recipe, labels: np.ndarray, gamma: float, **options) -> Engi
     engine.lam_v[:] = lam_v
     engine.q[:] = engine.penalty[0].last_rho_c * edge_copies(problem, vertex) - np.concatenate(lam)
     engine.factors.s[:] = edge_copies(problem, vertex)
-    for row, batch in zip(engine.layout.batch, problem.batches, strict=True):
+    for row, batch in zip(engine.layout.rows, problem.batches, strict=True):
         for f, a in enumerate(range(problem.n_factors)[batch.factors]):
             place = int(np.ravel_multi_index(labels[reference.scopes[a]], batch.shape))
             slot = (place // batch.shape[1]) << 16 | (place % batch.shape[1]) << 1

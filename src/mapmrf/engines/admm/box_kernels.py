@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.jit import compiled, inlined
+from mapmrf.kernels.jit import bare, inlined
 
 LARGER = 20.0
 """How much Q may enlarge a solution; with a diagonal of 1.2 times its curvature it is 6 at most."""
@@ -122,7 +122,7 @@ shifted, at_rest               what was added to the last diagonal; whether the 
 """
 
 
-@compiled
+@bare
 def product(form: BoxForm, x: Floats, out: Floats) -> None:
     """Write Q x into `out`."""
     for s in range(len(x)):
@@ -161,13 +161,13 @@ def _row_product(theta: Floats, row: int, cols: int, x: Floats, at: int) -> floa
     return (s0 + s1) + (s2 + s3)
 
 
-@compiled
+@bare
 def dot(a: Floats, b: Floats) -> float:
     """Inner product in four strands: a fixed order that does not wait for every addition."""
     return _row_product(a, 0, len(a), b, 0)
 
 
-@compiled
+@bare
 def largest_curvature(n: int, form: BoxForm, bend: Floats, v: Floats, w: Floats) -> float:
     """Largest eigenvalue in size of B^-1/2 Q B^-1/2, B = diag(bend), from below: n steps of the power method from v."""
     size = 0.0
@@ -184,7 +184,7 @@ def largest_curvature(n: int, form: BoxForm, bend: Floats, v: Floats, w: Floats)
     return size
 
 
-@compiled
+@bare
 def _scale(var_ptr: Ints, bend: Floats, factor: float, v: Floats) -> None:
     """Multiply v by the factor and by B^-1/2; variables without interaction have no curvature."""
     for i in range(len(var_ptr) - 1):
@@ -193,7 +193,7 @@ def _scale(var_ptr: Ints, bend: Floats, factor: float, v: Floats) -> None:
             v[s] *= by
 
 
-@compiled
+@bare
 def apply_system(diagonal: Floats, rho_mass: float, form: BoxForm, x: Floats, out: Floats) -> None:
     """Write (D + rho_mass C'C - Q) x into `out`, where C sums over the states of every variable."""
     var_ptr = form.var_ptr
@@ -206,7 +206,7 @@ def apply_system(diagonal: Floats, rho_mass: float, form: BoxForm, x: Floats, ou
             out[s] = diagonal[i] * x[s] + rho_mass * mass - out[s]
 
 
-@compiled
+@bare
 def precondition(diagonal: Floats, rho_mass: float, var_ptr: Ints, rest: Floats, out: Floats) -> None:
     """Write (D + rho_mass C'C)^-1 rest into `out`: every variable's block of the system, solved exactly."""
     for i in range(len(var_ptr) - 1):
@@ -218,7 +218,7 @@ def precondition(diagonal: Floats, rho_mass: float, var_ptr: Ints, rest: Floats,
             out[s] = (rest[s] - taken) / diagonal[i]
 
 
-@compiled
+@bare
 def solve_system(box: BoxRecord, form: BoxForm, x: Floats, scratch: BoxScratch) -> int:
     """Conjugate gradients for `apply_system` x = goal from where x is; returns the steps, -1 if Q outweighs the rest.
 
@@ -258,7 +258,7 @@ def solve_system(box: BoxRecord, form: BoxForm, x: Floats, scratch: BoxScratch) 
     return -1 if size > most else steps
 
 
-@compiled
+@bare
 def update_copies(box: BoxRecord, iterates: BoxIterates) -> None:
     """Update the copies: y1 on the box [0, 1], y2 on the sphere of radius sqrt(n) / 2 around 1/2."""
     x, y_box, y_sphere, z_box, z_sphere, _ = iterates
@@ -275,7 +275,7 @@ def update_copies(box: BoxRecord, iterates: BoxIterates) -> None:
         y_sphere[s] = 0.5 + grow * y_sphere[s]
 
 
-@compiled
+@bare
 def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates, scratch: BoxScratch) -> None:
     """Solve for x, with the diagonal topped up to what makes the system positive definite.
 
@@ -305,7 +305,7 @@ def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates
             x[s] = y_box[s]
 
 
-@compiled
+@bare
 def update_multipliers(box: BoxRecord, var_ptr: Ints, iterates: BoxIterates) -> None:
     """Move all multipliers along what their constraints are off by; leaves the residuals."""
     x, y_box, y_sphere, z_box, z_sphere, z_mass = iterates
@@ -326,7 +326,7 @@ def update_multipliers(box: BoxRecord, var_ptr: Ints, iterates: BoxIterates) -> 
     box[0].box_off, box[0].sphere_off, box[0].mass_off = np.sqrt(box2), np.sqrt(sphere2), np.sqrt(mass2)
 
 
-@compiled
+@bare
 def update_penalties(box: BoxRecord) -> None:
     """Let all penalties grow, up to their limit, every `update_every` iterations; closes the iteration."""
     p = box[0]
@@ -337,7 +337,7 @@ def update_penalties(box: BoxRecord) -> None:
         p.rho_mass = max(p.rho_mass, min(p.growth * p.rho_mass, p.rho_upper))
 
 
-@compiled
+@bare
 def decode_box(var_ptr: Ints, x: Floats, allowed: Bools, labels: Ints) -> None:
     """Labels = argmax of x among the allowed states, ties to the smallest."""
     for i in range(len(var_ptr) - 1):
@@ -348,7 +348,7 @@ def decode_box(var_ptr: Ints, x: Floats, allowed: Bools, labels: Ints) -> None:
         labels[i] = max(0, best - var_ptr[i])
 
 
-@compiled
+@bare
 def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
     """What the quadratic program says a labelling is worth."""
     total = 0.0
@@ -363,7 +363,7 @@ def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
     return total
 
 
-@compiled
+@bare
 def keep_labels(box: BoxRecord, value: float, labellings: Labellings) -> None:
     """Note the value of this iteration's labels; keep them if they are the best."""
     labels, best, history = labellings
@@ -375,7 +375,7 @@ def keep_labels(box: BoxRecord, value: float, labellings: Labellings) -> None:
             best[i] = labels[i]
 
 
-@compiled
+@bare
 def at_rest(box: BoxRecord, x: Floats, history: Floats) -> bool:
     """The stopping rule: both copies agree with x, or the labellings' values have been the same for a while.
 
@@ -394,7 +394,7 @@ def at_rest(box: BoxRecord, x: Floats, history: Floats) -> bool:
     return bool(np.sqrt(square) <= p.value_tol)
 
 
-@compiled
+@bare
 def iterate_box(
     n: int,
     box: BoxRecord,

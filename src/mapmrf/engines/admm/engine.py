@@ -15,7 +15,9 @@ from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
 from mapmrf.engines.admm.structs import (
+    BATCH,
     Batches,
+    BatchRow,
     FactorKind,
     FactorState,
     Iterates,
@@ -71,7 +73,7 @@ class Engine:
         self.factor_sphere: FactorSphere | None = None
         graph, self.labels = problem.graph, np.zeros(problem.n_vars, dtype=np.int64)
         self.rounding = Rounding(graph.card, graph.var_ptr, problem.feasible_v, layout.edge_var, self.labels)
-        self.tasks = _tasks(layout.batch)
+        self.tasks = _tasks(layout.rows)
         self.all_compact = len(self.mu) == problem.n_vars
         self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
         self.scratch = [_scratch(layout.batch) for _ in range(self.workers.n)]
@@ -319,7 +321,7 @@ class Engine:
 
     def factor_marginals(self, batch: Batch, rows: slice) -> Floats:
         """mu_a of some rows of a batch, from the supports and the closed forms of the last kept iteration."""
-        row = self.layout.row_of(batch)[0]
+        row = self.layout.row_of(batch)
         if row.kind in (FactorKind.PAIR2_COMPACT, FactorKind.PAIR2):
             return self._pair_marginals(batch, rows)
         block = slice(row.slot_at, row.slot_at + batch.n * row.slot_width)
@@ -335,12 +337,13 @@ class Engine:
     def _pair_marginals(self, batch: Batch, rows: slice) -> Floats:
         """mu_a of 2x2 factors from its marginals; compact ones take those of the next step, from where mu is."""
         row, n = self.layout.row_of(batch), batch.n
-        if row[0].kind == FactorKind.PAIR2_COMPACT:
+        if row.kind == FactorKind.PAIR2_COMPACT:
             found = np.empty((2, rows.stop - rows.start))
-            measurement.pair_marginals(row, rows.start, self.penalty, self.layout.pairs, self.iterates, found)
+            record: Batches = np.array([row], dtype=BATCH)
+            measurement.pair_marginals(record, rows.start, self.penalty, self.layout.pairs, self.iterates, found)
             p1, p2 = 0.5 + 0.5 * found
         else:
-            p1, p2 = self.factors.s[row[0].q_at : row[0].q_at + 4 * n].reshape(n, 4)[rows, 1::2].T
+            p1, p2 = self.factors.s[row.q_at : row.q_at + 4 * n].reshape(n, 4)[rows, 1::2].T
         t00, t01, t10, t11 = (self.problem.graph.theta_t[batch.table_at[rows] + t] for t in range(4))
         attract = t00 + t11 - t01 - t10 >= 0
         both = np.where(attract, np.minimum(p1, p2), np.maximum(0.0, p1 + p2 - 1.0))
@@ -365,13 +368,10 @@ def _scratch(batch: Batches) -> Scratch:
     return Scratch(np.zeros((9, widest + 9)), np.zeros((4, widest + 9), dtype=np.int64), np.zeros((width, width)))
 
 
-def _tasks(batch: Batches) -> dict[int, Batches]:
+def _tasks(rows: list[BatchRow]) -> dict[int, Batches]:
     """The pieces of work, by kind of factor; they are fixed, so sums over them are too."""
-    tasks: dict[int, list[Batches]] = {}
-    for number in range(len(batch)):
-        n = int(batch[number].n)
-        pieces = np.repeat(batch[number : number + 1], len(range(0, n, CHUNK)))
-        pieces["begin"] = np.arange(0, n, CHUNK)
-        pieces["end"] = np.minimum(pieces["begin"] + CHUNK, n)
-        tasks.setdefault(int(batch[number].kind), []).append(pieces)
-    return {kind: np.concatenate(pieces) for kind, pieces in tasks.items()}
+    tasks: dict[int, list[BatchRow]] = {}
+    for row in rows:
+        pieces = [row._replace(begin=at, end=min(at + CHUNK, row.n)) for at in range(0, row.n, CHUNK)]
+        tasks.setdefault(row.kind, []).extend(pieces)
+    return {kind: np.array(pieces, dtype=BATCH) for kind, pieces in tasks.items()}

@@ -54,7 +54,7 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
 
 def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
     """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
-    if engine.layout.row_of(batch)[0].kind == FactorKind.PAIR2_COMPACT:
+    if engine.layout.row_of(batch).kind == FactorKind.PAIR2_COMPACT:
         return np.asarray(engine.layout.pairs.strength[batch.factors][rows, None] * np.array([1.0, -1.0, -1.0, 1.0]))
     tables = engine.problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
     if engine.factor_sphere is not None:
@@ -88,7 +88,7 @@ def edge_states_of(engine: Engine, values: Floats) -> Floats:
     """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
     out = np.empty(engine.problem.n_edge_states)
     widths = engine.layout.width
-    for row, batch in zip(engine.layout.batch, engine.problem.batches, strict=True):
+    for row, batch in zip(engine.layout.rows, engine.problem.batches, strict=True):
         n, at = batch.n, row.q_at
         mine = values[at : at + n * row.q_width]
         if row.kind == FactorKind.PAIR2_COMPACT:

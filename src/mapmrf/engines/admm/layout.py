@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
-from mapmrf.engines.admm.structs import BATCH, Batches, FactorKind, PairArrays, TableArrays, VariableArrays
+from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, PairArrays, TableArrays, VariableArrays
 from mapmrf.engines.admm.variable_steps import by_variable
 from mapmrf.problem import Batch, Problem
 
@@ -31,7 +31,7 @@ class Layout:
     problem: Problem
     compact: bool
     constant: float
-    batch: Batches
+    rows: list[BatchRow]
     variables: VariableArrays
     pairs: PairArrays
     tables: TableArrays
@@ -45,30 +45,30 @@ class Layout:
         graph = problem.graph
         width = np.where(compact & (graph.card == 2), 1, graph.card)
         var_at = offsets(width)
-        batch, shape, config = _describe(problem, width, compact, ridge)
+        rows, shape, config = _describe(problem, width, compact, ridge)
         theta_v, alone = _without_isolated(problem)
         strength, constant = np.zeros(0), graph.constant + alone
         if compact:
-            strength, theta_v, moved = _split_pairs(problem, theta_v, batch)
+            strength, theta_v, moved = _split_pairs(problem, theta_v, rows)
             theta_v, mean = _centre(theta_v, problem)
             constant += moved + mean
         theta = theta_v
         if compact and np.any(graph.card == 2):
             theta = _differences(theta_v, problem, width)
-        edge_var, edge_q = _edges(problem, batch, shape)
+        edge_var, edge_q = _edges(problem, rows, shape)
         edge_mu = edge_var if bool(np.all(width == 1)) else var_at[edge_var].astype(np.uint32)
         nbr_q = by_variable(problem.scope, problem.nbr_ptr, edge_q)
         return cls(
             problem=problem,
             compact=compact,
             constant=constant,
-            batch=batch,
+            rows=rows,
             variables=VariableArrays(var_at, problem.nbr_ptr, nbr_q, theta),
             pairs=PairArrays(edge_mu, strength),
             tables=TableArrays(edge_mu, graph.theta_t, problem.table_at, shape, config),
             edge_var=edge_var,
-            q_size=int((batch["n"] * batch["q_width"]).sum()),
-            slot_size=int((batch["n"] * batch["slot_width"]).sum()),
+            q_size=sum(row.n * row.q_width for row in rows),
+            slot_size=sum(row.n * row.slot_width for row in rows),
         )
 
     @property
@@ -81,10 +81,14 @@ class Layout:
         """Whether every variable is a compact one of two states."""
         return self.compact and bool(np.all(self.problem.graph.card == 2))
 
-    def row_of(self, batch: Batch) -> Batches:
-        """The record of a batch of the problem, in an array of length one."""
-        number = self.problem.batches.index(batch)
-        return self.batch[number : number + 1]
+    @cached_property
+    def batch(self) -> Batches:
+        """The rows as an array of records."""
+        return np.array(self.rows, dtype=BATCH)
+
+    def row_of(self, batch: Batch) -> BatchRow:
+        """The row of a batch of the problem."""
+        return self.rows[self.problem.batches.index(batch)]
 
     def expand(self, values: Floats) -> Floats:
         """Marginals in the problem's layout, from that of mu."""
@@ -132,27 +136,31 @@ def _kind(batch: Batch, compact: bool) -> FactorKind:
     return FactorKind.FOREST if batch.arity == 2 else FactorKind.DENSE
 
 
-def _describe(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[Batches, Ints, Ints]:
-    """The record of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
-    rows: Batches = np.zeros(len(problem.batches), dtype=BATCH)
+def _describe(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[list[BatchRow], Ints, Ints]:
+    """The row of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
+    rows: list[BatchRow] = []
     shapes: list[Ints] = []
     configs: list[Ints] = []
-    q_at = slot_at = 0
-    for row, batch in zip(rows, problem.batches, strict=True):
+    q_at = slot_at = shape_at = config_at = 0
+    for batch in problem.batches:
         kind = FactorKind.RIDGE if ridge else _kind(batch, compact)
-        sizes = np.array(batch.shape)
         widths = width[problem.scope[batch.edges][: batch.arity]]
-        row.kind, row.n, row.begin, row.end, row.arity = kind, batch.n, 0, batch.n, batch.arity
-        row.q_at, row.q_width = q_at, widths.sum()
-        row.factor_at, row.edge_at, row.pull_at = batch.factors.start, batch.edges.start, batch.configs.start
-        row.slot_at, row.slot_width = slot_at, _slot_width(kind, batch)
-        row.shape_at, row.config_at = sum(len(part) for part in shapes), sum(len(part) for part in configs)
-        row.n_configs, row.n_states = batch.n_configs, sizes.sum()
-        shapes.append(np.concatenate([sizes, widths, batch.state_at[:-1]]))
+        row = BatchRow(
+            kind=int(kind), n=batch.n, begin=0, end=batch.n, arity=batch.arity,
+            q_at=q_at, q_width=int(widths.sum()),
+            factor_at=batch.factors.start, edge_at=batch.edges.start,
+            slot_at=slot_at, slot_width=_slot_width(kind, batch),
+            shape_at=shape_at, config_at=config_at,
+            n_configs=batch.n_configs, n_states=sum(batch.shape), pull_at=batch.configs.start,
+        )  # fmt: skip
+        rows.append(row)
+        shapes.append(np.concatenate([batch.shape, widths, batch.state_at[:-1]]))
         if kind in (FactorKind.DENSE, FactorKind.RIDGE):
             configs.append(batch.config.ravel())
-        q_at += batch.n * int(row.q_width)
-        slot_at += batch.n * int(row.slot_width)
+            config_at += configs[-1].size
+        shape_at += shapes[-1].size
+        q_at += row.n * row.q_width
+        slot_at += row.n * row.slot_width
     none = [np.zeros(0, dtype=np.int64)]
     return rows, np.concatenate(none + shapes), np.concatenate(none + configs)
 
@@ -178,7 +186,7 @@ def _slot_width(kind: int, batch: Batch) -> int:
     return min(batch.n_configs, sum(batch.shape) - batch.arity + 1) + 1
 
 
-def _split_pairs(problem: Problem, theta_v: Floats, rows: Batches) -> tuple[Floats, Floats, float]:
+def _split_pairs(problem: Problem, theta_v: Floats, rows: list[BatchRow]) -> tuple[Floats, Floats, float]:
     """Couplings of the 2x2 tables; their linear parts go to the variables, their means to the constant."""
     graph = problem.graph
     strength = np.zeros(problem.n_factors)
@@ -223,7 +231,7 @@ def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:
     return theta
 
 
-def _edges(problem: Problem, rows: Batches, shape: Ints) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def _edges(problem: Problem, rows: list[BatchRow], shape: Ints) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     """Variable of every edge in the kernels' order, and where every edge's block of q starts in the problem's order.
 
     2x2 batches of compact variables are stored in planes (all first variables, then all second ones), the others factor

@@ -16,7 +16,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_steps import update_compact_pairs
 from mapmrf.engines.admm.penalty import Penalty, SphereKind, next_rho, target_weight, update_lam, update_rho
 from mapmrf.engines.admm.structs import Batches, Iterates, PairArrays, SphereState, VariableArrays
-from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.jit import bare, compiled
 
 BLOCK = 256
 """Compact variables that are updated together."""
@@ -31,7 +31,7 @@ class VariableScratch(NamedTuple):
     rest: Floats
 
 
-@compiled
+@bare
 def update_upsilon(norm2: Floats, target2: Floats, scale: Floats, blocks: bool) -> None:
     """Algorithm 1, upsilon = P_S(c mu_v + lam_v / rho) = 1/2 + scale (a - 1/2): the scale, sqrt(n) / 2 / |a - 1/2|.
 
@@ -57,7 +57,7 @@ def update_compact_variables(
         _compact_chunk(chunk, penalty, sphere, variables, iterates, scratch)
 
 
-@compiled
+@bare
 def _compact_chunk(
     chunk: int,
     penalty: Penalty,
@@ -103,7 +103,7 @@ def _compact_chunk(
     sphere.norm2[chunk], sphere.off2[chunk] = total, off
 
 
-@compiled
+@bare
 def _gather(
     base: int, n: int, penalty: Penalty, variables: VariableArrays, q: Floats, scratch: VariableScratch
 ) -> None:
@@ -126,7 +126,7 @@ def _gather(
         inverse[i] = 1.0 / inverse[i]
 
 
-@compiled
+@bare
 def _sum(values: Floats, n: int) -> float:
     """Sum in four strands: a fixed order that does not wait for every addition."""
     a = b = c = d = 0.0
@@ -141,7 +141,7 @@ def _sum(values: Floats, n: int) -> float:
     return (a + b) + (c + d)
 
 
-@compiled
+@bare
 def update_variables(
     first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
@@ -158,7 +158,7 @@ def update_variables(
         _any_chunk(chunk, penalty, sphere, variables, iterates)
 
 
-@compiled
+@bare
 def _any_chunk(
     chunk: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
@@ -202,7 +202,7 @@ def _any_chunk(
     sphere.norm2[chunk], sphere.off2[chunk] = total, off
 
 
-@compiled
+@bare
 def _centres(
     kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats
 ) -> tuple[float, float]:
@@ -215,7 +215,7 @@ def _centres(
     return mean / width, 1.0 / width
 
 
-@compiled
+@bare
 def _distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
     """Squared distance of a variable's point from the centre of its sphere; a compact one counts half its square."""
     if width == 1:

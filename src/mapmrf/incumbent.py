@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.compiling import CompilingStopped
 from mapmrf.graph import FactorGraph, chunked_sum
 from mapmrf.result import relative_gap
 
@@ -55,7 +56,12 @@ class Incumbent:
 
     def evaluate(self, labels: Ints) -> float:
         """Log potential of a labelling, as `FactorGraph.value` gives it."""
-        return self.graph.value(labels) if self._evaluator is None else self._evaluator.value(labels)
+        if self._evaluator is not None:
+            try:
+                return self._evaluator.value(labels)
+            except CompilingStopped:
+                self._evaluator = None
+        return self.graph.value(labels)
 
     def offer(self, labels: Ints, claim: float | None = None) -> float:
         """Keep a copy of the labels if they are the best so far; return their value.

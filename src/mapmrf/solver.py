@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Ints
-from mapmrf.compiling import CompileClock, true_interrupts
+from mapmrf.compiling import CompileClock, CompilingStopped, stoppable, true_interrupts
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, find_feasible
 from mapmrf.graph import FactorGraph
@@ -25,6 +26,9 @@ from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
 
 NEGLIGIBLE = 1e-9
 """Round-off in a bound, relative to the value, below which it is ignored."""
+
+ASK = 0.1
+"""Seconds between two calls of the callback while kernels are compiled."""
 
 _CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED)
 _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
@@ -64,7 +68,8 @@ def solve(
     initial : (n_vars,) or Result
         A labelling or an earlier Result to start from.
     callback
-        Called with every TracePoint and the best labels so far; a true answer ends the run.
+        Called with every TracePoint and the best labels so far; a true answer ends the run. While kernels are compiled
+        it is called about ten times a second, with the last point at the present time.
     progress
         Show a progress bar on standard error, if that is a terminal.
     gap_tolerance
@@ -83,9 +88,11 @@ def solve(
     >>> result.labels.tolist(), result.value, result.status.value
     ([1, 1], 2.0, 'optimal')
     """
+    began = time.perf_counter()  # loading a method takes its time, too
     chosen = make_method(method, options)
     check_limits(time_limit, threads, seed)
-    run = _Run(chosen, seed, time_limit, gap_tolerance, callback)
+    run = _Run(chosen, seed, gap_tolerance, callback)
+    run.set_clock(began, time_limit)
     run.polisher = None if polish is None else make_method(polish, {})
     start = _start_from(graph, initial)
     with ExitStack() as stack:
@@ -96,6 +103,7 @@ def solve(
             bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
             run.listeners.append(bar.update)
             run.compiling.on_begin = bar.compiling
+        stack.enter_context(stoppable(run.must_stop))
         return run.solve(graph, start, threads)
 
 
@@ -104,17 +112,21 @@ class _Run:
 
     incumbent: Incumbent
 
-    def __init__(
-        self, method: Method, seed: int, time_limit: float | None, gap_tolerance: float, callback: Callback | None
-    ) -> None:
+    def __init__(self, method: Method, seed: int, gap_tolerance: float, callback: Callback | None) -> None:
         self.method, self.seed, self.gap_tolerance = method, seed, gap_tolerance
-        self.began = time.perf_counter()
-        self.deadline = math.inf if time_limit is None else self.began + time_limit
         self.listeners: list[Callback] = [] if callback is None else [callback]
         self.compiling = CompileClock()
         self.trace: list[TracePoint] = []
         self.iterations = 0
         self.polisher: Method | None = None
+        self.thread = threading.get_ident()
+        self.cancelled = False
+        self.set_clock(time.perf_counter(), None)
+
+    def set_clock(self, began: float, time_limit: float | None) -> None:
+        """Say when the run began and how many seconds it has."""
+        self.began = self.asked = began
+        self.deadline = math.inf if time_limit is None else began + time_limit
 
     def solve(self, graph: FactorGraph, start: Start, threads: int) -> Result:
         """Compile the graph, run the method and the polisher, and report."""
@@ -136,6 +148,8 @@ class _Run:
                         status = self.polish(problem, self.polisher, answer, status, running)
             except KeyboardInterrupt:
                 status = Status.INTERRUPTED
+            except CompilingStopped:
+                status = self.cut_short()
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
 
     def check_support(self, problem: Problem) -> None:
@@ -173,6 +187,8 @@ class _Run:
                 stopped = self.record(progress)
             except KeyboardInterrupt:
                 return Status.INTERRUPTED
+            except CompilingStopped:
+                return self.cut_short()
             if stopped:
                 return Status.INTERRUPTED
             if progress.finished is not None:
@@ -183,6 +199,25 @@ class _Run:
                 return Status.ITERATION_LIMIT
             if time.perf_counter() >= self.deadline:
                 return Status.TIME_LIMIT
+
+    def must_stop(self) -> bool:
+        """Whether the run must end at once: asked, from any of its threads, while a kernel is compiled."""
+        now = time.perf_counter()
+        if now < self.deadline and now >= self.asked + ASK and threading.get_ident() == self.thread:
+            self.asked = now
+            point = TracePoint(now - self.began, self.iterations, self.incumbent.value, self.bound)
+            if self.trace:
+                point = dataclasses.replace(self.trace[-1], time=now - self.began)
+            self.cancelled |= self.tell(point)
+        return self.cancelled or now >= self.deadline
+
+    def cut_short(self) -> Status:
+        """The status of a run that ends while a kernel is compiled."""
+        return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else Status.INTERRUPTED
+
+    def tell(self, point: TracePoint) -> bool:
+        """Call the listeners; whether one of them asks to stop."""
+        return any([bool(listener(point, self.incumbent.labels)) for listener in self.listeners])
 
     def record(self, progress: Progress) -> bool:
         """Update incumbent and trace from a step; return whether a listener asks to stop."""
@@ -205,7 +240,7 @@ class _Run:
             extra=progress.extra,
         )
         self.trace.append(point)
-        return any([bool(listener(point, incumbent.labels)) for listener in self.listeners])
+        return self.tell(point)
 
     @property
     def bound(self) -> float | None:
@@ -235,8 +270,9 @@ class _Run:
             mu_v, mu_f = integral(problem, incumbent.labels)  # the vertex of an optimal labelling solves the LP too
         kind = fractions = found = relaxed = None
         if problem is not None and mu_v is not None and mu_f is not None:
-            kind, fractions, found = classify(problem, mu_v, mu_f)
-            relaxed = relaxed_value(problem, mu_v, mu_f)
+            with suppress(CompilingStopped):  # time is over, and what is not known yet stays unknown
+                kind, fractions, found = classify(problem, mu_v, mu_f)
+                relaxed = relaxed_value(problem, mu_v, mu_f)
         return dataclasses.replace(
             Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name),
             bound=self.bound,
@@ -263,6 +299,8 @@ class _Run:
                 search = find_feasible(problem, self.incumbent.labels, seconds=seconds)
         except KeyboardInterrupt:
             return Status.INTERRUPTED
+        except CompilingStopped:
+            return status
         if search.labels is not None:
             self.incumbent.offer(search.labels)
         elif search.complete:

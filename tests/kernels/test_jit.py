@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from mapmrf.kernels.jit import compiled
 
 MODULE = """
 from typing import NamedTuple
@@ -26,9 +29,9 @@ def main():
 """
 
 
-def run(folder: Path, struct: str) -> list[str]:
+def run(folder: Path, struct: str, code: str = MODULE) -> list[str]:
     """The sum by the kernel, and how often it came from the cache, in a process of its own."""
-    (folder / "module.py").write_text(MODULE.format(struct=struct))
+    (folder / "module.py").write_text(code.format(struct=struct))
     env = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-c", "import module; module.main()"]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True).stdout.split()
@@ -44,10 +47,49 @@ def test_a_renamed_struct_is_compiled_again(tmp_path: Path) -> None:
     assert run(tmp_path, "Other") == ["6.0", "1"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x05nonsense"], ids=["empty", "damaged"])
-def test_a_damaged_index_is_replaced(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"\x80\x05nonsense", None], ids=["empty", "damaged", "cut"])
+def test_damaged_code_is_compiled_again(tmp_path: Path, content: bytes | None) -> None:
     run(tmp_path, "Given")
-    for index in (tmp_path / "cache").rglob("*.nbi"):
-        index.write_bytes(content)
+    (file,) = (tmp_path / "cache").rglob("*.kernel")
+    file.write_bytes(file.read_bytes()[:-1] if content is None else content)
     assert run(tmp_path, "Given") == ["6.0", "0"]
     assert run(tmp_path, "Given") == ["6.0", "1"]
+
+
+def test_a_changed_kernel_is_compiled_again(tmp_path: Path) -> None:
+    run(tmp_path, "Given")
+    assert run(tmp_path, "Given", code=MODULE.replace("values.sum()", "values.sum() + 1")) == ["7.0", "0"]
+
+
+def test_a_folder_that_cannot_be_written_does_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file in the place of the folder")
+    assert run(tmp_path, "Given") == ["6.0", "0"]
+    assert run(tmp_path, "Given") == ["6.0", "0"]
+
+
+@compiled
+def scaled(values: np.ndarray, by: int) -> float:
+    return by * values.sum()
+
+
+@compiled
+def outer(values: np.ndarray, small: np.ndarray) -> float:
+    return scaled(values, 2) + scaled(values, small[0]) + scaled(values, len(values))
+
+
+def test_calls_between_kernels_share_one_specialisation() -> None:
+    before = len(scaled.linked.overloads)
+    assert outer(np.ones(3), np.array([5], dtype=np.int32)) == 3 * (2 + 5 + 3)
+    assert len(scaled.linked.overloads) == before + 1
+    assert len(scaled.overloads) == 0  # Python has not called it
+
+
+def test_kernels_between_kernels_know_wrapped_integers() -> None:
+    assert outer(np.ones(2), np.array([-(2**31)], dtype=np.int32)) == 2.0 * (2 - 2**31 + 2)
+
+
+def test_with_the_compiler_disabled_kernels_are_functions(tmp_path: Path) -> None:
+    code = "from mapmrf.kernels.jit import compiled\nprint(type(compiled(len)).__name__)"
+    env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "builtin_function_or_method"

@@ -1,47 +1,141 @@
-"""How kernels are compiled: cached on disk, without the GIL, with IEEE division (1/0 is inf, not an exception)."""
+"""How kernels are compiled: without the GIL, with IEEE division (1/0 is inf, not an exception), and kept on disk.
 
+Machine code comes from the archive that the installed package brings, from the user's cache, or from the compiler, in
+this order; after ``mapmrf compile --native`` the user's cache comes first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-import numba
-from numba.core.caching import FunctionCache
+from llvmlite import binding, ir
+from numba import core
+from numba.core import registry, types
+
+from mapmrf.kernels.archive import Key
+from mapmrf.kernels.compile_process import compile_elsewhere
+from mapmrf.kernels.origin import origins
+from mapmrf.kernels.sources import stamp_of
+from mapmrf.kernels.store import user_store
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-njit: Any = numba.njit  # its type hints know only some of its options
+_numba: Any = core  # most of it has no type hints
+_Base: Any = registry.CPUDispatcher
 
 
-_Base: Any = FunctionCache  # numba is not typed
+class Kernel(_Base):  # type: ignore[misc]
+    """A compiled function in two forms: one that Python calls, and one without a wrapper that other kernels call.
 
-
-class KernelCache(_Base):  # type: ignore[misc]
-    """The cache of one kernel on disk; what it cannot read is compiled again.
-
-    numba unpickles an index before it compares the stamps, and the index names the structs of the kernel's parameters:
-    after an upgrade one of them may be gone.
+    Wrappers take a good part of the time to compile, and most kernels are called by kernels only. In calls between
+    kernels integers are 64 bits wide and constants are like other numbers, so that one specialisation serves all.
     """
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled kernel for a signature, or None."""
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:  # a damaged pickle may raise anything
-            self.flush()
-            return None
+    _linked: Any = None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled kernel; an index that cannot be read is begun anew."""
-        try:
-            super().save_overload(sig, data)
-        except Exception:  # a damaged pickle may raise anything
-            self.flush()
-            super().save_overload(sig, data)
+    @property
+    def linked(self) -> Any:
+        """What other kernels are compiled against. It is not kept on disk: their code contains it."""
+        if self._linked is None:
+            self._linked = _Base(self.py_func, targetoptions={**self.targetoptions, "no_cpython_wrapper": True})
+        return self._linked
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """How a kernel calls this one."""
+        _, args = self._compiler.fold_argument_types(args, kws)
+        return self.linked.get_call_template(tuple(_wide(kind) for kind in args), {})
+
+    def get_overload(self, sig: Any) -> Any:
+        """The code that a call between kernels goes to."""
+        return self.linked.get_overload(sig)
+
+
+def _wide(kind: Any) -> Any:
+    """The type that an argument is passed as from one kernel to another."""
+    kind = _numba.types.unliteral(kind)
+    return types.int64 if isinstance(kind, types.Integer) and kind is not types.uint64 else kind
+
+
+class KernelCache:
+    """Where the machine code of one kernel comes from, in the place of numba's own cache.
+
+    A file that is damaged, stale or for another CPU is never loaded: the kernel is compiled instead.
+
+    Attributes
+    ----------
+    name, file
+        Dotted name of the kernel, and where it is written.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.name = f"{function.__module__}.{function.__qualname__}"
+        self.file = Path(function.__code__.co_filename)
+
+    @property
+    def cache_path(self) -> str:
+        """Where the user's cache is."""
+        return str(user_store().folder)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """The machine code for a signature, or None if it must be compiled."""
+        key = Key(self.name, str(signature))
+        found = self._load(key, target)
+        if found is None and compile_elsewhere(self.name, signature):
+            found = self._load(key, target)
+        return found
+
+    def _load(self, key: Key, target: Any) -> Any:
+        for origin in origins():
+            code = None if origin.code is None else origin.code.get(key, stamp_of(self.file))
+            if code is not None:
+                with contextlib.suppress(Exception):  # whatever is wrong with it, it can be compiled
+                    _numba.runtime.rtsys.initialize(
+                        target
+                    )  # all that machine code needs; a compiler needs half a second more
+                    return _numba.compiler.CompileResult._rebuild(target, *pickle.loads(code))
+        return None
+
+    def save_overload(self, signature: Any, found: Any) -> None:
+        """Keep what has been compiled in the user's cache."""
+        made_from = stamp_of(self.file)
+        if made_from and not found.library.has_dynamic_globals:
+            user_store().put(Key(self.name, str(signature)), made_from, packed(found))
+
+    def flush(self) -> None:
+        """Nothing to do: stale code is never found."""
+
+
+def packed(found: Any) -> bytes:
+    """A compiled kernel as bytes: its machine code, and what numba must know of it.
+
+    numba keeps the intermediate code, too, to compile other kernels against and to learn the names of what is in it.
+    Here the names are enough.
+    """
+    (name, kind, (code, _)), *rest = found._reduce()
+    description, environments = found.fndesc, rest[-1]
+    module = ir.Module()
+    for function in (description.llvm_func_name, description.llvm_cpython_wrapper_name):
+        body = ir.Function(module, ir.FunctionType(ir.VoidType(), ()), function)
+        ir.IRBuilder(body.append_basic_block()).ret_void()
+    for variable in {description.env_name, *(environment.env_name for environment in environments)}:
+        ir.GlobalVariable(module, ir.IntType(8), variable).initializer = ir.Constant(ir.IntType(8), 0)
+    rest[5] = ""  # the annotated source
+    names = binding.parse_assembly(str(module)).as_bitcode()
+    data: bytes = _numba.serialize.dumps(((name, kind, (code, names)), *rest))
+    return data
 
 
 def _kernel(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    dispatcher: Any = njit(nogil=True, error_model="numpy", **options)(function)
-    dispatcher._cache = KernelCache(function)  # what cache=True does, with a cache of our own
+    if _numba.config.DISABLE_JIT:
+        return function
+    options |= {"nopython": True, "nogil": True, "error_model": "numpy", "boundscheck": None, "no_cfunc_wrapper": True}
+    dispatcher: Any = Kernel(function, targetoptions=options)
+    dispatcher._cache = KernelCache(function)
     kernel: Callable[P, R] = dispatcher
     return kernel
 

@@ -1,0 +1,52 @@
+"""The hook of the wheel's build: compile all kernels for a baseline CPU and put the machine code into the wheel.
+
+Such a wheel is for one platform and one Python, and its metadata ties numba and llvmlite to the versions that the code
+was made with. Without numba, on a machine without a baseline, or with MAPMRF_BUILD=pure in the environment the wheel is
+a pure one, and kernels are compiled when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds ``mapmrf/compiled/kernels.bin``."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Make the archive, unless this is an editable install."""
+        if version == "editable" or os.environ.get("MAPMRF_BUILD") == "pure":
+            return
+        self.folder = tempfile.TemporaryDirectory()
+        archive = Path(self.folder.name) / "kernels.bin"
+        reason = self.compile(archive)
+        if reason:
+            self.app.display_warning(f"kernels are not compiled: {reason}")
+            return
+        build_data["force_include"][str(archive)] = "mapmrf/compiled/kernels.bin"
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        build_data["dependencies"] += [f"{name}=={importlib.metadata.version(name)}" for name in ("numba", "llvmlite")]
+
+    def compile(self, archive: Path) -> str:
+        """Compile all kernels in a process of its own; returns why that failed, or nothing."""
+        source = str(Path(self.root) / "src")
+        environment = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+        command = [sys.executable, "-m", "mapmrf.precompile", str(archive), str(os.cpu_count() or 1)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["unknown"])[-1]
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the archive, which is in the wheel now."""
+        if hasattr(self, "folder"):
+            self.folder.cleanup()

@@ -1,0 +1,118 @@
+"""Archives of compiled kernels: machine code in one file, found by kernel and signature.
+
+An archive is only ever used as a whole: its stamp covers the sources of all kernels and the versions of Python, numba
+and llvmlite, so that no entry can be stale, and it names the CPU that it was compiled for. Entries are pickles, so an
+archive is loaded from the package's own folder, and from nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from mapmrf.kernels.sources import stamp
+
+MAGIC = b"mapmrf kernels 1\n"
+"""How an archive begins; the length of the index follows, then the index as JSON, then the entries."""
+
+
+class Key(NamedTuple):
+    """What a piece of machine code is found by: a kernel's dotted name, and the types of its arguments as text."""
+
+    name: str
+    signature: str
+
+
+class Place(NamedTuple):
+    """Where an entry is, and its checksum."""
+
+    at: int
+    size: int
+    digest: str
+
+
+class ArchiveError(Exception):
+    """A file is no archive, or is damaged."""
+
+
+class Archive:
+    """An archive that is open for reading.
+
+    Attributes
+    ----------
+    path
+        The file.
+    stamp
+        `sources.stamp()` at the time of writing.
+    cpu
+        The CPU that the code is for, as LLVM names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            with open(path, "rb") as file:
+                head = file.read(len(MAGIC) + 8)
+                if head[: len(MAGIC)] != MAGIC or len(head) < len(MAGIC) + 8:
+                    raise ArchiveError(f"{path}: not an archive of kernels")
+                (size,) = struct.unpack("<Q", head[len(MAGIC) :])
+                index = json.loads(file.read(size))
+                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            self.path, self.stamp, self.cpu = path, str(index["stamp"]), str(index["cpu"])
+            self._base = len(MAGIC) + 8 + size
+            self._places = {Key(name, text): Place(*place) for name, text, *place in index["entries"]}
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError) as error:
+            raise ArchiveError(f"{path}: {error}") from None
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def get(self, key: Key, made_from: str) -> bytes | None:
+        """The entry of a kernel, or None if there is none or it is damaged; its sources are those of the archive."""
+        place = self._places.get(key)
+        if place is None:
+            return None
+        begin = self._base + place.at
+        packed = self._data[begin : begin + place.size]
+        return zlib.decompress(packed) if digest(packed) == place.digest else None
+
+
+def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) -> int:
+    """Write an archive for the present sources; returns the number of entries. The file appears whole or not at all."""
+    places: list[list[object]] = []
+    blocks: list[bytes] = []
+    at = 0
+    for (name, signature), data in sorted(entries):
+        packed = zlib.compress(data, 9)
+        places.append([name, signature, at, len(packed), digest(packed)])
+        blocks.append(packed)
+        at += len(packed)
+    index = json.dumps({"stamp": stamp(), "cpu": cpu, "entries": places}).encode()
+    write_whole(path, b"".join([MAGIC, struct.pack("<Q", len(index)), index, *blocks]))
+    return len(places)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file that other processes see whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def digest(data: bytes) -> str:
+    """Checksum of an entry."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,139 @@
+"""Compiling in another process, so that a run can give it up: nothing can stop numba's compiler within this one.
+
+The process compiles one kernel after another and leaves the code in the user's cache. It ends with this process, and it
+is killed when a run gives up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import os
+import pickle
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO, Any
+
+from mapmrf.compiling import CompilingStopped, stop_of_run
+
+LOOK = 0.02
+"""Seconds between two looks at whether the run must end."""
+
+_COMMAND = (sys.executable, "-m", "mapmrf.kernels.compile_process")
+
+
+class CompileProcess:
+    """A process that compiles kernels on request."""
+
+    def __init__(self) -> None:
+        pipe = subprocess.PIPE
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        self.process = subprocess.Popen(
+            _COMMAND, stdin=pipe, stdout=pipe, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
+        )
+        self.replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, name="mapmrf-compile-process", daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout
+        while reply := read_block(self.process.stdout):
+            self.replies.put(reply)
+        self.replies.put(b"")  # it has ended
+
+    def compile(self, name: str, signature: Any, stop: Callable[[], bool]) -> bool:
+        """Have a kernel compiled; whether that worked. Raises CompilingStopped as soon as `stop` says so."""
+        assert self.process.stdin
+        try:
+            write_block(self.process.stdin, pickle.dumps((name, signature)))
+        except OSError:
+            return False
+        while True:
+            try:
+                return self.replies.get(timeout=LOOK) == b"done"
+            except queue.Empty:
+                if stop():
+                    raise CompilingStopped(name) from None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can take requests."""
+        return self.process.poll() is None
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self.process.kill()
+        self.process.wait()
+
+
+_lock = threading.Lock()
+_process: CompileProcess | None = None
+
+
+def compile_elsewhere(name: str, signature: Any) -> bool:
+    """Compile a kernel for a run in another process; whether its code is in the user's cache now.
+
+    False, too, outside of runs and where there can be no such process: then the kernel is compiled in this one.
+    """
+    global _process
+    stop = stop_of_run()
+    if stop is None or os.environ.get("MAPMRF_KERNELS") == "compile":
+        return False
+    if stop():
+        raise CompilingStopped(name)
+    with _lock:
+        try:
+            if _process is None or not _process.alive:
+                _process = CompileProcess()
+                atexit.register(_process.close)
+            return _process.compile(name, signature, stop)
+        except (OSError, pickle.PicklingError):
+            return False
+        except BaseException:
+            close()
+            raise
+
+
+def close() -> None:
+    """End the process, if there is one."""
+    global _process
+    if _process is not None:
+        atexit.unregister(_process.close)
+        _process.close()
+        _process = None
+
+
+def read_block(file: IO[bytes]) -> bytes:
+    """A block of bytes from a pipe; empty at its end."""
+    head = file.read(8)
+    return file.read(*struct.unpack("<q", head)) if len(head) == 8 else b""
+
+
+def write_block(file: IO[bytes], data: bytes) -> None:
+    """Write a block of bytes to a pipe."""
+    file.write(struct.pack("<q", len(data)) + data)
+    file.flush()
+
+
+def main() -> None:
+    """Compile what is asked for until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    channel = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing else may write to the pipe
+    while request := read_block(sys.stdin.buffer):
+        try:
+            name, signature = pickle.loads(request)
+            module, _, function = name.rpartition(".")
+            getattr(importlib.import_module(module), function).compile(signature)
+            reply = b"done"
+        except Exception as error:  # the process that asks compiles it itself and so learns what is wrong
+            reply = f"{type(error).__name__}: {error}".encode()
+        write_block(channel, reply)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""The user's cache of compiled kernels: a folder for this very CPU, with a file for every kernel and signature."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from mapmrf.kernels.archive import Key, digest, write_whole
+from mapmrf.kernels.sources import file_of, stamp_of
+
+KEEP_DAYS = 30
+"""Code of other versions is removed when it has not been used for so long."""
+
+
+class Store:
+    """A folder of compiled kernels.
+
+    Code is found by kernel, signature and a stamp of the kernel's sources: what is stale is simply never asked for.
+
+    Attributes
+    ----------
+    folder
+        Where the files are. It need not exist, nor be writable: then nothing is kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def get(self, key: Key, made_from: str) -> bytes | None:
+        """The code of a kernel, or None if there is none or it is damaged."""
+        try:
+            data = self._path(key, made_from).read_bytes()
+        except OSError:
+            return None
+        check, _, body = data.partition(b"\n")
+        if check != digest(body).encode():
+            return None
+        head, _, code = body.partition(b"\n")
+        return code if head == _head(key, made_from) else None
+
+    def put(self, key: Key, made_from: str, code: bytes) -> None:
+        """Keep the code of a kernel, if the folder can be written."""
+        body = _head(key, made_from) + b"\n" + code
+        with contextlib.suppress(OSError):
+            first = not self.folder.exists()
+            write_whole(self._path(key, made_from), digest(body).encode() + b"\n" + body)
+            if first:
+                self._remove_old()
+
+    def entries(self) -> Iterator[tuple[Key, bytes]]:
+        """All entries for kernels of this package that are neither damaged nor stale."""
+        for path in sorted(self.folder.glob("*.kernel")):
+            check, _, body = path.read_bytes().partition(b"\n")
+            head, _, code = body.partition(b"\n")
+            if check == digest(body).encode():
+                name, signature, made_from = json.loads(head)
+                file = file_of(name.removeprefix("mapmrf.").rpartition(".")[0])
+                if file is not None and made_from == stamp_of(file):
+                    yield Key(name, signature), code
+
+    def clear(self) -> None:
+        """Remove all entries."""
+        for path in self.folder.glob("*.kernel*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+    def _path(self, key: Key, made_from: str) -> Path:
+        name = hashlib.sha256(_head(key, made_from)).hexdigest()[:24]
+        return self.folder / f"{key.name.rpartition('.')[2]}-{name}.kernel"
+
+    def _remove_old(self) -> None:
+        """Remove what nobody has used for long, in the folders of all CPUs."""
+        oldest = time.time() - KEEP_DAYS * 86400
+        for path in self.folder.parent.glob("*/*.kernel"):
+            with contextlib.suppress(OSError):
+                if max(path.stat().st_atime, path.stat().st_mtime) < oldest:
+                    path.unlink()
+
+
+def _head(key: Key, made_from: str) -> bytes:
+    """The line that says what an entry is: kernel, signature, and the stamp of the sources."""
+    return json.dumps([*key, made_from]).encode()
+
+
+@cache
+def user_store() -> Store:
+    """The store of this user and CPU."""
+    return Store(cache_folder() / target())
+
+
+def cache_folder() -> Path:
+    """Where kernels are kept: below NUMBA_CACHE_DIR if that is set, else below the user's folder of caches."""
+    if os.environ.get("NUMBA_CACHE_DIR"):
+        return Path(os.environ["NUMBA_CACHE_DIR"], "mapmrf")
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local", "mapmrf", "kernels")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "mapmrf" / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "mapmrf", "kernels")
+
+
+SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DEBUG_NRT")
+"""Settings of numba that change the code it makes."""
+
+
+def changed_settings() -> list[str]:
+    """Settings of numba that ask for other code than usual."""
+    from numba.core import config
+
+    usual = {"OPT": 3, "LOOP_VECTORIZE": 1}
+    return [name for name in SETTINGS if int(getattr(config, name, 0) or 0) != usual.get(name, 0)]
+
+
+@cache
+def target() -> str:
+    """A name for the CPU that numba compiles for, and for its settings."""
+    from numba.core import config
+
+    triple, name, features = _cpu()
+    words = [triple, name, features, *(f"{setting}={getattr(config, setting, None)}" for setting in SETTINGS)]
+    return f"{name}-{hashlib.sha256(' '.join(words).encode()).hexdigest()[:12]}"
+
+
+def _cpu() -> tuple[str, str, str]:
+    """Triple, name and features of the CPU that numba compiles for."""
+    from numba.core.registry import cpu_target
+
+    found: tuple[str, str, str] = cpu_target.target_context.codegen().magic_tuple()
+    return found

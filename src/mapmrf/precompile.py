@@ -1,0 +1,289 @@
+"""Compile all kernels at once: runs on small generated models that call each of them with every signature.
+
+``mapmrf compile`` uses this, and the hook of the wheel's build. Kernels are specialised by the types of their
+arguments, not by sizes, so a small model of every shape is enough: binary or not, pairs or larger factors, shared
+tables, forbidden entries, trees, variables without factors, and one that is large enough for what only large models
+use.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mapmrf.graph import FactorGraph
+
+Run = tuple[str, str, dict[str, Any]]
+"""A method, the name of a model, and options."""
+
+# -- models -----------------------------------------------------------------------------------------------------------
+
+
+def _spins(side: int) -> FactorGraph:
+    from mapmrf.datasets import grid
+
+    return grid(side, side, 3.0, seed=0)
+
+
+def _labels() -> FactorGraph:
+    """Grids of five states, each pair with its own table."""
+    return _pairs(5, _lattice(6), hard=0.0)
+
+
+def _pairs(n_states: int, edges: np.ndarray, hard: float) -> FactorGraph:
+    """Normal potentials on given pairs; `hard` is the share of forbidden entries, of which labelling 0 has none."""
+    rng = np.random.default_rng(0)
+    unary = rng.normal(size=(int(edges.max()) + 1, n_states))
+    tables = 2.0 * rng.normal(size=(len(edges), n_states, n_states))
+    forbidden = rng.random(tables.shape) < hard
+    forbidden[:, 0, 0] = False
+    tables[forbidden] = -np.inf
+    return FactorGraph.from_pairwise(unary, edges, tables)
+
+
+def _lattice(side: int) -> np.ndarray:
+    """Pairs of neighbours of a square grid."""
+    place = np.arange(side * side).reshape(side, side)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+
+
+def _potts() -> FactorGraph:
+    """An image of three labels, one table for all pairs."""
+    from mapmrf.datasets import potts_image
+
+    return potts_image(8, 9, labels=3, noise=1.2, smoothness=0.8, seed=0).graph
+
+
+def _triples() -> FactorGraph:
+    """Binary variables in random factors of three; the last variables are in none."""
+    rng, n = np.random.default_rng(0), 30
+    scopes = [(i,) for i in range(n + 2)] + [tuple(rng.choice(n, 3, replace=False).tolist()) for _ in range(60)]
+    return FactorGraph.from_tables(np.full(n + 2, 2), scopes, [rng.normal(size=(2,) * len(scope)) for scope in scopes])
+
+
+def _protein() -> FactorGraph:
+    """Variables of 2 to 9 states, a third of all pairs, a few clashes."""
+    rng, n = np.random.default_rng(0), 16
+    card = rng.integers(2, 10, n)
+    pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if j == i + 1 or rng.random() < 0.3]
+    scopes: list[tuple[int, ...]] = [*((i,) for i in range(n)), *pairs]
+    tables = [rng.gumbel(size=card[list(scope)]) for scope in scopes]
+    for table in tables[n::3]:
+        table[rng.random(table.shape) < 0.05] -= 50.0
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+def _colouring() -> FactorGraph:
+    """Four colours on a grid with diagonals: neighbours must differ."""
+    rng, side = np.random.default_rng(0), 6
+    place = np.arange(side * side).reshape(side, side)
+    diagonal = np.stack([place[:-1, :-1].ravel(), place[1:, 1:].ravel()], axis=1)
+    differ = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
+    return FactorGraph.from_pairwise(
+        rng.normal(size=(side * side, 4)), np.concatenate([_lattice(side), diagonal]), differ
+    )
+
+
+def _tree() -> FactorGraph:
+    """Three states, each variable hung on a random earlier one."""
+    rng = np.random.default_rng(0)
+    return _pairs(3, np.array([[rng.integers(0, i), i] for i in range(1, 40)]), hard=0.0)
+
+
+def _dense() -> FactorGraph:
+    return _pairs(2, np.array([(i, j) for i in range(24) for j in range(i + 1, 24)]), hard=0.0)
+
+
+def _pedigree() -> FactorGraph:
+    """A Bayesian network: conditional tables of up to two parents, some of them deterministic."""
+    rng, n = np.random.default_rng(0), 60
+    card = rng.integers(2, 5, n)
+    scopes, tables = [], []
+    for i in range(n):
+        parents = [] if i < 8 else rng.choice(np.arange(max(0, i - 25), i), 2, replace=False).tolist()
+        chance = rng.dirichlet(np.full(card[i], 0.5), size=tuple(card[parents]))
+        if rng.random() < 0.4:
+            chance = np.where(chance == chance.max(axis=-1, keepdims=True), 1.0, 0.0)
+        scopes.append((*parents, i))
+        with np.errstate(divide="ignore"):
+            tables.append(np.log(chance))
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+def _mixed() -> FactorGraph:
+    """Factors of two to four variables of two to four states, a tenth of all entries forbidden."""
+    from mapmrf.datasets import random_graph
+
+    return random_graph(24, 40, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
+
+
+MODELS: dict[str, Callable[[], FactorGraph]] = {
+    "spins": lambda: _spins(8),
+    "spins20": lambda: _spins(20),
+    "many": lambda: _spins(105),
+    "labels": _labels,
+    "potts": _potts,
+    "triples": _triples,
+    "protein": _protein,
+    "hard": lambda: _pairs(4, _lattice(6), hard=0.08),
+    "colouring": _colouring,
+    "tree": _tree,
+    "dense": _dense,
+    "pedigree": _pedigree,
+    "mixed": _mixed,
+}
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+_ANY = ("spins", "labels", "potts", "triples", "protein", "hard", "tree", "dense", "pedigree", "mixed")
+_PAIRS = ("spins", "labels", "potts", "protein", "hard", "tree", "dense")
+
+
+def _runs(methods: str, models: tuple[str, ...] = _ANY, **options: Any) -> list[Run]:
+    return [(method, model, {"max_iterations": 30, **options}) for method in methods.split() for model in models]
+
+
+GROUPS: dict[str, list[Run]] = {
+    "branch and bound": [
+        *_runs("branch", memory=16.0),
+        *_runs("branch", ("pedigree", "mixed", "colouring", "dense", "spins20"), i_bound=4),
+        *_runs("branch", ("dense", "mixed"), caching=False, i_bound=4),
+    ],
+    "moves": [
+        *_runs("icm flips chains blocks"),
+        *_runs("icm", ("many", "colouring"), starts=3),
+        *_runs("flips", depth=2),
+        *_runs("chains", breadth=2),
+        *_runs("annealing", _ANY),
+        *_runs("annealing", ("labels", "spins", "mixed"), rule="heat_bath", max_iterations=20),
+    ],
+    "LS-LP": [
+        *_runs("lslp", starts=2),
+        *_runs("lslp", ("spins", "triples", "hard"), sphere="factors"),
+        *_runs("lslp", ("spins", "mixed", "labels"), sphere="affine", relaxation=1.4),
+        *_runs("lslp", ("spins", "mixed", "triples"), preset="paper"),
+        *_runs("lslp", ("spins", "mixed", "triples"), variant="free", epsilon=0.01),
+        *_runs("lslp", ("spins", "tree"), sphere="off"),
+        *_runs("lslp", ("spins", "potts", "pedigree"), sphere_block=20),
+        *_runs("lslp", ("many",), max_iterations=4),
+    ],
+    "restarts": [
+        *_runs("restarts"),
+        *_runs("restarts", ("spins", "mixed"), move="blocks"),
+        *_runs("restarts", ("spins", "mixed"), move="flips"),
+        *_runs("restarts", ("protein",), temperature=0.5),
+        *_runs("restarts", ("tree",), move="chains"),
+        *_runs("fusion", max_iterations=3),
+        *_runs("fusion", ("spins", "mixed"), descent="flips", max_iterations=3),
+        *_runs("fusion", ("spins", "mixed"), descent="blocks", max_iterations=3),
+    ],
+    "messages": [
+        *_runs("trws adsal mplp bp"),
+        *_runs("bp trbp", ("spins", "mixed"), schedule="sequential"),
+        *_runs("trbp"),
+        *_runs("trws", ("spins20", "colouring", "pedigree"), order="breadth_first"),
+        *_runs("mplp", ("hard", "pedigree"), order="random"),
+        *_runs("mplp", ("hard", "spins"), schedule="forward"),
+    ],
+    "clusters": [
+        *_runs("mplp_c", max_iterations=60),
+        *_runs("mplp_c", ("mixed", "spins20"), triplets=False, max_iterations=200),
+        *_runs("mplp_c", ("dense", "labels"), cycles=False, max_iterations=60),
+    ],
+    "decomposition": [
+        *_runs("dd_sg psdd"),
+        *_runs("dd_sg", ("spins", "mixed"), decomposition="factors", rule="polyak"),
+        *_runs("dd_sg", ("spins", "mixed"), rule="diminishing", decode="majority"),
+        *_runs("psdd", ("spins",), rule="level", primal="last"),
+    ],
+    "AD3": [
+        *_runs("ad3"),
+        *_runs("ad3", ("spins", "mixed", "pedigree"), branch_and_bound=True, max_iterations=300),
+        *_runs("ad3", ("potts",), relaxation=1.5),
+        *_runs("l2box", _PAIRS),
+    ],
+    "programs": [
+        *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels"), solver="highs", rounds=3),
+        *_runs("lp", ("spins", "hard", "pedigree", "mixed")),
+    ],
+}
+"""Runs that share kernels are together: one process compiles them. The longest come first."""
+
+AUTO: list[Run] = [
+    *_runs("auto", (*_ANY, "colouring", "spins20"), max_iterations=60),
+    *_runs("auto", ("many",), max_iterations=8),
+]
+"""Most kernels of `auto` are those of other methods, so it comes last."""
+
+
+def compile_group(name: str) -> str:
+    """Make the runs of a group, or of `auto`."""
+    import mapmrf
+
+    graphs: dict[str, FactorGraph] = {}
+    for method, model, options in AUTO if name == "auto" else GROUPS[name]:
+        if model not in graphs:
+            graphs[model] = MODELS[model]()
+        mapmrf.solve(graphs[model], method, **options)
+    if name == "auto":
+        for graph in graphs.values():
+            mapmrf.simplify(graph)
+    return name
+
+
+def compile_all(jobs: int, listener: Callable[[int, int, str], None] = lambda done, total, name: None) -> None:
+    """Compile what is not there yet, in so many processes; the listener hears of every group that is done."""
+    total = len(GROUPS) + 1
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        try:
+            waiting = {pool.submit(compile_group, name) for name in GROUPS}
+            done = 0
+            while waiting:
+                ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    done += 1
+                    listener(done, total, future.result())
+            listener(total, total, pool.submit(compile_group, "auto").result())
+        except BaseException:
+            for process in list((pool._processes or {}).values()):
+                process.kill()
+            raise
+
+
+def build_archive(path: Path, jobs: int) -> int:
+    """Compile all kernels for the baseline of machines like this into an archive; returns their number.
+
+    The process must not have loaded numba yet: it reads the name of the CPU to compile for when it is loaded.
+    """
+    from mapmrf.kernels.archive import write_archive
+    from mapmrf.kernels.origin import baseline, lacks
+    from mapmrf.kernels.store import user_store
+
+    base = baseline()
+    if base is None:
+        raise RuntimeError(f"there is no baseline for machines of the kind {platform.machine()}")
+    if lacks(base.cpu):
+        raise RuntimeError(lacks(base.cpu))
+    if "numba" in sys.modules:
+        raise RuntimeError("numba has been loaded already")
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(
+            NUMBA_CPU_NAME=base.cpu, NUMBA_CPU_FEATURES="", NUMBA_CACHE_DIR=folder, MAPMRF_KERNELS="compile"
+        )
+        compile_all(jobs)
+        return write_archive(path, base.cpu, user_store().entries())
+
+
+if __name__ == "__main__":
+    print(build_archive(Path(sys.argv[1]), int(sys.argv[2])), "kernels")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.compiling import CompilingStopped
+from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.graph import FactorGraph, chunked_sum
 from mapmrf.result import relative_gap
 
@@ -51,7 +51,7 @@ class Incumbent:
         self.graph = graph
         self._evaluator = _Evaluator(graph) if graph.n_factors >= KERNEL_FACTORS else None
         self.labels: Ints = np.array(labels, dtype=np.int64)
-        self.value = self.evaluate(self.labels)
+        self.value = graph.value(self.labels)
         self.bound = bound
 
     def evaluate(self, labels: Ints) -> float:

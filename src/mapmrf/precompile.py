@@ -266,9 +266,9 @@ def build_archive(path: Path, jobs: int) -> int:
 
     The process must not have loaded numba yet: it reads the name of the CPU to compile for when it is loaded.
     """
-    from mapmrf.kernels.archive import write_archive
-    from mapmrf.kernels.origin import baseline, lacks
-    from mapmrf.kernels.store import user_store
+    from mapmrf.compilation.archive import write_archive
+    from mapmrf.compilation.origins import baseline, lacks
+    from mapmrf.compilation.store import user_store
 
     base = baseline()
     if base is None:

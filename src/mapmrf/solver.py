@@ -13,7 +13,8 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Ints
-from mapmrf.compiling import CompileClock, CompilingStopped, stoppable, true_interrupts
+from mapmrf.compilation.clock import CompileClock, true_interrupts
+from mapmrf.compilation.stopping import CompilingStopped, stoppable
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, find_feasible
 from mapmrf.graph import FactorGraph

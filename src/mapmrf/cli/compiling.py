@@ -20,7 +20,7 @@ def compile_command(native: bool, jobs: int | None, status: bool) -> None:
     An installed package brings machine code that runs on any common CPU, so that this is not needed. `--native`
     compiles for all features that this machine has.
     """
-    from mapmrf.kernels.origin import mark_native
+    from mapmrf.compilation.origins import mark_native
 
     if not status:
         began = time.perf_counter()
@@ -37,7 +37,7 @@ def compile_command(native: bool, jobs: int | None, status: bool) -> None:
 
 def status_lines() -> list[str]:
     """Which code is in use, in the order in which it is looked for."""
-    from mapmrf.kernels.origin import origins
+    from mapmrf.compilation.origins import origins
 
     used = {True: "used", False: "not used"}
     lines = [f"{used[origin.code is not None]:10}{origin.what}: {origin.reason}" for origin in origins()]

@@ -1,1 +1,1 @@
-"""Compiled loops that two or more engines share, and how kernels are compiled and kept (`jit`)."""
+"""Compiled loops that two or more engines share, and `jit`, which compiles all kernels."""

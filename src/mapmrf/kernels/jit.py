@@ -16,11 +16,11 @@ from llvmlite import binding, ir
 from numba import core
 from numba.core import registry, types
 
-from mapmrf.kernels.archive import Key
-from mapmrf.kernels.compile_process import compile_elsewhere
-from mapmrf.kernels.origin import origins
-from mapmrf.kernels.sources import stamp_of
-from mapmrf.kernels.store import user_store
+from mapmrf.compilation.archive import Key
+from mapmrf.compilation.origins import origins
+from mapmrf.compilation.process import compile_elsewhere
+from mapmrf.compilation.sources import stamp_of
+from mapmrf.compilation.store import user_store
 
 P = ParamSpec("P")
 R = TypeVar("R")

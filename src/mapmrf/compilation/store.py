@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from mapmrf.kernels.archive import Key, digest, write_whole
-from mapmrf.kernels.sources import file_of, stamp_of
+from mapmrf.compilation.archive import Key, digest, write_whole
+from mapmrf.compilation.sources import file_of, stamp_of
 
 KEEP_DAYS = 30
 """Code of other versions is removed when it has not been used for so long."""

@@ -7,6 +7,7 @@ is killed when a run gives up.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import importlib
 import os
 import pickle
@@ -19,12 +20,12 @@ import threading
 from collections.abc import Callable
 from typing import IO, Any
 
-from mapmrf.compiling import CompilingStopped, stop_of_run
+from mapmrf.compilation.stopping import CompilingStopped, stop_of_run
 
 LOOK = 0.02
 """Seconds between two looks at whether the run must end."""
 
-_COMMAND = (sys.executable, "-m", "mapmrf.kernels.compile_process")
+_COMMAND = (sys.executable, "-m", "mapmrf.compilation.process")
 
 
 class CompileProcess:
@@ -37,7 +38,8 @@ class CompileProcess:
             _COMMAND, stdin=pipe, stdout=pipe, env={**os.environ, "PYTHONPATH": path}, start_new_session=True
         )
         self.replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        threading.Thread(target=self._listen, name="mapmrf-compile-process", daemon=True).start()
+        self.listener = threading.Thread(target=self._listen, name="mapmrf-compile-process", daemon=True)
+        self.listener.start()
 
     def _listen(self) -> None:
         assert self.process.stdout
@@ -68,6 +70,11 @@ class CompileProcess:
         """End the process, whatever it is doing."""
         self.process.kill()
         self.process.wait()
+        self.listener.join()
+        for pipe in (self.process.stdin, self.process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
 
 
 _lock = threading.Lock()
@@ -87,7 +94,9 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
         raise CompilingStopped(name)
     with _lock:
         try:
-            if _process is None or not _process.alive:
+            if _process is not None and not _process.alive:
+                close()
+            if _process is None:
                 _process = CompileProcess()
                 atexit.register(_process.close)
             return _process.compile(name, signature, stop)

@@ -7,9 +7,9 @@ import platform
 from functools import cache
 from typing import NamedTuple
 
-from mapmrf.kernels.archive import Archive, ArchiveError
-from mapmrf.kernels.sources import PACKAGE, stamp
-from mapmrf.kernels.store import Store, changed_settings, user_store
+from mapmrf.compilation.archive import Archive, ArchiveError
+from mapmrf.compilation.sources import PACKAGE, stamp
+from mapmrf.compilation.store import Store, changed_settings, user_store
 
 SHIPPED = PACKAGE / "compiled" / "kernels.bin"
 """The archive that a wheel brings."""
@@ -81,8 +81,8 @@ def _own() -> Origin:
 
 def _shipped() -> Origin:
     what = "shipped"
-    if os.environ.get("MAPMRF_KERNELS") == "compile":
-        return Origin(what, None, "MAPMRF_KERNELS=compile asks for code of this machine's own")
+    if os.environ.get("MAPMRF_KERNELS") in ("own", "compile"):
+        return Origin(what, None, f"MAPMRF_KERNELS={os.environ['MAPMRF_KERNELS']} asks for code made on this machine")
     if changed_settings():
         return Origin(what, None, f"NUMBA_{changed_settings()[0]} asks for other code")
     if not SHIPPED.exists():

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from mapmrf.kernels.sources import stamp
+from mapmrf.compilation.sources import stamp
 
 MAGIC = b"mapmrf kernels 1\n"
 """How an archive begins; the length of the index follows, then the index as JSON, then the entries."""

@@ -6,7 +6,7 @@ import threading
 import numba
 import pytest
 
-from mapmrf.compiling import CompileClock
+from mapmrf.compilation.clock import CompileClock
 
 
 def compile_something() -> None:

@@ -1,7 +1,8 @@
 """What machine code is made from: the stamps that tell whether it is still that of the sources.
 
 numba's own stamp of a kernel is the age of its file, which says nothing of the kernels in other files that it calls.
-Ours are hashes of all files that a kernel's module imports, directly or not.
+Ours are hashes of all files that a kernel's module imports, directly or not; only this package, which decides where
+code is kept but not what it is, does not count.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def _imports(path: Path) -> frozenset[Path]:
     found: set[Path] = set()
     for name in {match.decode() for match in _IMPORT.findall(_read(path))} - {""}:
         file = file_of(name)
-        if file is not None:
+        if file is not None and not name.startswith("compilation"):
             found.add(file)
             found.update(file.parent.glob("*.py") if file.name == "__init__.py" else ())
     return frozenset(found)

@@ -1,0 +1,114 @@
+"""Compiling in another process: it hands code over through the cache, and a run can give it up."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mapmrf.compilation import process
+from mapmrf.compilation.process import CompileProcess, compile_elsewhere
+from mapmrf.compilation.stopping import CompilingStopped, stop_of_run, stoppable
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    yield
+    process.close()
+
+
+def test_outside_of_runs_nothing_is_compiled_elsewhere() -> None:
+    assert stop_of_run() is None
+    assert not compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+
+
+def test_a_run_that_must_end_does_not_wait() -> None:
+    with stoppable(lambda: True), pytest.raises(CompilingStopped):
+        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+
+
+def test_stops_nest() -> None:
+    def outer() -> bool:
+        return False
+
+    with stoppable(outer):
+        with stoppable(lambda: True):
+            assert stop_of_run() is not outer
+        assert stop_of_run() is outer
+    assert stop_of_run() is None
+
+
+def test_what_cannot_be_compiled_is_left_to_the_caller() -> None:
+    with stoppable(lambda: False):
+        assert not compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+
+
+def test_giving_up_ends_the_process() -> None:
+    process = CompileProcess()
+    began = time.monotonic()
+    with pytest.raises(CompilingStopped):
+        process.compile("mapmrf.kernels.jit.nothing", (), lambda: time.monotonic() > began)
+    process.close()
+    assert not process.alive
+
+
+def test_a_process_that_died_is_replaced() -> None:
+    with stoppable(lambda: False):
+        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        first = process._process
+        assert first is not None
+        first.close()
+        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+        assert process._process is not first
+
+
+COLD = """
+import sys, time, numpy as np, mapmrf
+from mapmrf.datasets import grid
+from numba.core import event
+count = []
+class Listener(event.Listener):
+    def on_start(self, event): count.append(event)
+    def on_end(self, event): pass
+event.register("numba:compile", Listener())
+{code}
+"""
+
+
+def cold(tmp_path: object, code: str) -> list[str]:
+    """What a program prints that begins with an empty kernel cache."""
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "MAPMRF_KERNELS": "own"}
+    command = [sys.executable, "-c", COLD.format(code=code)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_a_run_compiles_nothing_in_its_own_process(tmp_path: object) -> None:
+    code = "r = mapmrf.solve(grid(4, 4, 1.0, seed=0), 'icm'); print(len(count), r.status.value)"
+    assert cold(tmp_path, code) == ["0", "converged"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"),
+    [("time_limit=0.3", "time_limit"), ("callback=lambda point, labels: point.time > 0.3", "interrupted")],
+)
+def test_a_cold_run_ends_with_a_labelling_of_known_value(tmp_path: object, limit: str, status: str) -> None:
+    code = (
+        "graph = grid(150, 150, 1.0, seed=0)\n"
+        f"r = mapmrf.solve(graph, 'lslp', {limit})\n"
+        "print(len(count), r.status.value, r.value == graph.value(r.labels))"
+    )
+    assert cold(tmp_path, code) == ["0", status, "True"]
+
+
+def test_threads_of_a_run_share_its_stop() -> None:
+    found = []
+    with stoppable(lambda: False):
+        thread = threading.Thread(target=lambda: found.append(stop_of_run()))
+        thread.start()
+        thread.join()
+        assert found == [stop_of_run()]

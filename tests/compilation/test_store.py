@@ -1,0 +1,61 @@
+"""The user's cache: a file per kernel, never trusted."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from mapmrf.compilation.archive import Key
+from mapmrf.compilation.sources import file_of, stamp_of
+from mapmrf.compilation.store import KEEP_DAYS, Store, cache_folder
+
+KEY = Key("mapmrf.kernels.forests.f", "(int64,)")
+
+
+def test_code_is_found_by_kernel_signature_and_sources(tmp_path: Path) -> None:
+    store = Store(tmp_path / "cpu")
+    store.put(KEY, "stamp", b"one\ntwo")
+    assert store.get(KEY, "stamp") == b"one\ntwo"
+    assert store.get(KEY, "other") is None
+    assert store.get(Key(KEY.name, "()"), "stamp") is None
+
+
+def test_a_file_of_another_kernel_is_not_taken(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, "stamp", b"code")
+    (file,) = tmp_path.iterdir()
+    other = Key("mapmrf.kernels.forests.g", "(int64,)")
+    store.put(other, "stamp", b"other")
+    (mine,) = set(tmp_path.iterdir()) - {file}
+    mine.write_bytes(file.read_bytes())
+    assert store.get(other, "stamp") is None
+
+
+def test_entries_leave_out_what_is_stale_or_foreign(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    file = file_of("kernels.forests")
+    assert file is not None
+    store.put(KEY, stamp_of(file), b"fresh")
+    store.put(Key(KEY.name, "()"), "stale", b"stale")
+    store.put(Key("somebody.f", "()"), "stamp", b"foreign")
+    assert list(store.entries()) == [(KEY, b"fresh")]
+
+
+def test_what_nobody_used_for_long_is_removed(tmp_path: Path) -> None:
+    old = Store(tmp_path / "old")
+    old.put(KEY, "stamp", b"code")
+    (file,) = old.folder.iterdir()
+    long_ago = time.time() - (KEEP_DAYS + 1) * 86400
+    os.utime(file, (long_ago, long_ago))
+    Store(tmp_path / "new").put(KEY, "stamp", b"code")
+    assert not file.exists()
+
+
+def test_the_folder_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert cache_folder() == tmp_path / "mapmrf"
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    assert cache_folder().name == "kernels"

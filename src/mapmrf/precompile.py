@@ -235,9 +235,6 @@ def compile_group(name: str) -> str:
         if model not in graphs:
             graphs[model] = MODELS[model]()
         mapmrf.solve(graphs[model], method, **options)
-    if name == "auto":
-        for graph in graphs.values():
-            mapmrf.simplify(graph)
     return name
 
 

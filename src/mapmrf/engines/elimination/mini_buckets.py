@@ -27,7 +27,7 @@ def find_partition(
     tree: BucketTree, given: Functions, max_vars: int, max_log: float, max_entries: float = math.inf
 ) -> BucketPartition | None:
     """Partition all buckets with messages of limited size; None if they have more than `max_entries` together."""
-    fits, partition = partition_buckets(tree.card, given.ptr, given.var, max_vars, max_log, max_entries)
+    fits, partition = partition_buckets(tree.card, given.ptr, given.var, max_vars, float(max_log), float(max_entries))
     return partition if fits else None
 
 

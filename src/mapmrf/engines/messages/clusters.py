@@ -59,7 +59,7 @@ class Clusters:
         _, first = np.unique(_pair_keys(dual, pairs), return_index=True)
         self.dual = dual
         self.n_given = dual.n_factors
-        self.pairs: Ints = np.sort(pairs[first])
+        self.pairs: Ints = np.sort(pairs[first]).astype(np.int64)
         self.private: Bools = np.zeros(dual.n_factors, dtype=bool)
         self.active: Bools = np.ones(dual.n_factors, dtype=bool)
         self.cycles = CycleList.of([])
@@ -99,7 +99,7 @@ class Clusters:
         added = np.arange(begin, begin + n)
         self.private = np.concatenate([self.private, np.ones(n, dtype=bool)])
         self.active = np.concatenate([self.active, np.zeros(n, dtype=bool)])
-        self.pairs = np.concatenate([self.pairs, added])
+        self.pairs = np.concatenate([self.pairs, added]).astype(np.int64)
         if self.number:
             self.number.update(self.numbers(added))
         return added

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Floats, offsets
+from mapmrf.arrays import Floats, frozen, offsets
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.srmp_kernels import (
@@ -60,7 +60,7 @@ def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel
     return SrmpModel(
         visits=visits,
         links=links[np.argsort(order.rank[problem.scope], kind="stable")],
-        tables=tables,
+        tables=frozen(tables),
         edge_ptr=problem.edge_ptr if with_tables else None,
         turn=order.rank[problem.scope],
         omega=order.omega,

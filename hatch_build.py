@@ -36,6 +36,9 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         build_data["force_include"][str(archive)] = "mapmrf/compiled/kernels.bin"
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
+        if os.environ.get("AUDITWHEEL_PLAT"):  # in the containers that releases are built in
+            python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+            build_data["tag"] = f"{python}-{python}-{os.environ['AUDITWHEEL_PLAT']}"
         build_data["dependencies"] += [f"{name}=={importlib.metadata.version(name)}" for name in ("numba", "llvmlite")]
 
     def compile(self, archive: Path) -> str:

@@ -85,6 +85,7 @@ def solve(
     """
     chosen = make_method(method, options)
     check_limits(time_limit, threads, seed)
+    chosen.load(graph)
     run = _Run(chosen, seed, time_limit, gap_tolerance, callback)
     run.polisher = None if polish is None else make_method(polish, {})
     start = _start_from(graph, initial)

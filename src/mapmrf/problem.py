@@ -65,6 +65,18 @@ class Batch:
         return self.var_ptr[self.scope]
 
     @cached_property
+    def consecutive(self) -> bool:
+        """Whether the factors' tables stand one after another in `theta_t`."""
+        return bool(np.all(np.diff(self.table_at) == self.n_configs))
+
+    def tables(self, theta_t: Floats, rows: slice) -> Floats:
+        """The tables of some factors, (n_rows, n_configs): a read-only view where they stand one after another."""
+        at = self.table_at[rows]
+        if len(at) and self.consecutive:
+            return theta_t[at[0] : at[-1] + self.n_configs].reshape(len(at), self.n_configs)
+        return theta_t[at[:, None] + np.arange(self.n_configs)]
+
+    @cached_property
     def config(self) -> Ints:
         """State of every variable in every configuration, (n_configs, arity): the paper's M_ia without a matrix."""
         return frozen(np.indices(self.shape).reshape(self.arity, -1).T.copy())
@@ -162,6 +174,11 @@ class Problem:
         return self.batches[-1].configs.stop if self.batches else 0
 
     @cached_property
+    def only_binary(self) -> bool:
+        """Whether all variables have two states."""
+        return bool(np.all(self.graph.card == 2))
+
+    @cached_property
     def order(self) -> Ints:
         """Number in the graph of every factor, (n_factors,)."""
         return frozen(np.arange(self.n_factors) if self.sorted_by is None else self.sorted_by)
@@ -174,7 +191,8 @@ class Problem:
     @cached_property
     def edge_factor(self) -> Ints:
         """The factor of every edge, (n_edges,)."""
-        return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_ptr)))
+        arity = self.batches[0].arity if len(self.batches) == 1 else np.diff(self.scope_ptr)
+        return frozen(np.repeat(np.arange(self.n_factors), arity))
 
     @cached_property
     def edge_stride(self) -> Ints:

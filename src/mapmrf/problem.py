@@ -74,7 +74,7 @@ class Batch:
         at = self.table_at[rows]
         if len(at) and self.consecutive:
             return theta_t[at[0] : at[-1] + self.n_configs].reshape(len(at), self.n_configs)
-        return theta_t[at[:, None] + np.arange(self.n_configs)]
+        return np.asarray(theta_t[at[:, None] + np.arange(self.n_configs)])
 
     @cached_property
     def config(self) -> Ints:

@@ -297,9 +297,11 @@ def interaction_scale(problem: Problem) -> float:
     return float(spread.mean()) if spread.sum() > 0 else 1.0
 
 
-def _inner(sizes: Floats, uses: Floats) -> float:
+def _inner(sizes: Floats, uses: Floats | Ints) -> float:
     """``<sizes, uses>`` in pieces for which BLAS wakes no threads: the sum must not depend on their number."""
-    return sum(float(sizes[at : at + BLAS_PIECE] @ uses[at : at + BLAS_PIECE]) for at in range(0, len(sizes), BLAS_PIECE))
+    return sum(
+        float(sizes[at : at + BLAS_PIECE] @ uses[at : at + BLAS_PIECE]) for at in range(0, len(sizes), BLAS_PIECE)
+    )
 
 
 def _interaction(tables: Floats) -> Floats:

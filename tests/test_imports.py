@@ -156,6 +156,13 @@ def test_the_command_that_solves_a_tiny_model_loads_nothing_heavy(tmp_path: Path
     assert mapmrf.Result.from_json(Path(output).read_text()).status == "optimal"
 
 
+@pytest.mark.parametrize(("side", "needed"), [(4, False), (20, True)])
+def test_auto_imports_its_kernels_before_a_run_that_needs_them(side: int, needed: bool) -> None:
+    """The clock of a run counts the time of compiling only if numba is there when it starts."""
+    code = f"import mapmrf; mapmrf.Auto().load(mapmrf.datasets.grid({side}, {side}))"
+    assert ("numba" in loaded_after(code)) == needed
+
+
 def test_the_method_table_and_the_folder_of_methods_go_by_one_name() -> None:
     """`mapmrf.methods()` must work before and after the folder of the same name has been imported."""
     code = "import mapmrf\nfor _ in range(2): assert 'icm' in mapmrf.methods()\nimport mapmrf.methods.icm as m; m.ICM"

@@ -122,9 +122,7 @@ class Problem:
         hard = _hard_tables(graph)
         group = _shape_groups(graph)
         if hard.any():
-            group = group * 2 + hard[graph.table_of]
-        else:
-            group *= 2
+            group = group + hard[graph.table_of]
         order, scope_ptr, scope = None, graph.scope_ptr, graph.scope
         if np.any(group[1:] < group[:-1]):
             order = np.argsort(group, kind="stable")
@@ -241,17 +239,17 @@ def _hard_tables(graph: FactorGraph) -> Bools:
 
 
 def _shape_groups(graph: FactorGraph) -> Ints:
-    """Number the factors' shapes, those of smaller arity first."""
-    group = np.zeros(graph.n_factors, dtype=np.int64)
+    """Number the factors' shapes by even numbers, those of smaller arity first."""
     every = graph.arity
     if len(every) == 0 or (np.all(every == every[0]) and np.all(graph.card == graph.card[0])):
-        return group
+        return np.broadcast_to(np.int64(0), graph.n_factors)
+    group = np.zeros(graph.n_factors, dtype=np.int64)
     n_groups = 0
     for arity in np.unique(every):
         members = np.flatnonzero(every == arity)
         shapes = graph.card[graph.scope[graph.scope_ptr[members][:, None] + np.arange(arity)]]
         _, of = np.unique(_shape_codes(shapes), return_inverse=True)
-        group[members] = n_groups + of
+        group[members] = 2 * (n_groups + of)
         n_groups += int(of.max()) + 1
     return group
 

@@ -85,9 +85,12 @@ def solve(
     """
     chosen = make_method(method, options)
     check_limits(time_limit, threads, seed)
-    chosen.load(graph)
+    polisher = None if polish is None else make_method(polish, {})
+    for each in (chosen, polisher):
+        if each is not None:
+            each.load(graph)
     run = _Run(chosen, seed, time_limit, gap_tolerance, callback)
-    run.polisher = None if polish is None else make_method(polish, {})
+    run.polisher = polisher
     start = _start_from(graph, initial)
     with ExitStack() as stack:
         run.compiling = stack.enter_context(CompileClock())

@@ -94,7 +94,7 @@ def test_progress_tells_every_improvement_on_standard_error(model):
     assert head.split() == ["seconds", "phase", "value", "bound", "gap"]
     values = [float(line.split()[2]) for line in lines]
     assert values == sorted(values) and values[-1] == pytest.approx(json.loads(result.stdout)["value"], abs=1e-4)
-    assert lines[0].split()[1] == "relax"
+    assert lines[0].split()[1] == "eliminate"
 
 
 def test_quiet_prints_nothing_but_json(model):

@@ -121,7 +121,7 @@ def test_no_module_uses_relative_imports() -> None:
 def loaded_after(code: str) -> set[str]:
     script = f"{code}\nimport sys\nprint(*sorted({{name.split('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return set(done.stdout.splitlines()[-1].split())
 
 
 HEAVY = {"numba", "scipy", "highspy", "joblib", "matplotlib", "networkx", "PIL", "pooch", "rich"}
@@ -133,10 +133,34 @@ HEAVY = {"numba", "scipy", "highspy", "joblib", "matplotlib", "networkx", "PIL",
         "import mapmrf",
         "import mapmrf; mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 1, 2, 3]]).value([1, 1])",
         "from mapmrf.registry import method_names; method_names()",
+        "import mapmrf; mapmrf.solve(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0, 1, 2, 3]]), time_limit=9)",
     ],
 )
 def test_importing_the_package_loads_nothing_heavy(code: str) -> None:
     assert not loaded_after(code) & HEAVY
+
+
+def command(*arguments: str) -> str:
+    """The code that runs a command, which must end well."""
+    return f"from mapmrf.cli import main\ntry: main({list(arguments)})\nexcept SystemExit as end: assert end.code == 0"
+
+
+def test_the_help_does_not_even_load_numpy() -> None:
+    assert not loaded_after(command("--help")) & {"numpy", *HEAVY}
+
+
+def test_the_command_that_solves_a_tiny_model_loads_nothing_heavy(tmp_path: Path) -> None:
+    model, output, trace = (str(tmp_path / name) for name in ("model.uai", "result.json", "trace.csv"))
+    Path(model).write_text("MARKOV 3  2 3 2  2  2 0 1  3 2 1 0  6 1 0 3 4 5 6  12 1 2 3 4 5 6 7 8 9 10 11 12")
+    assert not loaded_after(command("solve", model, "-o", output, "--trace", trace)) & HEAVY
+    assert mapmrf.Result.from_json(Path(output).read_text()).status == "optimal"
+
+
+@pytest.mark.parametrize(("side", "needed"), [(4, False), (20, True)])
+def test_auto_imports_its_kernels_before_a_run_that_needs_them(side: int, needed: bool) -> None:
+    """The clock of a run counts the time of compiling only if numba is there when it starts."""
+    code = f"import mapmrf; mapmrf.Auto().load(mapmrf.datasets.grid({side}, {side}))"
+    assert ("numba" in loaded_after(code)) == needed
 
 
 def test_the_method_table_and_the_folder_of_methods_go_by_one_name() -> None:

@@ -90,6 +90,26 @@ def test_shapes_beyond_the_short_code_are_told_apart() -> None:
     assert len(Problem.compile(graph).batches) == 2
 
 
+@given(recipe=any_recipes())
+def test_the_tables_of_a_batch_are_those_of_its_factors(recipe: Recipe) -> None:
+    problem = Problem.compile(recipe.graph())
+    for batch in problem.batches:
+        rows = slice(batch.n // 2, batch.n)
+        expected = [problem.graph.table(a).ravel() for a in problem.order[batch.factors][rows]]
+        assert np.array_equal(batch.tables(problem.graph.theta_t, rows), expected)
+        assert len(batch.tables(problem.graph.theta_t, slice(0, 0))) == 0
+
+
+def test_the_tables_of_a_batch_are_found_where_factors_share_or_swap_them() -> None:
+    theta_t = np.arange(12.0)
+    pairs, table_ptr = [0, 1, 1, 2, 0, 2], [0, 4, 8, 12]
+    for table_of in ([0, 1, 2], [2, 1, 0], [0, 0, 2], [1, 1, 1]):
+        graph = FactorGraph.from_arrays([2] * 3, [0, 2, 4, 6], pairs, table_of, table_ptr, theta_t)
+        (batch,) = Problem.compile(graph).batches
+        found = batch.tables(graph.theta_t, slice(0, 3))
+        assert found.tolist() == [graph.table(a).ravel().tolist() for a in range(3)]
+
+
 def test_compiled_arrays_are_read_only() -> None:
     problem = Problem.compile(random_recipe(1, 5, 10).graph())
     arrays = [problem.order, problem.scope, problem.nbr, problem.edge_ptr, problem.config_ptr, problem.theta_f]

@@ -18,14 +18,14 @@ from mapmrf.errors import MapMRFError as MapMRFError
 from mapmrf.errors import OptionError as OptionError
 from mapmrf.errors import UnknownName as UnknownName
 from mapmrf.errors import UnsupportedModel as UnsupportedModel
-from mapmrf.graph import FactorGraph as FactorGraph
-from mapmrf.graph import Names as Names
 
 if TYPE_CHECKING:
     from mapmrf.batch import solve_many as solve_many
     from mapmrf.batch import solve_rows as solve_rows
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
+    from mapmrf.graph import FactorGraph as FactorGraph
+    from mapmrf.graph import Names as Names
     from mapmrf.method import Method as Method
     from mapmrf.methods.ad3 import AD3 as AD3
     from mapmrf.methods.adsal import ADSal as ADSal
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from mapmrf.tuning import tune as tune
 
 _LAZY = {
+    "FactorGraph": "mapmrf.graph",
+    "Names": "mapmrf.graph",
     "read": "mapmrf.formats",
     "write": "mapmrf.formats",
     "AD3": "mapmrf.methods.ad3",
@@ -97,11 +99,11 @@ _LAZY = {
 }
 
 
-_MODULES = ("bridges", "datasets", "images", "plots")
+_MODULES = ("bridges", "datasets", "graph", "images", "plots")
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is heavy only when it is used: numba must not slow down reading a file."""
+    """Import what is heavy only when it is used: numpy must not slow down the help, nor numba reading a file."""
     if name in _MODULES:
         return importlib.import_module(f"mapmrf.{name}")
     if name not in _LAZY:

@@ -35,6 +35,17 @@ def short(values: Ints) -> Ints:
     return values.astype(np.int32 if fits else np.int64, copy=False)
 
 
+def row_sums(values: Floats) -> Floats:
+    """Sums over the last axis, to the last bit those of numpy, which takes ten times as long for short rows."""
+    n = values.shape[-1]
+    if not 1 < n < 8:  # numpy adds up longer rows in several parts
+        return np.asarray(values.sum(axis=-1))
+    total = values[..., 0] + values[..., 1]
+    for t in range(2, n):
+        total += values[..., t]
+    return np.asarray(total)
+
+
 def segment_argmax(values: Floats, ptr: Ints) -> Ints:
     """Place of the first largest entry inside every non-empty block of `values`."""
     counts = np.diff(ptr)
@@ -73,6 +84,11 @@ def strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
     """What one state more of an edge's variable adds to the place in its factor's table, (n_edges,)."""
     arity = np.diff(scope_ptr)
     stride = np.ones(len(edge_card), dtype=np.int64)
+    if len(arity) and np.all(arity == arity[0]):
+        columns, sizes = stride.reshape(len(arity), -1).T, edge_card.reshape(len(arity), -1).T
+        for k in range(arity[0] - 2, -1, -1):
+            np.multiply(columns[k + 1], sizes[k + 1], out=columns[k])
+        return stride
     for back in range(2, int(arity.max(initial=0)) + 1):
         edge = scope_ptr[1:][arity >= back] - back
         stride[edge] = stride[edge + 1] * edge_card[edge + 1]
@@ -81,14 +97,19 @@ def strides(edge_card: Ints, scope_ptr: Ints) -> Ints:
 
 def finite_range(theta: Floats) -> float:
     """Largest minus smallest finite entry, 0 if there is none."""
-    finite = theta > -np.inf
-    low, high = np.min(theta, where=finite, initial=np.inf), np.max(theta, where=finite, initial=-np.inf)
+    low, high = _lowest(theta, np.inf), theta.max(initial=-np.inf)
     return float(min(high - low, sys.float_info.max)) if high >= low else 0.0
 
 
 def largest_size(theta: Floats) -> float:
     """Size of the largest finite entry."""
-    return float(np.max(np.abs(theta), where=theta > -np.inf, initial=0.0))
+    return float(max(theta.max(initial=0.0), -_lowest(theta, 0.0)))
+
+
+def _lowest(theta: Floats, initial: float) -> Any:
+    """The smallest of the finite entries and `initial`; a mask takes ten times as long as the minimum of all."""
+    low = theta.min(initial=initial)
+    return low if low > -np.inf else np.min(theta, where=theta > -np.inf, initial=initial)
 
 
 def block_sizes(theta: Floats, ptr: Ints) -> Floats:

@@ -162,6 +162,9 @@ class Method(ABC):
         """Return why this method cannot solve the problem, or None if it can."""
         return None
 
+    def load(self, graph: FactorGraph) -> None:  # noqa: B027
+        """Import what a run on this model needs beside the method itself."""
+
     @abstractmethod
     def start(self, problem: Problem, seed: int, initial: Start) -> Any:
         """Return the state of a new run."""

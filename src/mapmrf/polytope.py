@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, segment_max
+from mapmrf.arrays import Bools, Floats, Ints, row_sums, segment_max
 from mapmrf.problem import Batch, Problem
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
@@ -95,8 +95,11 @@ def blocks(problem: Problem, mu_f: FactorMarginals) -> Iterator[tuple[Batch, sli
 
 def marginals_of(batch: Batch, block: Floats, k: int) -> Floats:
     """M_ia mu_a for the k-th variable of every factor in a block, (n_rows, shape[k])."""
+    tables = block.reshape(-1, *batch.shape)
+    if batch.arity == 2:
+        return row_sums(tables.swapaxes(1, 2) if k else tables)
     others = tuple(j + 1 for j in range(batch.arity) if j != k)
-    return np.asarray(block.reshape(-1, *batch.shape).sum(axis=others))
+    return np.asarray(tables.sum(axis=others))
 
 
 def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
@@ -153,7 +156,7 @@ def relaxed_value(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> floa
     """``<theta, mu>``, the paper's logPot of a relaxed solution; 0 times -inf counts as 0."""
     total = problem.graph.constant + _inner(problem.graph.theta_v, mu_v)
     for batch, rows, block in blocks(problem, mu_f):
-        theta = problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+        theta = batch.tables(problem.graph.theta_t, rows)
         total += _inner(theta.ravel(), block.ravel())
     return total
 
@@ -196,7 +199,7 @@ def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residual
     mass_v = np.add.reduceat(mu_v, problem.graph.var_ptr[:-1]) if problem.n_vars else np.ones(0)
     consistency, simplex, lowest = 0.0, _largest(mass_v - 1), float(mu_v.min(initial=0.0))
     for batch, rows, block in blocks(problem, mu_f):
-        simplex = max(simplex, _largest(block.sum(axis=1) - 1))
+        simplex = max(simplex, _largest(row_sums(block) - 1))
         lowest = min(lowest, float(block.min(initial=0.0)))
         for k in range(batch.arity):
             gap = _copies_of(batch, rows, mu_v, k) - marginals_of(batch, block, k)

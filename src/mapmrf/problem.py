@@ -65,6 +65,18 @@ class Batch:
         return self.var_ptr[self.scope]
 
     @cached_property
+    def consecutive(self) -> bool:
+        """Whether the factors' tables stand one after another in `theta_t`."""
+        return bool(np.all(np.diff(self.table_at) == self.n_configs))
+
+    def tables(self, theta_t: Floats, rows: slice) -> Floats:
+        """The tables of some factors, (n_rows, n_configs): a read-only view where they stand one after another."""
+        at = self.table_at[rows]
+        if len(at) and self.consecutive:
+            return theta_t[at[0] : at[-1] + self.n_configs].reshape(len(at), self.n_configs)
+        return np.asarray(theta_t[at[:, None] + np.arange(self.n_configs)])
+
+    @cached_property
     def config(self) -> Ints:
         """State of every variable in every configuration, (n_configs, arity): the paper's M_ia without a matrix."""
         return frozen(np.indices(self.shape).reshape(self.arity, -1).T.copy())
@@ -110,9 +122,7 @@ class Problem:
         hard = _hard_tables(graph)
         group = _shape_groups(graph)
         if hard.any():
-            group = group * 2 + hard[graph.table_of]
-        else:
-            group *= 2
+            group = group + hard[graph.table_of]
         order, scope_ptr, scope = None, graph.scope_ptr, graph.scope
         if np.any(group[1:] < group[:-1]):
             order = np.argsort(group, kind="stable")
@@ -162,6 +172,11 @@ class Problem:
         return self.batches[-1].configs.stop if self.batches else 0
 
     @cached_property
+    def only_binary(self) -> bool:
+        """Whether all variables have two states."""
+        return bool(np.all(self.graph.card == 2))
+
+    @cached_property
     def order(self) -> Ints:
         """Number in the graph of every factor, (n_factors,)."""
         return frozen(np.arange(self.n_factors) if self.sorted_by is None else self.sorted_by)
@@ -174,7 +189,8 @@ class Problem:
     @cached_property
     def edge_factor(self) -> Ints:
         """The factor of every edge, (n_edges,)."""
-        return frozen(np.repeat(np.arange(self.n_factors), np.diff(self.scope_ptr)))
+        arity = self.batches[0].arity if len(self.batches) == 1 else np.diff(self.scope_ptr)
+        return frozen(np.repeat(np.arange(self.n_factors), arity))
 
     @cached_property
     def edge_stride(self) -> Ints:
@@ -223,17 +239,17 @@ def _hard_tables(graph: FactorGraph) -> Bools:
 
 
 def _shape_groups(graph: FactorGraph) -> Ints:
-    """Number the factors' shapes, those of smaller arity first."""
-    group = np.zeros(graph.n_factors, dtype=np.int64)
+    """Number the factors' shapes by even numbers, those of smaller arity first."""
     every = graph.arity
     if len(every) == 0 or (np.all(every == every[0]) and np.all(graph.card == graph.card[0])):
-        return group
+        return np.broadcast_to(np.int64(0), graph.n_factors)
+    group = np.zeros(graph.n_factors, dtype=np.int64)
     n_groups = 0
     for arity in np.unique(every):
         members = np.flatnonzero(every == arity)
         shapes = graph.card[graph.scope[graph.scope_ptr[members][:, None] + np.arange(arity)]]
         _, of = np.unique(_shape_codes(shapes), return_inverse=True)
-        group[members] = n_groups + of
+        group[members] = 2 * (n_groups + of)
         n_groups += int(of.max()) + 1
     return group
 

@@ -183,7 +183,7 @@ class Result:
         >>> import mapmrf
         >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
         >>> [(point.phase, point.value) for point in mapmrf.solve(graph, "auto").improvements]
-        [('relax', 2.0)]
+        [('eliminate', 2.0)]
         """
         better, value, bound = [], -math.inf, math.inf
         for point in self.trace:

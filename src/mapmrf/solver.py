@@ -92,9 +92,13 @@ def solve(
     began = time.perf_counter()  # loading a method takes its time, too
     chosen = make_method(method, options)
     check_limits(time_limit, threads, seed)
+    polisher = None if polish is None else make_method(polish, {})
+    for each in (chosen, polisher):
+        if each is not None:
+            each.load(graph)
     run = _Run(chosen, seed, gap_tolerance, callback)
     run.set_clock(began, time_limit)
-    run.polisher = None if polish is None else make_method(polish, {})
+    run.polisher = polisher
     start = _start_from(graph, initial)
     with ExitStack() as stack:
         run.compiling = stack.enter_context(CompileClock())

@@ -24,7 +24,7 @@ from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.problem import Problem
-from strategies import Recipe, brute_force, recipes
+from strategies import Recipe, any_recipes, brute_force, recipes
 
 
 def potts(height: int, width: int, states: int, seed: int) -> FactorGraph:
@@ -66,6 +66,24 @@ def test_the_search_alone_finds_small_optima(recipe: Recipe) -> None:
     search = PoolSearch(problem, 0, 13.0, 2)
     list(search.add(np.zeros(graph.n_vars, dtype=np.int64)))
     assert search.value == pytest.approx(brute_force(graph)[0])  # a pass whose tables all fit is exact
+
+
+@given(recipe=any_recipes())
+def test_a_tiny_model_is_eliminated_at_once(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    result = mapmrf.solve(graph, initial=graph.card - 1, max_iterations=1)
+    assert (phases(result), result.iterations) == (["eliminate"], 1)
+    assert result.value == pytest.approx(optimum) == result.bound
+    assert result.status is (Status.INFEASIBLE if optimum == -np.inf else Status.OPTIMAL)
+    assert result.kind == (None if optimum == -np.inf else mapmrf.Kind.VALID)
+
+
+def test_a_tiny_model_is_relaxed_first_where_elimination_is_switched_off() -> None:
+    graph = grid(4, 4, coupling=3.0, seed=0)
+    result = mapmrf.solve(graph, elimination_entries=0)
+    assert phases(result)[0] == "relax"
+    assert result.value == pytest.approx(mapmrf.solve(graph).value)
 
 
 def test_an_easy_model_is_proven_by_the_relaxation_alone() -> None:

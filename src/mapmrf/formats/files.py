@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import lzma
 import os
-import secrets
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,7 +85,7 @@ def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
             return
         if target.exists() and not os.access(target, os.W_OK):
             raise PermissionError(None, "Permission denied")
-        temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
+        temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
         try:
             with open(temporary, "xb") as raw, _compressed(raw, compression(path)) as file:
                 yield file

@@ -6,7 +6,6 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
-from xml.sax.saxutils import escape
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
@@ -155,6 +154,8 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
 
 def _lines(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
     """Yield the file."""
+    from xml.sax.saxutils import escape  # which imports half of urllib
+
     names = fitting_names(graph, _NAMES)
     variables = [escape(name) for name in names.variables]
     yield f'<?xml version="1.0" encoding="UTF-8"?>\n{_DTD}<BIF VERSION="0.3">\n<NETWORK>\n<NAME>mapmrf</NAME>\n'

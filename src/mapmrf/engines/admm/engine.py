@@ -344,7 +344,7 @@ class Engine:
             p1, p2 = 0.5 + 0.5 * found
         else:
             p1, p2 = self.factors.s[row.q_at : row.q_at + 4 * n].reshape(n, 4)[rows, 1::2].T
-        t00, t01, t10, t11 = (self.problem.graph.theta_t[batch.table_at[rows] + t] for t in range(4))
+        t00, t01, t10, t11 = batch.tables(self.problem.graph.theta_t, rows).T
         attract = t00 + t11 - t01 - t10 >= 0
         both = np.where(attract, np.minimum(p1, p2), np.maximum(0.0, p1 + p2 - 1.0))
         return np.stack([1.0 - p1 - p2 + both, p2 - both, p1 - both, both], axis=1)

@@ -16,6 +16,9 @@ from mapmrf.problem import Batch, Problem
 CHUNK = 1 << 18
 """Factors, or table entries, that are laid out together: bounds the memory on the way."""
 
+BLAS_PIECE = 10_000
+"""Length up to which BLAS takes an inner product in one thread."""
+
 ROUND_OFF = 1e-12
 """What is left of a table, relative to its entries, that still counts as no interaction at all."""
 
@@ -79,7 +82,7 @@ class Layout:
     @cached_property
     def only_binary(self) -> bool:
         """Whether every variable is a compact one of two states."""
-        return self.compact and bool(np.all(self.problem.graph.card == 2))
+        return self.compact and self.problem.only_binary
 
     @cached_property
     def batch(self) -> Batches:
@@ -197,16 +200,26 @@ def _split_pairs(problem: Problem, theta_v: Floats, rows: list[BatchRow]) -> tup
         linear = np.zeros(graph.n_vars)
         for begin in range(0, batch.n, CHUNK):
             part = slice(begin, min(begin + CHUNK, batch.n))
-            t00, t01, t10, t11 = (graph.theta_t[batch.table_at[part] + t] for t in range(4))
+            t00, t01, t10, t11 = batch.tables(graph.theta_t, part).T
             strength[batch.factors][part] = (t00 + t11 - t01 - t10) / 4
             first, second = batch.scope[part].T
-            linear += np.bincount(first, (t10 + t11 - t00 - t01) / 4, graph.n_vars)
-            linear += np.bincount(second, (t01 + t11 - t00 - t10) / 4, graph.n_vars)
+            _add_sums(linear, first, (t10 + t11 - t00 - t01) / 4)
+            _add_sums(linear, second, (t01 + t11 - t00 - t10) / 4)
             constant += float((t00 + t01 + t10 + t11).sum()) / 4
-        touched = np.flatnonzero(graph.card == 2)
-        theta_v[graph.var_ptr[touched]] -= linear[touched]
-        theta_v[graph.var_ptr[touched] + 1] += linear[touched]
+        if problem.only_binary:
+            theta_v[::2] -= linear
+            theta_v[1::2] += linear
+        else:
+            touched = np.flatnonzero(graph.card == 2)
+            theta_v[graph.var_ptr[touched]] -= linear[touched]
+            theta_v[graph.var_ptr[touched] + 1] += linear[touched]
     return strength, theta_v, constant
+
+
+def _add_sums(total: Floats, places: Ints, terms: Floats) -> None:
+    """Add to every entry of `total` the sum of the terms of its place; only between the first and the last place."""
+    low, high = int(places.min()), int(places.max()) + 1
+    total[low:high] += np.bincount(places - low, terms, high - low)
 
 
 def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
@@ -214,6 +227,10 @@ def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
     graph = problem.graph
     if problem.n_vars == 0:
         return theta_v, 0.0
+    if problem.only_binary:
+        both = theta_v.reshape(-1, 2)
+        mean = (both[:, 0] + both[:, 1]) / 2
+        return (both - mean[:, None]).ravel(), float(mean.sum())
     mean = np.add.reduceat(theta_v, graph.var_ptr[:-1]) / graph.card
     return theta_v - np.repeat(mean, graph.card), float(mean.sum())
 
@@ -221,6 +238,8 @@ def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
 def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:
     """theta(1) - theta(0) for compact variables, the block itself for the others."""
     graph = problem.graph
+    if problem.only_binary:
+        return np.asarray(theta_v[1::2] - theta_v[::2])
     theta = np.empty(int(width.sum()))
     var_at = offsets(width)
     two = np.flatnonzero((graph.card == 2) & (width == 1))
@@ -266,13 +285,23 @@ def interaction_scale(problem: Problem) -> float:
         starts, uses = np.unique(batch.table_at, return_counts=True) if shared else (batch.table_at, np.ones(batch.n))
         size = max(1, CHUNK // batch.n_configs)
         for part in range(0, len(starts), size):
-            places = starts[part : part + size, None] + np.arange(batch.n_configs)
-            sizes = _interaction(problem.graph.theta_t[places].reshape(-1, *batch.shape))
-            total += float(sizes @ uses[part : part + size])
+            rows = slice(part, part + size)
+            if shared:
+                tables = problem.graph.theta_t[starts[rows, None] + np.arange(batch.n_configs)]
+            else:
+                tables = batch.tables(problem.graph.theta_t, rows)
+            total += _inner(_interaction(tables.reshape(-1, *batch.shape)), uses[rows])
     if total > 0:
         return total / problem.n_factors
     spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
     return float(spread.mean()) if spread.sum() > 0 else 1.0
+
+
+def _inner(sizes: Floats, uses: Floats | Ints) -> float:
+    """``<sizes, uses>`` in pieces for which BLAS wakes no threads: the sum must not depend on their number."""
+    return sum(
+        float(sizes[at : at + BLAS_PIECE] @ uses[at : at + BLAS_PIECE]) for at in range(0, len(sizes), BLAS_PIECE)
+    )
 
 
 def _interaction(tables: Floats) -> Floats:
@@ -339,6 +368,8 @@ def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
 def impossible(problem: Problem) -> bool:
     """Whether some table, or some variable's potentials, are all -inf."""
     graph = problem.graph
+    if graph.theta_v.min(initial=0.0) > -np.inf and graph.theta_t.min(initial=0.0) > -np.inf:
+        return False
     if problem.n_vars and np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]).min() == -np.inf:
         return True
     return bool(graph.n_tables and np.maximum.reduceat(graph.theta_t, graph.table_ptr[:-1]).min() == -np.inf)

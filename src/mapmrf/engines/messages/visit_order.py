@@ -48,8 +48,11 @@ class VisitOrder:
         rank = np.empty_like(seq)
         rank[seq] = np.arange(problem.n_vars)
         role = _roles(problem, rank)
-        last = np.bincount(problem.scope[role == LAST], minlength=problem.n_vars)
         first = np.bincount(problem.scope[role == FIRST], minlength=problem.n_vars)
+        if all(batch.arity == 2 for batch in problem.batches):
+            last = problem.degree - first
+        else:
+            last = np.bincount(problem.scope[role == LAST], minlength=problem.n_vars)
         n_back = problem.degree - first
         if hanging.any():
             loose = (role == FIRST) & np.repeat(hanging, np.diff(problem.scope_ptr))

@@ -70,5 +70,8 @@ def _packed(values: Ints) -> Ints:
 def table_places(problem: Problem, labels: Ints) -> Ints:
     """Entry of `theta_t` that every factor takes under a labelling, (n_factors,)."""
     moved = problem.edge_stride * labels[problem.scope]
-    shift = np.bincount(problem.edge_factor, moved, problem.n_factors).astype(np.int64)
-    return shift + problem.table_at
+    places = problem.table_at.astype(np.int64)
+    for batch in problem.batches:
+        for column in moved[batch.edges].reshape(batch.n, batch.arity).T:
+            places[batch.factors] += column
+    return places

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
+from mapmrf.engines.elimination.small import eliminate_small, small_order
+from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start, running
 from mapmrf.methods.auto.shared import SharedState
-from mapmrf.methods.trws import TRWS
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -28,11 +31,11 @@ WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
 class Auto(Phases):
     """Relax, simplify, eliminate, search and prove; stop as soon as the labelling is proven optimal.
 
-    Each phase runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it;
-    exact simplification; elimination, if the induced width is small. Then search and provers take turns. The search
-    gets starting points from belief propagation and LS-LP, improves them by exact blocks and crossover, and goes on
-    with restarts of regions. The provers are cutting planes on sparse binary pairwise models, and cluster tightening
-    and AND/OR branch and bound on others.
+    A tiny model is eliminated at once. On others each phase runs only if those before have left a gap: the dual bound
+    of TRW-S with the labellings decoded from it; exact simplification; elimination, if the induced width is small.
+    Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
+    them by exact blocks and crossover, and goes on with restarts of regions. The provers are cutting planes on sparse
+    binary pairwise models, and cluster tightening and AND/OR branch and bound on others.
 
     Attributes
     ----------
@@ -95,6 +98,11 @@ class Auto(Phases):
         check_at_least(self, 0, "width", "elimination_entries", "cuts_degree", "branch_gap")
         check_above(self, 0, "memory")
 
+    def load(self, graph: FactorGraph) -> None:
+        """Import the kernels, unless the model is tiny and needs none."""
+        if "mapmrf.methods.trws" not in sys.modules and small_order(graph, self.elimination_entries) is None:
+            importlib.import_module("mapmrf.methods.trws")
+
     def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun:
         """Start from the labels given, or from the best state of every variable on its own."""
         return AutoRun(self, problem, seed, initial.first_labels(problem.graph))
@@ -111,14 +119,28 @@ class AutoRun(PhasedRun):
 
     def run(self) -> Generator[Progress, None, None]:
         """The relaxation, and the portfolio if that leaves a gap; the loop ends the run when there is none."""
+        yield from self.eliminate_small()
         yield from self.relax()
         from mapmrf.methods.auto.policy import Portfolio  # easy models are spared the import of all that follows
 
         self.portfolio = Portfolio(self.options, self.shared, self.seed)
         yield from self.portfolio.run()
 
+    def eliminate_small(self) -> Iterator[Progress]:
+        """Solve a tiny model exactly, without kernels."""
+        graph, shared = self.problem.graph, self.shared
+        order = small_order(graph, self.options.elimination_entries)
+        if order is not None:
+            optimum = eliminate_small(graph, order)
+            if optimum.value > -math.inf:
+                shared.incumbent.offer(optimum.labels)
+            shared.details["width"] = float(order.width)
+            yield shared.prove("eliminate", optimum.value)
+
     def relax(self) -> Iterator[Progress]:
         """TRW-S, as long as it closes the gap: it proves what is easy."""
+        from mapmrf.methods.trws import TRWS  # tiny models are spared the import of numba
+
         shared, inner = self.shared, TRWS(max_iterations=self.options.relax_iterations)
         best = shared.incumbent
         with running(inner, self.problem, self.seed, Start()) as state:

@@ -18,14 +18,14 @@ from mapmrf.errors import MapMRFError as MapMRFError
 from mapmrf.errors import OptionError as OptionError
 from mapmrf.errors import UnknownName as UnknownName
 from mapmrf.errors import UnsupportedModel as UnsupportedModel
-from mapmrf.graph import FactorGraph as FactorGraph
-from mapmrf.graph import Names as Names
 
 if TYPE_CHECKING:
     from mapmrf.batch import solve_many as solve_many
     from mapmrf.batch import solve_rows as solve_rows
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
+    from mapmrf.graph import FactorGraph as FactorGraph
+    from mapmrf.graph import Names as Names
     from mapmrf.method import Method as Method
     from mapmrf.methods.ad3 import AD3 as AD3
     from mapmrf.methods.adsal import ADSal as ADSal
@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 _LAZY = {
     "read": "mapmrf.formats",
     "write": "mapmrf.formats",
+    "FactorGraph": "mapmrf.graph",
+    "Names": "mapmrf.graph",
     "AD3": "mapmrf.methods.ad3",
     "ADSal": "mapmrf.methods.adsal",
     "Annealing": "mapmrf.methods.annealing",

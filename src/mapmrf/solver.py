@@ -11,8 +11,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from mapmrf import interrupts
 from mapmrf.arrays import Ints
-from mapmrf.compiling import CompileClock, true_interrupts
+from mapmrf.compiling import CompileClock
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, find_feasible
 from mapmrf.graph import FactorGraph
@@ -89,6 +90,7 @@ def solve(
     run.polisher = None if polish is None else make_method(polish, {})
     start = _start_from(graph, initial)
     with ExitStack() as stack:
+        run.signals = stack.enter_context(interrupts.Interrupts())
         run.compiling = stack.enter_context(CompileClock())
         if progress:
             from mapmrf.progress import ProgressBar
@@ -111,6 +113,7 @@ class _Run:
         self.began = time.perf_counter()
         self.deadline = math.inf if time_limit is None else self.began + time_limit
         self.listeners: list[Callback] = [] if callback is None else [callback]
+        self.signals = interrupts.Interrupts()
         self.compiling = CompileClock()
         self.trace: list[TracePoint] = []
         self.iterations = 0
@@ -127,16 +130,22 @@ class _Run:
             problem: Problem | None = None
             compile_time = 0.0
             try:
-                with true_interrupts():
-                    problem = Problem.compile(graph, threads)
-                    compile_time = time.perf_counter() - self.began
-                    self.check_support(problem)
-                    status, answer = self.run(problem, self.method, start, running)
-                    if self.polisher is not None and status in _UNPROVEN:
-                        status = self.polish(problem, self.polisher, answer, status, running)
-            except KeyboardInterrupt:
-                status = Status.INTERRUPTED
+                problem = Problem.compile(graph, threads)
+                compile_time = time.perf_counter() - self.began
+                self.check_support(problem)
+                status, answer = self.run(problem, self.method, start, running)
+                if self.polisher is not None and status in _UNPROVEN:
+                    status = self.polish(problem, self.polisher, answer, status, running)
+            except BaseException as error:
+                status = self.interrupted(error)
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
+
+    def interrupted(self, error: BaseException) -> Status:
+        """The status after a KeyboardInterrupt, or after what compiled code makes of one; other errors are raised."""
+        if not (isinstance(error, KeyboardInterrupt) or self.signals.raised):
+            raise error
+        interrupts.notice()
+        return Status.INTERRUPTED
 
     def check_support(self, problem: Problem) -> None:
         """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
@@ -147,8 +156,10 @@ class _Run:
 
     def run(self, problem: Problem, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
+        interrupts.check()
         state = method.start(problem, self.seed, start)
         running.callback(method.close, problem, state)
+        interrupts.check()
         status = self.loop(problem, method, state)
         return status, method.answer(problem, state)
 
@@ -166,14 +177,14 @@ class _Run:
         before = self.iterations  # those of the method that this one polishes after
         while True:
             try:
-                with true_interrupts():
-                    progress = method.step(problem, state)
+                progress = method.step(problem, state)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped = self.record(progress)
-            except KeyboardInterrupt:
-                return Status.INTERRUPTED
-            if stopped:
+            except BaseException as error:
+                return self.interrupted(error)
+            if stopped or interrupts.requested():
+                interrupts.notice()
                 return Status.INTERRUPTED
             if progress.finished is not None:
                 return progress.finished
@@ -259,10 +270,9 @@ class _Run:
         left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
         seconds = REPAIR_SECONDS if status in _CUT_SHORT else left
         try:
-            with true_interrupts():
-                search = find_feasible(problem, self.incumbent.labels, seconds=seconds)
-        except KeyboardInterrupt:
-            return Status.INTERRUPTED
+            search = find_feasible(problem, self.incumbent.labels, seconds=seconds)
+        except BaseException as error:
+            return self.interrupted(error)
         if search.labels is not None:
             self.incumbent.offer(search.labels)
         elif search.complete:
@@ -277,7 +287,7 @@ class _Run:
             return Status.INFEASIBLE
         if status is Status.OPTIMAL and not self.incumbent.closed(GAP_TOLERANCE):
             return Status.CONVERGED
-        return status
+        return Status.INTERRUPTED if interrupts.requested() else status
 
     def options(self) -> dict[str, Any]:
         """The method's options, and the polisher's name if there is one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
+import signal
 import threading
 import time
 from collections import defaultdict
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, cast
 from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.worker import BEGINS, machine, work
+from mapmrf.interrupts import Interrupts
 
 GRACE = 60.0
 """Seconds beyond its time limit after which a run is killed: the last step and the report take some of them."""
@@ -112,16 +114,19 @@ class _Bench:
         threads = [threading.Thread(target=self._supervise, name=f"mapmrf-bench-{number}") for number in range(jobs)]
         for thread in threads:
             thread.start()
-        interrupted = False
         try:
-            while any(thread.is_alive() for thread in threads):
-                time.sleep(0.05)
+            with Interrupts() as interrupts:
+                while any(thread.is_alive() for thread in threads) and not interrupts.requested:
+                    time.sleep(0.05)
+                return self._stop(threads, interrupts.requested)
         except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            self.stopped.set()
-            for thread in threads:
-                thread.join()
+            return self._stop(threads, True)
+
+    def _stop(self, threads: Sequence[threading.Thread], interrupted: bool) -> bool:
+        """End the runs under way, and raise what went wrong in a thread."""
+        self.stopped.set()
+        for thread in threads:
+            thread.join()
         if self.failure is not None:
             raise self.failure
         return interrupted
@@ -132,6 +137,7 @@ class _Bench:
         Every peer has its own worker: OR-Tools and highspy ship different libraries of the same name, and whichever is
         loaded second cannot be used.
         """
+        _block_interrupts()
         workers: defaultdict[str, _BenchWorker] = defaultdict(self.hire)
         try:
             while not self.stopped.is_set():
@@ -215,6 +221,12 @@ class _BenchWorker:
             self.process.join()
             self.pipe.close()
         self.process = None
+
+
+def _block_interrupts() -> None:
+    """Keep Ctrl-C from this thread, and from the processes that it starts before they can ignore it themselves."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _lost(task: BenchTask, outcome: str, message: str) -> Record:

@@ -1,4 +1,4 @@
-"""Real signals to `mapmrf solve` at random moments: it ends in time, with its exit code, its answer and no traceback."""
+"""Real signals to `mapmrf solve` at random moments: it ends with its exit code, its answer and no traceback."""
 
 from __future__ import annotations
 

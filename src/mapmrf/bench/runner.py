@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, cast
 
 from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
-from mapmrf.bench.worker import BEGINS, machine, work
+from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
 from mapmrf.interrupts import Interrupts
 
 GRACE = 60.0
@@ -176,8 +176,11 @@ class _BenchWorker:
         try:
             self.pipe.send(task)
             found = self._wait(task, self.limits.setup, "not started", stopped)
-            while found == BEGINS:
-                found = self._wait(task, task.time_limit + self.limits.grace, "still running", stopped)
+            while found in (BEGINS, PREPARES):
+                if found == BEGINS:
+                    found = self._wait(task, task.time_limit + self.limits.grace, "still running", stopped)
+                else:
+                    found = self._wait(task, self.limits.setup, "still compiling", stopped)
             return cast(Record | None, found)
         except (EOFError, OSError):
             code = self._exit_code()

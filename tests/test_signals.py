@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import mapmrf
-from mapmrf.datasets import grid
+from mapmrf.datasets import random_graph
 from mapmrf.formats.solution import read_solution
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks into /proc")
@@ -36,13 +36,15 @@ ENDLESS = {
     "toulbar2": (),
     "mplp_c": ("max_iterations=1e12",),
 }
-"""Methods that do not come to an end on a large spin glass, with the options that this takes."""
+"""Methods that do not come to an end on a dense random model, with the options that this takes."""
+
+N_VARS = 500
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("signals") / "glass.uai"
-    mapmrf.write(grid(50, 50, coupling=2.0, seed=1), path)
+    path = tmp_path_factory.mktemp("signals") / "hard.uai"
+    mapmrf.write(random_graph(N_VARS, 1500, states=(3, 3), arity=(2, 2), seed=1), path)
     return path
 
 
@@ -109,7 +111,7 @@ def shoot(
         said, heard = process.communicate(timeout=PATIENCE)
     finally:
         process.kill()
-    labels = read_solution(output, 2500).tolist() if output.exists() else None
+    labels = read_solution(output, N_VARS).tolist() if output.exists() else None
     return Ended(process.returncode, said, heard, labels, time.monotonic() - began)
 
 

@@ -28,9 +28,9 @@ ENDLESS = {
     "auto": (),
     "icm": ("starts=1000000000", "max_iterations=1e12"),
     "lslp": ("starts=1000000", "max_iterations=1e12"),
-    "restarts": ("max_iterations=1e12",),
+    "restarts": ("patience=1000000000", "max_iterations=1e12"),
     "annealing": ("max_iterations=1e12",),
-    "dd_sg": ("max_iterations=1e12",),
+    "bp": ("max_iterations=1e12",),
     "branch": (),
     "cuts": (),
     "toulbar2": (),
@@ -135,6 +135,25 @@ def test_runs_that_wait_for_another_solver_end_as_well(model: Path, method: str)
 def test_three_signals_end_like_one(model: Path) -> None:
     ended = shoot(model, "icm", 1.5, times=3)
     assert ended.verdict(signal.SIGINT) == "clean", ended
+
+
+BREAKING = """
+import os, signal
+import mapmrf.formats
+def read(*args, **options):
+    exec("os.kill(os.getpid(), signal.SIGTERM); list(map(str, range(1000)))", globals())
+mapmrf.formats.read = read
+"""
+
+
+def test_python_does_not_kill_itself_for_an_interrupt_that_came_through_exec(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(BREAKING)
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "mapmrf", "solve", str(model), "-m", "icm"]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, preexec_fn=defaults
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (143, "", "mapmrf: interrupted")
 
 
 def count(model: Path, tries: int, seed: int, longest: float, cold: Path | None = None) -> Counter[str]:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -37,6 +37,10 @@ class _SignalFlag:
     def restore(self) -> None:
         for which, before in self._before.items():
             signal.signal(which, before)
+
+    def ignore(self) -> None:
+        for which in self._before:
+            signal.signal(which, signal.SIG_IGN)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.exit_code is not None:  # all is written, but some thread keeps the interpreter from ending
@@ -229,7 +233,7 @@ def guard_process() -> None:
     if _flag is not None or not free or not _in_main_thread():
         return
     _flag = _process = _SignalFlag(free)
-    atexit.register(_ignore, free)  # the first to be registered is the last to be called
+    atexit.register(_leave, _process)  # the first to be registered is the last to be called
     hook = sys.unraisablehook
 
     def quiet(unraisable: Any) -> None:
@@ -246,10 +250,19 @@ def settle(code: int) -> None:
         _process.exit_code = code
 
 
-def _ignore(signals: Sequence[signal.Signals]) -> None:
-    """Python gives the handlers of the system back before it takes itself apart: a signal would then kill it."""
-    for which in signals:
-        signal.signal(which, signal.SIG_IGN)
+def _leave(flag: _SignalFlag) -> None:
+    """See to the exit code of the program, when all else is done.
+
+    Python gives the handlers of the system back before it takes itself apart: a signal would then kill it. And after a
+    KeyboardInterrupt that came through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even if
+    that was handled.
+    """
+    flag.ignore()
+    if flag.raised and flag.exit_code is not None:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(flag.exit_code)
 
 
 def _in_main_thread() -> bool:

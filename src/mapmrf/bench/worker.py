@@ -35,13 +35,13 @@ def work(pipe: Connection, memory: int) -> None:
     """Do the runs that come through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the runs
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
-    runner, messages = Runner(memory), Messages(pipe)
+    runner, clock = Runner(memory), PipeClock(pipe)
     while True:
         try:
             task = pipe.recv()
         except EOFError:
             return
-        messages.send(runner.record(task, messages))
+        clock.send(runner.record(task, clock))
 
 
 def _leave_with_parent(parent: int) -> None:
@@ -51,7 +51,7 @@ def _leave_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-class Quiet:
+class SilentClock:
     """A clock that nobody reads."""
 
     def begins(self) -> None:
@@ -61,7 +61,7 @@ class Quiet:
         """Tell nobody."""
 
 
-class Messages:
+class PipeClock:
     """What the process that hands out the runs is told; any thread may compile."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -99,7 +99,7 @@ class Runner:
             with _memory_limit(self.memory):
                 graph = self._graph(task.model)
                 record |= {**_model_fields(graph), "shape": lattice(graph), **self._warm_up(task, graph)}
-                result, spent = _timed(task, graph, clock or Quiet())
+                result, spent = _timed(task, graph, clock or SilentClock())
                 record |= _figures(result)
                 record["setup_time"] += spent
         except UnsupportedModel as error:

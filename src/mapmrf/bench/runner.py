@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
-import signal
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
 from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
-from mapmrf.interrupts import Interrupts
+from mapmrf.interrupts import Interrupts, blocked
 
 GRACE = 60.0
 """Seconds beyond its time limit after which a run is killed: the last step and the report take some of them."""
@@ -137,7 +137,6 @@ class _Bench:
         Every peer has its own worker: OR-Tools and highspy ship different libraries of the same name, and whichever is
         loaded second cannot be used.
         """
-        _block_interrupts()
         workers: defaultdict[str, _BenchWorker] = defaultdict(self.hire)
         try:
             while not self.stopped.is_set():
@@ -207,7 +206,9 @@ class _BenchWorker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, self.limits.memory), daemon=True)
-        self.process.start()
+        resource_tracker.ensure_running()  # otherwise started with the process, which would unblock the signal
+        with blocked():
+            self.process.start()
         theirs.close()
 
     def _exit_code(self) -> int | None:
@@ -224,12 +225,6 @@ class _BenchWorker:
             self.process.join()
             self.pipe.close()
         self.process = None
-
-
-def _block_interrupts() -> None:
-    """Keep Ctrl-C from this thread, and from the processes that it starts before they can ignore it themselves."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
 def _lost(task: BenchTask, outcome: str, message: str) -> Record:

@@ -441,8 +441,10 @@ READING = """
 import os, signal
 import mapmrf.{module} as module
 signal.signal(signal.SIGINT, signal.default_int_handler)
+true = module.{name}
 def interrupted(*args, **options):
     os.kill(os.getpid(), signal.SIGINT)
+    return true(*args, **options)
 module.{name} = interrupted
 main()
 """

@@ -178,17 +178,6 @@ def test_ctrl_c_in_a_step_keeps_the_best_so_far_and_asks_for_the_answer() -> Non
     assert (result.status, result.value, result.bound) == (Status.INTERRUPTED, 3.0, 4.0)
 
 
-def test_ctrl_c_while_compiled_code_hands_its_arrays_over_is_an_interrupt() -> None:
-    """Numba ignores the exception there, and the interpreter makes a SystemError of it."""
-    error = SystemError("a result with an exception set")
-    error.__cause__ = SystemError("a result with an exception set")
-    error.__cause__.__cause__ = KeyboardInterrupt()
-    result = play(Progress(1, labels=labels(1, 1)), error, final=Answer(bound=4.0))
-    assert (result.status, result.value, result.bound) == (Status.INTERRUPTED, 3.0, 4.0)
-    with pytest.raises(SystemError, match="something else"):
-        play(SystemError("something else"))
-
-
 def test_ctrl_c_in_the_callback_counts_as_well() -> None:
     def callback(point: TracePoint, best: np.ndarray) -> None:
         raise KeyboardInterrupt

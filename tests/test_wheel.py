@@ -29,12 +29,13 @@ count = []
 
 class Listener(event.Listener):
     def on_start(self, event):
-        count.append(str(event.data["dispatcher"]))
+        count.append(str(event.data))
 
     def on_end(self, event):
         pass
 
-event.register("numba:compile", Listener())
+for kind in ("numba:compile", "mapmrf:compile"):
+    event.register(kind, Listener())
 found = {}
 for name, graph in mapmrf_models().items():
     result = mapmrf.solve(graph, time_limit=5.0)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mapmrf import interrupts
 from mapmrf.arrays import Bools, Ints
 from mapmrf.problem import Problem
 
@@ -48,6 +49,7 @@ class _Search:
     def __init__(self, problem: Problem, labels: Ints, max_nodes: int, seconds: float) -> None:
         self.problem, self.labels, self.max_nodes = problem, labels, max_nodes
         self.deadline = time.perf_counter() + seconds
+        self.interrupted = interrupts.requested()  # a run that was interrupted still gets its seconds
         self.nodes = 0
         self.gave_up = False
         self.ptr = problem.graph.var_ptr
@@ -75,12 +77,16 @@ class _Search:
             if not np.any(counts > 1):
                 return self.read(domain)
             self.nodes += 1
-            if self.nodes >= self.max_nodes or time.perf_counter() >= self.deadline:
+            if self.nodes >= self.max_nodes or time.perf_counter() >= self.deadline or self.stopped():
                 self.gave_up = True
                 return None
             i = int(np.argmin(np.where(counts > 1, counts, np.iinfo(np.int64).max)))
             stack.extend(reversed(self.children(domain, i)))
         return None
+
+    def stopped(self) -> bool:
+        """Whether Ctrl-C was pressed during the search."""
+        return interrupts.requested() and not self.interrupted
 
     def children(self, domain: Bools, i: int) -> list[Bools]:
         """The domains left after each choice for variable `i` that propagates, the preferred state first."""

@@ -12,8 +12,9 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
+from mapmrf import interrupts
 from mapmrf.arrays import Ints
-from mapmrf.compilation.clock import CompileClock, true_interrupts
+from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompilingStopped, stoppable
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, find_feasible
@@ -101,6 +102,7 @@ def solve(
     run.polisher = polisher
     start = _start_from(graph, initial)
     with ExitStack() as stack:
+        run.signals = stack.enter_context(interrupts.Interrupts())
         run.compiling = stack.enter_context(CompileClock())
         if progress:
             from mapmrf.progress import ProgressBar
@@ -120,6 +122,7 @@ class _Run:
     def __init__(self, method: Method, seed: int, gap_tolerance: float, callback: Callback | None) -> None:
         self.method, self.seed, self.gap_tolerance = method, seed, gap_tolerance
         self.listeners: list[Callback] = [] if callback is None else [callback]
+        self.signals = interrupts.Interrupts()
         self.compiling = CompileClock()
         self.trace: list[TracePoint] = []
         self.iterations = 0
@@ -144,18 +147,27 @@ class _Run:
             problem: Problem | None = None
             compile_time = 0.0
             try:
-                with true_interrupts():
-                    problem = Problem.compile(graph, threads)
-                    compile_time = time.perf_counter() - self.began
-                    self.check_support(problem)
-                    status, answer = self.run(problem, self.method, start, running)
-                    if self.polisher is not None and status in _UNPROVEN:
-                        status = self.polish(problem, self.polisher, answer, status, running)
-            except KeyboardInterrupt:
-                status = Status.INTERRUPTED
-            except CompilingStopped:
-                status = self.cut_short()
+                problem = Problem.compile(graph, threads)
+                compile_time = time.perf_counter() - self.began
+                self.check_support(problem)
+                status, answer = self.run(problem, self.method, start, running)
+                if self.polisher is not None and status in _UNPROVEN:
+                    status = self.polish(problem, self.polisher, answer, status, running)
+            except BaseException as error:
+                status = self.cut_short(error)
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
+
+    def cut_short(self, error: BaseException) -> Status:
+        """The status after a KeyboardInterrupt, or what compiled code makes of one, or a compilation that was given up.
+
+        Other errors are raised.
+        """
+        if isinstance(error, CompilingStopped) and time.perf_counter() >= self.deadline:
+            return Status.TIME_LIMIT
+        if not (isinstance(error, KeyboardInterrupt | CompilingStopped) or self.signals.raised):
+            raise error
+        interrupts.notice()
+        return Status.INTERRUPTED
 
     def check_support(self, problem: Problem) -> None:
         """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
@@ -166,8 +178,10 @@ class _Run:
 
     def run(self, problem: Problem, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
+        interrupts.check()
         state = method.start(problem, self.seed, start)
         running.callback(method.close, problem, state)
+        interrupts.check()
         status = self.loop(problem, method, state)
         return status, method.answer(problem, state)
 
@@ -185,16 +199,14 @@ class _Run:
         before = self.iterations  # those of the method that this one polishes after
         while True:
             try:
-                with true_interrupts():
-                    progress = method.step(problem, state)
+                progress = method.step(problem, state)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped = self.record(progress)
-            except KeyboardInterrupt:
-                return Status.INTERRUPTED
-            except CompilingStopped:
-                return self.cut_short()
-            if stopped:
+            except BaseException as error:
+                return self.cut_short(error)
+            if stopped or interrupts.requested():
+                interrupts.notice()
                 return Status.INTERRUPTED
             if progress.finished is not None:
                 return progress.finished
@@ -214,11 +226,7 @@ class _Run:
             if self.trace:
                 point = dataclasses.replace(self.trace[-1], time=now - self.began)
             self.cancelled |= self.tell(point)
-        return self.cancelled or now >= self.deadline
-
-    def cut_short(self) -> Status:
-        """The status of a run that ends while a kernel is compiled."""
-        return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else Status.INTERRUPTED
+        return self.cancelled or now >= self.deadline or interrupts.requested()
 
     def tell(self, point: TracePoint) -> bool:
         """Call the listeners; whether one of them asks to stop."""
@@ -300,12 +308,9 @@ class _Run:
         left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
         seconds = REPAIR_SECONDS if status in _CUT_SHORT else left
         try:
-            with true_interrupts():
-                search = find_feasible(problem, self.incumbent.labels, seconds=seconds)
-        except KeyboardInterrupt:
-            return Status.INTERRUPTED
-        except CompilingStopped:
-            return status
+            search = find_feasible(problem, self.incumbent.labels, seconds=seconds)
+        except BaseException as error:
+            return self.cut_short(error)
         if search.labels is not None:
             self.incumbent.offer(search.labels)
         elif search.complete:
@@ -320,7 +325,7 @@ class _Run:
             return Status.INFEASIBLE
         if status is Status.OPTIMAL and not self.incumbent.closed(GAP_TOLERANCE):
             return Status.CONVERGED
-        return status
+        return Status.INTERRUPTED if interrupts.requested() else status
 
     def options(self) -> dict[str, Any]:
         """The method's options, and the polisher's name if there is one."""

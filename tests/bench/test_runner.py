@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import Result, Status
-from mapmrf.bench import worker
 from mapmrf.bench.models import ModelRef, from_files
 from mapmrf.bench.records import read_records, unpack_labels
 from mapmrf.bench.run_list import BenchTask, MethodConfig, RunList
@@ -245,24 +243,16 @@ def test_ctrl_c_keeps_what_is_done_and_leaves_no_process(tmp_path: Path, models:
             time.sleep(0.1)
 
 
-@pytest.mark.parametrize(
-    ("compiling", "status", "attempts", "kept"),
-    [
-        ([30.0, 5.0, 0.0], Status.TIME_LIMIT, 3, 0.0),  # every attempt compiles less
-        ([30.0, 29.0], Status.TIME_LIMIT, 2, 29.0),  # the model itself takes long to compile
-        ([30.0], Status.CONVERGED, 1, 30.0),  # not cut short: its seconds are without those of compiling
-        ([0.05], Status.TIME_LIMIT, 1, 0.05),
-    ],
-)
-def test_a_run_that_compiling_cut_short_is_made_again(
-    monkeypatch: pytest.MonkeyPatch, compiling: list[float], status: Status, attempts: int, kept: float
+def test_nothing_is_compiled_in_a_recorded_run(
+    tmp_path: Path, models: list[ModelRef], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun: list[int] = []
-    results = [
-        Result(np.zeros(1, dtype=np.int64), 0.0, status, "icm", compile_time=spent, runtime=40.0) for spent in compiling
-    ]
-    monkeypatch.setattr(worker, "_solve", lambda *_: results[len(begun) - 1])
-    task = tasks([ModelRef("own", "a", "/x/a.uai")], MethodConfig("icm"), limit=2.0)[0]
-    result, spent = worker._timed(task, grid(2, 2), lambda: begun.append(1))
-    assert len(begun) == attempts and result.compile_time == kept
-    assert spent == 40.0 * (attempts - 1)
+    """With an empty cache of kernels: LS-LP compiles its second phase long after the warm-up is over."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    mapmrf.write(grid(8, 8, coupling=2.0, seed=1), tmp_path / "glass.uai")
+    todo = tasks(from_files([tmp_path / "glass.uai"]), MethodConfig("lslp"), limit=0.5)
+    run_all(todo, tmp_path / "r.jsonl")
+    (record,) = read_records(tmp_path / "r.jsonl")
+    assert (record["outcome"], record["message"]) == ("done", "")
+    assert record["setup_time"] > record["compile_time"]
+    assert any((tmp_path / "cache").rglob("*.nbc"))
+    assert record["compile_time"] < 0.1 * record["setup_time"]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from mapmrf.errors import OptionError
+from mapmrf.interrupts import Interrupts
 
 log = logging.getLogger("mapmrf")
 
@@ -204,17 +205,12 @@ class _Batch(Generic[Outcome]):
 
         joblib would throw away what was running.
         """
-        before = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is not threading.main_thread() or not callable(before):
+        with Interrupts(listener=self._interrupt) as interrupts:
+            if interrupts.requested:
+                self.stopped.set()
             yield
-            return
-        signal.signal(signal.SIGINT, self._interrupt)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
-    def _interrupt(self, number: int, frame: Any) -> None:
+    def _interrupt(self) -> None:
         if self.stopped():
             raise KeyboardInterrupt
         self.stopped.set()

@@ -13,13 +13,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from mapmrf.bench.records import Record, RecordFile
 from mapmrf.bench.run_list import BenchTask
-from mapmrf.bench.worker import BEGINS, machine, work
+from mapmrf.bench.worker import BEGINS, PREPARES, machine, work
+from mapmrf.interrupts import Interrupts, blocked
 
 GRACE = 60.0
 """Seconds beyond its time limit after which a run is killed: the last step and the report take some of them."""
@@ -112,16 +114,19 @@ class _Bench:
         threads = [threading.Thread(target=self._supervise, name=f"mapmrf-bench-{number}") for number in range(jobs)]
         for thread in threads:
             thread.start()
-        interrupted = False
         try:
-            while any(thread.is_alive() for thread in threads):
-                time.sleep(0.05)
+            with Interrupts() as interrupts:
+                while any(thread.is_alive() for thread in threads) and not interrupts.requested:
+                    time.sleep(0.05)
+                return self._stop(threads, interrupts.requested)
         except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            self.stopped.set()
-            for thread in threads:
-                thread.join()
+            return self._stop(threads, True)
+
+    def _stop(self, threads: Sequence[threading.Thread], interrupted: bool) -> bool:
+        """End the runs under way, and raise what went wrong in a thread."""
+        self.stopped.set()
+        for thread in threads:
+            thread.join()
         if self.failure is not None:
             raise self.failure
         return interrupted
@@ -170,8 +175,11 @@ class _BenchWorker:
         try:
             self.pipe.send(task)
             found = self._wait(task, self.limits.setup, "not started", stopped)
-            while found == BEGINS:
-                found = self._wait(task, task.time_limit + self.limits.grace, "still running", stopped)
+            while found in (BEGINS, PREPARES):
+                if found == BEGINS:
+                    found = self._wait(task, task.time_limit + self.limits.grace, "still running", stopped)
+                else:
+                    found = self._wait(task, self.limits.setup, "still compiling", stopped)
             return cast(Record | None, found)
         except (EOFError, OSError):
             code = self._exit_code()
@@ -198,7 +206,9 @@ class _BenchWorker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, self.limits.memory), daemon=True)
-        self.process.start()
+        resource_tracker.ensure_running()  # otherwise started with the process, which would unblock the signal
+        with blocked():
+            self.process.start()
         theirs.close()
 
     def _exit_code(self) -> int | None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
@@ -22,29 +20,28 @@ from mapmrf.bench.models import ModelRef, lattice
 from mapmrf.bench.peers import prepare, solve_with
 from mapmrf.bench.records import Record, pack_labels, thin
 from mapmrf.bench.run_list import BenchTask
+from mapmrf.bench.timing import Callback, RunClock, time_run
 from mapmrf.datasets.statistics import model_statistics
 from mapmrf.errors import MapMRFError, UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.polytope import describe
-from mapmrf.result import Result, Status
+from mapmrf.result import Result
 
-COMPILING, LEAST_COMPILING = 0.02, 0.1
-"""Share of the time limit, and seconds, that a run may spend compiling before it is repeated."""
-BEGINS = "begins"
-"""Message sent whenever the clock of a run starts, before its record."""
+BEGINS, PREPARES = "begins", "prepares"
+"""Messages sent before the record of a run: its clock starts; something is compiled, and it will be made again."""
 
 
 def work(pipe: Connection, memory: int) -> None:
     """Do the runs that come through a pipe until it closes; `memory` is the limit in bytes, 0 for none."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that hands out the runs
     threading.Thread(target=_leave_with_parent, args=(os.getppid(),), daemon=True).start()
-    runner = Runner(memory)
+    runner, clock = Runner(memory), PipeClock(pipe)
     while True:
         try:
             task = pipe.recv()
         except EOFError:
             return
-        pipe.send(runner.record(task, lambda: pipe.send(BEGINS)))
+        clock.send(runner.record(task, clock))
 
 
 def _leave_with_parent(parent: int) -> None:
@@ -52,6 +49,37 @@ def _leave_with_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
+
+
+class SilentClock:
+    """A clock that nobody reads."""
+
+    def begins(self) -> None:
+        """Tell nobody."""
+
+    def prepares(self) -> None:
+        """Tell nobody."""
+
+
+class PipeClock:
+    """What the process that hands out the runs is told; any thread may compile."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def send(self, message: Any) -> None:
+        """Send a record or one of the messages before it."""
+        with self._lock:
+            self._pipe.send(message)
+
+    def begins(self) -> None:
+        """The clock of a run starts."""
+        self.send(BEGINS)
+
+    def prepares(self) -> None:
+        """Something is compiled."""
+        self.send(PREPARES)
 
 
 class Runner:
@@ -64,14 +92,14 @@ class Runner:
         self._model: tuple[ModelRef, FactorGraph] | None = None
         self._warm: set[tuple[str, str]] = set()
 
-    def record(self, task: BenchTask, ready: Callable[[], None] = lambda: None) -> Record:
-        """Do a run and record it; never raises. `ready` is called whenever the clock starts."""
+    def record(self, task: BenchTask, clock: RunClock | None = None) -> Record:
+        """Do a run and record it; never raises."""
         record: Record = {**task.fields(), "outcome": "done", "message": "", **machine()}
         try:
             with _memory_limit(self.memory):
                 graph = self._graph(task.model)
                 record |= {**_model_fields(graph), "shape": lattice(graph), **self._warm_up(task, graph)}
-                result, spent = _timed(task, graph, ready)
+                result, spent = _timed(task, graph, clock or SilentClock())
                 record |= _figures(result)
                 record["setup_time"] += spent
         except UnsupportedModel as error:
@@ -114,30 +142,25 @@ def _model_fields(graph: FactorGraph) -> Record:
     }
 
 
-def _timed(task: BenchTask, graph: FactorGraph, ready: Callable[[], None]) -> tuple[Result, float]:
-    """The result of a run that spent no time compiling, and the seconds of earlier tries, which are set-up.
-
-    A method of several phases compiles each when it gets there, so the warm-up does not compile all. A run that was cut
-    short by compiling is repeated, as long as that helps.
-    """
-    spent, before = 0.0, math.inf
-    while True:
-        ready()
-        reset_peak()
-        result = _solve(task, graph, task.time_limit)
-        if task.run.is_peer:
-            return result, result.compile_time
-        much = result.compile_time > max(COMPILING * task.time_limit, LEAST_COMPILING)
-        if result.status is not Status.TIME_LIMIT or not much or result.compile_time > before / 2:
-            return result, spent
-        spent += result.runtime
-        before = result.compile_time
-
-
-def _solve(task: BenchTask, graph: FactorGraph, time_limit: float) -> Result:
+def _timed(task: BenchTask, graph: FactorGraph, clock: RunClock) -> tuple[Result, float]:
+    """The result of a run without compilations, and the seconds of set-up within it or before."""
     if task.run.is_peer:
-        return solve_with(task.run.peer, graph, time_limit, task.seed)
-    return mapmrf.solve(graph, task.run.method, time_limit=time_limit, seed=task.seed, **task.run.options)
+        clock.begins()
+        reset_peak()
+        result = solve_with(task.run.peer, graph, task.time_limit, task.seed)
+        return result, result.compile_time
+
+    def solve(time_limit: float | None, callback: Callback) -> Result:
+        reset_peak()
+        return _solve(task, graph, time_limit, callback)
+
+    return time_run(solve, task.time_limit, clock)
+
+
+def _solve(task: BenchTask, graph: FactorGraph, time_limit: float | None, callback: Callback | None = None) -> Result:
+    return mapmrf.solve(
+        graph, task.run.method, time_limit=time_limit, seed=task.seed, callback=callback, **task.run.options
+    )
 
 
 def _figures(result: Result) -> Record:

@@ -17,6 +17,7 @@ import click
 
 from mapmrf.cli.output import check_outputs
 from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, main, method_option, set_option
+from mapmrf.interrupts import also, check
 
 if TYPE_CHECKING:
     from mapmrf.cli.contest import ContestRun
@@ -68,6 +69,7 @@ def uai(
     chosen, options = _method(method, settings)
     entry = ContestRun(contest, Clock(contest.seconds, process_age()))
     with Guard(entry) as guard:
+        check()  # a signal that came before the guard
         entry.read()
         if contest.memory is not None:
             import numba  # noqa: F401  # loading it should not run into the limit
@@ -94,7 +96,8 @@ def _run(entry: ContestRun, method: str, options: dict[str, Any], guard: Guard) 
     from mapmrf.result import Status
 
     try:
-        results = entry.run(method, options, guard.stopping)
+        with also(guard.stopping):
+            results = entry.run(method, options, guard.stopping)
     except MemoryError:
         entry.flush()
         complain("out of memory; the best solution so far is kept")

@@ -11,6 +11,7 @@ import click
 from mapmrf.cli.output import check_outputs, strict_json, table, write_model
 from mapmrf.cli.program import BAD_INPUT, Command, complain, json_option, main
 from mapmrf.errors import OptionError
+from mapmrf.interrupts import check, raising
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,7 @@ def _statistics(paths: Iterable[str]) -> Statistics | None:
     found = []
     for path in paths:
         try:
+            check()
             found.append(model_statistics(read(path)))
         except FormatError as error:
             complain(f"warning: {error}")
@@ -166,7 +168,8 @@ def download(context: click.Context, which: Sequence[str], data: str | None, sou
         def show(name: str, done: int, total: int | None) -> None:
             bar.draw(completed=done, description=name, total=total)
 
-        report = download(wanted, folder, source=source, listener=show)
+        with raising():
+            report = download(wanted, folder, source=source, listener=show)
     for text in dict.fromkeys(report.failed.values()):
         complain(f"error: {text}")
     for of in chosen:

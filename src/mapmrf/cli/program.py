@@ -1,11 +1,15 @@
 """The program that all commands belong to: errors, exit codes, and options shared by several commands.
 
-Exit codes: 0 done, 2 bad input or usage (one line on standard error), 3 infeasible model, 130 interrupted.
+Exit codes: 0 done, 2 bad input or usage (one line on standard error), 3 infeasible model, 130 interrupted (143 by
+SIGTERM). A signal sets a flag, from the start of the command to its end: commands look at it between reading, solving
+and writing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -14,6 +18,7 @@ import click
 
 from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError
+from mapmrf.interrupts import Interrupts, check, raising, settle
 
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
@@ -40,20 +45,36 @@ class CommandGroup(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit with its code."""
         extra["standalone_mode"] = False
-        try:
-            code = super().main(*args, **extra)
-        except (click.Abort, KeyboardInterrupt):
+        with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
+            try:
+                check()
+                code = super().main(*args, **extra)
+            except (Exception, KeyboardInterrupt) as error:
+                code = explain(KeyboardInterrupt() if interrupts.raised else error)
+            code = code if isinstance(code, int) else 0
+            if interrupts.requested:
+                code = 128 + interrupts.number
+            with contextlib.suppress(OSError):  # a closed pipe
+                sys.stdout.flush()
+            settle(code)
+            sys.exit(code)
+
+
+def explain(error: BaseException) -> int:
+    """Print what went wrong in one line and return the exit code; errors of the program itself are raised."""
+    match error:
+        case click.Abort() | KeyboardInterrupt():
             complain("interrupted")
-            code = INTERRUPTED
-        except click.ClickException as error:
-            code = fail(error.format_message())
-        except OSError as error:
-            code = fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        except MemoryError:
-            code = fail("not enough memory for this model")
-        except (MapMRFError, ImportError) as error:
-            code = fail(str(error))
-        sys.exit(code if isinstance(code, int) else 0)
+            return INTERRUPTED
+        case click.ClickException():
+            return fail(error.format_message())
+        case OSError():
+            return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        case MemoryError():
+            return fail("not enough memory for this model")
+        case MapMRFError() | ImportError():
+            return fail(str(error))
+    raise error
 
 
 def fail(text: str) -> int:
@@ -127,11 +148,13 @@ def read_model(model: str, evidence: str | None = None) -> FactorGraph:
     """Read a model file, with its evidence."""
     from mapmrf.formats import read
 
-    return read(model, evidence=evidence)
+    with raising():
+        return read(model, evidence=evidence)
 
 
 def read_labels(path: str, graph: FactorGraph) -> Any:
     """Read a solution file of a model."""
     from mapmrf.formats.solution import read_solution
 
-    return read_solution(path, graph)
+    with raising():
+        return read_solution(path, graph)

@@ -1,12 +1,11 @@
-"""What the loop must know of numba: how long it compiles (or loads) kernels, and what they make of Ctrl-C."""
+"""What the loop must know of numba: how long it compiles (or loads) kernels."""
 
 from __future__ import annotations
 
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -75,21 +74,3 @@ def _listener(clock: CompileClock) -> Any:
             clock.end()
 
     return CompileListener()
-
-
-@contextmanager
-def true_interrupts() -> Iterator[None]:
-    """Let Ctrl-C be a KeyboardInterrupt wherever it comes.
-
-    While a kernel hands its arrays over to Python, numba takes no notice of an exception: the interpreter then raises a
-    SystemError whose causes end in the KeyboardInterrupt.
-    """
-    try:
-        yield
-    except SystemError as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, KeyboardInterrupt):
-            cause = cause.__cause__
-        if cause is None:
-            raise
-        raise KeyboardInterrupt from error

@@ -22,6 +22,8 @@ from typing import IO, Any
 
 from mapmrf.compilation.stopping import CompilingStopped, stop_of_run
 
+EVENT = "mapmrf:compile"
+"""The event of numba's that surrounds a compilation in another process; those in this one are ``numba:compile``."""
 LOOK = 0.02
 """Seconds between two looks at whether the run must end."""
 
@@ -92,6 +94,8 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
         return False
     if stop():
         raise CompilingStopped(name)
+    from numba.core.event import trigger_event
+
     with _lock:
         try:
             if _process is not None and not _process.alive:
@@ -99,7 +103,8 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
             if _process is None:
                 _process = CompileProcess()
                 atexit.register(_process.close)
-            return _process.compile(name, signature, stop)
+            with trigger_event(EVENT, data=name):
+                return _process.compile(name, signature, stop)
         except (OSError, pickle.PicklingError):
             return False
         except BaseException:

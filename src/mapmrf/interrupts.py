@@ -1,0 +1,291 @@
+"""Ctrl-C and SIGTERM as a flag that runs look at: nothing is raised inside a kernel, a compiler or a solver."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType, TracebackType
+from typing import Any
+
+PATIENCE = 2.0
+"""Seconds after which another signal is raised although the run has reacted to the first: it seems to hang."""
+
+DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""The handlers that may be replaced; one of the user's own stays."""
+
+
+class _SignalFlag:
+    """What is known of the signals since the outermost context was entered."""
+
+    def __init__(self, signals: Sequence[signal.Signals]) -> None:
+        self.number = 0
+        self.raised = self.noticed = False
+        self.n_raising = 0
+        self.listeners: list[Callable[[], None]] = []
+        self.exit_code: int | None = None
+        self._first = 0.0
+        self._before = {which: signal.getsignal(which) for which in signals}
+        for which in signals:
+            signal.signal(which, self._handle)
+
+    def restore(self) -> None:
+        for which, before in self._before.items():
+            signal.signal(which, before)
+
+    def ignore(self) -> None:
+        for which in self._before:
+            signal.signal(which, signal.SIG_IGN)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.exit_code is not None:  # all is written, but some thread keeps the interpreter from ending
+            os._exit(128 + number)
+        again = self.number != 0
+        if not again:
+            self.number, self._first = number, time.monotonic()
+        for listener in tuple(self.listeners):
+            listener()
+        impatient = again and (not self.noticed or time.monotonic() - self._first > PATIENCE)
+        if self.n_raising or impatient:
+            self.raised, self.n_raising = True, 0
+            raise KeyboardInterrupt
+
+
+_flag: _SignalFlag | None = None
+_process: _SignalFlag | None = None
+_others: list[Callable[[], bool]] = []
+
+
+class Interrupts:
+    """While this context is entered in the main thread, Ctrl-C only sets a flag.
+
+    Replaces Python's default handlers until the outermost context is left; contexts inside it share its flag. A second
+    signal raises KeyboardInterrupt, unless the run has meanwhile called `notice`. Does nothing in other threads and
+    where the user has a handler of his own.
+
+    Parameters
+    ----------
+    *signals
+        The signals; SIGINT by default.
+    listener
+        Called by the handler at every signal.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf.interrupts import Interrupts
+    >>> with Interrupts() as interrupts:
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     interrupts.requested, interrupts.number
+    (True, 2)
+    """
+
+    def __init__(self, *signals: signal.Signals, listener: Callable[[], None] | None = None) -> None:
+        self._signals = signals or (signal.SIGINT,)
+        self._listener = listener
+        self._flag: _SignalFlag | None = None
+        self._outermost = False
+
+    def __enter__(self) -> Interrupts:
+        global _flag
+        if _flag is None and _in_main_thread():
+            free = [which for which in self._signals if signal.getsignal(which) == DEFAULTS[which]]
+            if free:
+                _flag = _SignalFlag(free)
+                self._outermost = True
+        self._flag = _flag
+        if self._flag is not None and self._listener is not None:
+            self._flag.listeners.append(self._listener)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        global _flag
+        if self._flag is None:
+            return
+        if self._listener is not None:
+            self._flag.listeners.remove(self._listener)
+        if self._outermost:
+            self._flag.restore()
+            _flag = None
+
+    @property
+    def number(self) -> int:
+        """The signal that arrived first, 0 if none has."""
+        return 0 if self._flag is None else self._flag.number
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal has arrived."""
+        return self.number != 0
+
+    @property
+    def raised(self) -> bool:
+        """Whether a signal was raised as KeyboardInterrupt, wherever that was, and whatever became of it there."""
+        return self._flag is not None and self._flag.raised
+
+
+def requested() -> bool:
+    """Whether the run is to end: a signal has arrived while a context is active. May be called from any thread.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf import interrupts
+    >>> with interrupts.Interrupts():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     interrupts.requested()
+    True
+    >>> interrupts.requested()
+    False
+    """
+    flag = _flag
+    return (flag is not None and flag.number != 0) or any(other() for other in _others)
+
+
+def check() -> None:
+    """Raise KeyboardInterrupt if a signal has arrived: for places where that does no harm.
+
+    Examples
+    --------
+    >>> from mapmrf import interrupts
+    >>> interrupts.check()
+    """
+    if requested():
+        raise KeyboardInterrupt
+
+
+def notice() -> None:
+    """Note that the run in the main thread is about to end: another signal must not disturb it.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf import interrupts
+    >>> with interrupts.Interrupts():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     interrupts.notice()
+    ...     signal.raise_signal(signal.SIGINT)
+    """
+    if _flag is not None and _in_main_thread():
+        _flag.noticed = True
+
+
+@contextmanager
+def raising() -> Iterator[None]:
+    """Raise KeyboardInterrupt at once on a signal, for files and downloads, where nothing but Python runs.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf import interrupts
+    >>> with interrupts.Interrupts():
+    ...     try:
+    ...         with interrupts.raising():
+    ...             signal.raise_signal(signal.SIGINT)
+    ...     except KeyboardInterrupt:
+    ...         print("interrupted")
+    interrupted
+    """
+    check()
+    flag = _flag
+    if flag is None or not _in_main_thread():
+        yield
+        return
+    flag.n_raising += 1
+    try:
+        yield
+    finally:
+        flag.n_raising = max(0, flag.n_raising - 1)
+
+
+@contextmanager
+def also(stopped: Callable[[], bool]) -> Iterator[None]:
+    """Count as interrupted, too, while `stopped()` is true.
+
+    Examples
+    --------
+    >>> from mapmrf import interrupts
+    >>> with interrupts.also(lambda: True):
+    ...     interrupts.requested()
+    True
+    """
+    _others.append(stopped)
+    try:
+        yield
+    finally:
+        _others.remove(stopped)
+
+
+@contextmanager
+def blocked() -> Iterator[None]:
+    """Hold SIGINT back in this thread, and for good from the processes that it starts: Ctrl-C reaches them, too.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf import interrupts
+    >>> with interrupts.blocked():
+    ...     signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    True
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+# -- programs ---------------------------------------------------------------------------------------------------------
+
+
+def guard_process() -> None:
+    """Note SIGINT and SIGTERM from now to the end of the process; for programs, before they import anything heavy."""
+    global _flag, _process
+    free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) == default]
+    if _flag is not None or not free or not _in_main_thread():
+        return
+    _flag = _process = _SignalFlag(free)
+    atexit.register(_leave, _process)  # the first to be registered is the last to be called
+    hook = sys.unraisablehook
+
+    def quiet(unraisable: Any) -> None:
+        """Python prints what is raised where it cannot be passed on; the flag is set, and that is enough."""
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            hook(unraisable)
+
+    sys.unraisablehook = quiet
+
+
+def settle(code: int) -> None:
+    """Note that the program has done all it had to: another signal ends a guarded process at once."""
+    if _process is not None:
+        _process.exit_code = code
+
+
+def _leave(flag: _SignalFlag) -> None:
+    """See to the exit code of the program, when all else is done.
+
+    Python gives the handlers of the system back before it takes itself apart: a signal would then kill it. And after a
+    KeyboardInterrupt that came through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even if
+    that was handled.
+    """
+    flag.ignore()
+    if flag.raised and flag.exit_code is not None:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(flag.exit_code)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

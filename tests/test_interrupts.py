@@ -1,0 +1,251 @@
+"""Signals as a flag: who sees it, when it is raised after all, and that handlers come back."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import Status, interrupts
+from mapmrf.interrupts import Interrupts
+from mapmrf.method import Answer, Method, Progress
+
+GRAPH = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+
+
+@pytest.fixture(autouse=True)
+def default_handlers() -> Iterator[None]:
+    """Python's own handlers, even where the suite was started with signals ignored; afterwards those of before."""
+    before = {which: signal.signal(which, default) for which, default in interrupts.DEFAULTS.items()}
+    yield
+    assert {which: signal.getsignal(which) for which in before} == interrupts.DEFAULTS
+    for which, handler in before.items():
+        signal.signal(which, handler)
+
+
+def press(times: int = 1) -> None:
+    for _ in range(times):
+        signal.raise_signal(signal.SIGINT)
+
+
+# -- the flag ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_signal_sets_the_flag_and_the_second_is_raised() -> None:
+    with Interrupts() as flag:
+        assert not flag.requested and not interrupts.requested()
+        press()
+        assert (flag.requested, flag.number, flag.raised) == (True, signal.SIGINT, False)
+        assert interrupts.requested()
+        with pytest.raises(KeyboardInterrupt):
+            press()
+        assert flag.raised
+    assert not interrupts.requested()
+
+
+def test_a_run_that_has_noticed_the_signal_is_not_disturbed_unless_it_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Interrupts() as flag:
+        press()
+        interrupts.notice()
+        press(3)
+        assert not flag.raised
+        monkeypatch.setattr(interrupts, "PATIENCE", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            press()
+
+
+def test_contexts_inside_share_the_flag() -> None:
+    heard: list[str] = []
+    with Interrupts() as outer:
+        with Interrupts(listener=lambda: heard.append("inner")) as inner:
+            press()
+            assert inner.requested
+        assert outer.requested and interrupts.requested()
+        with Interrupts() as late:
+            assert late.requested
+        outer_handler = signal.getsignal(signal.SIGINT)
+        assert outer_handler is not signal.default_int_handler
+    assert heard == ["inner"]
+
+
+def test_other_threads_see_the_flag_but_install_nothing() -> None:
+    seen: list[Any] = []
+
+    def look() -> None:
+        with Interrupts() as flag:
+            interrupts.notice()
+            seen.append((signal.getsignal(signal.SIGINT), flag.requested, interrupts.requested()))
+
+    for pressed in (False, True):
+        with Interrupts():
+            press(pressed)
+            handler = signal.getsignal(signal.SIGINT)
+            thread = threading.Thread(target=look)
+            thread.start()
+            thread.join()
+            assert seen.pop() == (handler, pressed, pressed)
+            if pressed:  # notice() of another thread is not that of the run in this one
+                with pytest.raises(KeyboardInterrupt):
+                    press()
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [(signal.default_int_handler, False, False)]
+
+
+def test_a_handler_of_the_user_stays() -> None:
+    heard: list[int] = []
+
+    def own(number: int, frame: object) -> None:
+        heard.append(number)
+
+    signal.signal(signal.SIGINT, own)
+    with Interrupts() as flag:
+        press()
+        assert not flag.requested and heard == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is own
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_sigterm_is_noted_where_it_is_asked_for() -> None:
+    with Interrupts():
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with Interrupts(signal.SIGINT, signal.SIGTERM) as flag:
+        signal.raise_signal(signal.SIGTERM)
+        assert flag.number == signal.SIGTERM
+
+
+def test_check_and_raising_raise() -> None:
+    with Interrupts() as flag:
+        interrupts.check()
+        with pytest.raises(KeyboardInterrupt), interrupts.raising():
+            press()
+        assert flag.raised
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
+        with pytest.raises(KeyboardInterrupt), interrupts.raising():
+            raise AssertionError("must not begin")
+    with interrupts.raising():
+        pass
+
+
+def test_another_sign_counts_as_well() -> None:
+    stopped = threading.Event()
+    with interrupts.also(stopped.is_set):
+        assert not interrupts.requested()
+        stopped.set()
+        assert interrupts.requested()
+    assert not interrupts.requested()
+
+
+# -- solve ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pressing(Method):
+    """Finds the best labelling in its first step, then does something; never ends by itself."""
+
+    name: ClassVar[str] = "pressing"
+    title: ClassVar[str] = "a user who is in a hurry"
+
+    deed: Callable[[], None] = press
+    where: str = "step"
+    bound: float | None = None
+    max_iterations: int = 50
+
+    def at(self, where: str) -> None:
+        if where == self.where:
+            self.deed()
+
+    def start(self, problem: Any, seed: int, initial: Any) -> list[int]:
+        self.at("start")
+        return [0]
+
+    def step(self, problem: Any, state: list[int]) -> Progress:
+        state[0] += 1
+        if state[0] > 1:
+            self.at("step")
+        return Progress(state[0], labels=np.ones(2, dtype=np.int64), bound=self.bound if state[0] > 1 else None)
+
+    def answer(self, problem: Any, state: list[int]) -> Answer:
+        self.at("answer")
+        return Answer()
+
+    def close(self, problem: Any, state: list[int]) -> None:
+        self.at("close")
+
+
+def solved(**options: Any) -> tuple[Status, float, int]:
+    result = mapmrf.solve(GRAPH, Pressing(**options))
+    return result.status, result.value, result.iterations
+
+
+def test_a_signal_in_a_step_ends_the_run_after_it() -> None:
+    assert solved() == (Status.INTERRUPTED, 2.0, 2)
+    assert not interrupts.requested()
+
+
+def test_a_signal_in_the_start_ends_the_run_before_its_first_step() -> None:
+    assert solved(where="start") == (Status.INTERRUPTED, 1.0, 0)
+
+
+@pytest.mark.parametrize("where", ["answer", "close"])
+def test_signals_at_the_end_of_an_interrupted_run_do_not_disturb_it(where: str) -> None:
+    def stop(point: Any, labels: Any) -> bool:
+        press()
+        return False
+
+    result = mapmrf.solve(GRAPH, Pressing(where=where, deed=lambda: press(3)), callback=stop)
+    assert (result.status, result.value) == (Status.INTERRUPTED, 2.0)
+
+
+def test_a_signal_in_the_report_shows_in_the_status() -> None:
+    assert solved(where="answer") == (Status.INTERRUPTED, 2.0, 50)
+
+
+def test_what_is_proven_stays_proven() -> None:
+    assert solved(bound=2.0)[:2] == (Status.OPTIMAL, 2.0)
+
+
+def test_the_second_signal_ends_the_step_itself() -> None:
+    assert solved(deed=lambda: press(2)) == (Status.INTERRUPTED, 2.0, 1)
+
+
+def test_what_compiled_code_makes_of_the_second_signal_is_an_interrupt() -> None:
+    """Numba ignores the exception while it hands its arrays over, and the interpreter makes a SystemError of it."""
+
+    def swallow() -> None:
+        with pytest.raises(KeyboardInterrupt):
+            press(2)
+        raise SystemError("a result with an exception set")
+
+    def fail() -> None:
+        press()
+        raise SystemError("something else")
+
+    assert solved(deed=swallow) == (Status.INTERRUPTED, 2.0, 1)
+    with pytest.raises(SystemError, match="something else"):
+        solved(deed=fail)
+
+
+def test_solve_in_another_thread_ends_with_that_of_the_main_thread() -> None:
+    results: list[mapmrf.Result] = []
+    begun = threading.Event()
+
+    def endless() -> None:
+        method = Pressing(deed=lambda: begun.set(), max_iterations=10**12)
+        results.append(mapmrf.solve(GRAPH, method))
+
+    with Interrupts():
+        thread = threading.Thread(target=endless)
+        thread.start()
+        assert begun.wait(60)
+        press()
+        thread.join(60)
+    assert [result.status for result in results] == [Status.INTERRUPTED]

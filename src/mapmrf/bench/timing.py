@@ -75,15 +75,15 @@ class Compilations:
 
     def __enter__(self) -> Compilations:
         self._listener = _listener(self)
-        for kind in (EVENT, "numba:compile"):
-            _events().register(kind, self._listener)
+        for name in (EVENT, "numba:compile"):
+            _events().register(name, self._listener)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for kind in (EVENT, "numba:compile"):
-            _events().unregister(kind, self._listener)
+        for name in (EVENT, "numba:compile"):
+            _events().unregister(name, self._listener)
 
     def begin(self) -> None:
         """Note that a compilation begins, perhaps inside another one."""

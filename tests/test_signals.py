@@ -21,7 +21,7 @@ from mapmrf.formats.solution import read_solution
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks into /proc")
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds after which a process that does not end counts as hung; a kernel may have to be compiled."""
 
 ENDLESS = {

@@ -21,7 +21,7 @@ from mapmrf.formats.solution import read_solution
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks into /proc")
 
-PATIENCE = 120.0
+PATIENCE = 300.0
 """Seconds after which a process that does not end counts as hung; a kernel may have to be compiled."""
 
 ENDLESS = {
@@ -129,12 +129,12 @@ def test_runs_that_wait_for_another_solver_end_as_well(model: Path, method: str)
     if method == "toulbar2":
         pytest.importorskip("pytoulbar2")
     ended = shoot(model, method, 2.0)
-    assert ended.verdict(signal.SIGINT) == "clean", ended
+    assert ended.verdict(signal.SIGINT) in ("clean", "unread"), ended
 
 
 def test_three_signals_end_like_one(model: Path) -> None:
     ended = shoot(model, "icm", 1.5, times=3)
-    assert ended.verdict(signal.SIGINT) == "clean", ended
+    assert ended.verdict(signal.SIGINT) in ("clean", "unread"), ended
 
 
 BREAKING = """

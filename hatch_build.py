@@ -8,6 +8,7 @@ a pure one, and kernels are compiled when they are first used.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import subprocess
 import sys
@@ -31,7 +32,7 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         archive = Path(self.folder.name) / "kernels.bin"
         reason = self.compile(archive)
         if reason:
-            self.app.display_warning(f"kernels are not compiled: {reason}")
+            print(f"mapmrf: the wheel will contain no compiled kernels: {reason}", file=sys.stderr)
             return
         build_data["force_include"][str(archive)] = "mapmrf/compiled/kernels.bin"
         build_data["pure_python"] = False
@@ -43,11 +44,13 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
 
     def compile(self, archive: Path) -> str:
         """Compile all kernels in a process of its own; returns why that failed, or nothing."""
+        if importlib.util.find_spec("numba") is None:
+            return "numba is not installed"
         source = str(Path(self.root) / "src")
         environment = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "mapmrf.precompile", str(archive), str(os.cpu_count() or 1)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or ["unknown"])[-1]
+        return "" if done.returncode == 0 else done.stderr
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the archive, which is in the wheel now."""

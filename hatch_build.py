@@ -46,8 +46,8 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         """Compile all kernels in a process of its own; returns why that failed, or nothing."""
         if importlib.util.find_spec("numba") is None:
             return "numba is not installed"
-        source = str(Path(self.root) / "src")
-        environment = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+        path = os.pathsep.join([str(Path(self.root) / "src"), *filter(None, sys.path)])  # pip's own environment, too
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         command = [sys.executable, "-m", "mapmrf.precompile", str(archive), str(os.cpu_count() or 1)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         return "" if done.returncode == 0 else done.stderr

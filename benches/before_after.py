@@ -559,7 +559,7 @@ class Worker:
 
     def __init__(self, source: Path, data: str, cache: str | None = None) -> None:
         cache = cache or str(Path(tempfile.gettempdir()) / f"mapmrf-kernels-{os.getuid()}" / tree_digest(source))
-        environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache}
+        environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
         command = [sys.executable, __file__, "--worker", str(source), str(source), "--data", data]
         pipe, void = subprocess.PIPE, subprocess.DEVNULL
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=void, text=True, env=environment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +33,16 @@ def test_a_file_of_another_kernel_is_not_taken(tmp_path: Path) -> None:
     (mine,) = set(tmp_path.iterdir()) - {file}
     mine.write_bytes(file.read_bytes())
     assert store.get(other, "stamp") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="files have no owner")
+def test_code_of_another_user_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.put(KEY, "stamp", b"code")
+    monkeypatch.setattr(os, "fstat", lambda file: SimpleNamespace(st_uid=os.getuid() + 1))
+    assert store.get(KEY, "stamp") is None
+    monkeypatch.undo()
+    assert store.get(KEY, "stamp") == b"code"
 
 
 def test_entries_leave_out_what_is_stale_or_foreign(tmp_path: Path) -> None:

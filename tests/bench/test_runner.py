@@ -248,11 +248,12 @@ def test_nothing_is_compiled_in_a_recorded_run(
 ) -> None:
     """With an empty cache of kernels: LS-LP compiles its second phase long after the warm-up is over."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MAPMRF_KERNELS", "own")
     mapmrf.write(grid(8, 8, coupling=2.0, seed=1), tmp_path / "glass.uai")
     todo = tasks(from_files([tmp_path / "glass.uai"]), MethodConfig("lslp"), limit=0.5)
     run_all(todo, tmp_path / "r.jsonl")
     (record,) = read_records(tmp_path / "r.jsonl")
     assert (record["outcome"], record["message"]) == ("done", "")
     assert record["setup_time"] > record["compile_time"]
-    assert any((tmp_path / "cache").rglob("*.nbc"))
+    assert any((tmp_path / "cache").rglob("*.kernel"))
     assert record["compile_time"] < 0.1 * record["setup_time"]

@@ -13,7 +13,7 @@ import pytest
 
 from mapmrf.compilation import process
 from mapmrf.compilation.process import CompileProcess, compile_elsewhere
-from mapmrf.compilation.stopping import CompilingStopped, stop_of_run, stoppable
+from mapmrf.compilation.stopping import CompilingPostponed, CompilingStopped, Watch, patience, stoppable, watch_of_run
 
 
 @pytest.fixture(autouse=True)
@@ -23,28 +23,26 @@ def ended() -> Iterator[None]:
 
 
 def test_outside_of_runs_nothing_is_compiled_elsewhere() -> None:
-    assert stop_of_run() is None
+    assert watch_of_run() is None
     assert not compile_elsewhere("mapmrf.kernels.jit.nothing", ())
 
 
 def test_a_run_that_must_end_does_not_wait() -> None:
-    with stoppable(lambda: True), pytest.raises(CompilingStopped):
+    with stoppable(Watch(lambda: True)), pytest.raises(CompilingStopped):
         compile_elsewhere("mapmrf.kernels.jit.nothing", ())
 
 
-def test_stops_nest() -> None:
-    def outer() -> bool:
-        return False
-
+def test_watches_nest() -> None:
+    outer = Watch(lambda: False)
     with stoppable(outer):
-        with stoppable(lambda: True):
-            assert stop_of_run() is not outer
-        assert stop_of_run() is outer
-    assert stop_of_run() is None
+        with stoppable(Watch(lambda: True)):
+            assert watch_of_run() is not outer
+        assert watch_of_run() is outer
+    assert watch_of_run() is None
 
 
 def test_what_cannot_be_compiled_is_left_to_the_caller() -> None:
-    with stoppable(lambda: False):
+    with stoppable(Watch(lambda: False)):
         assert not compile_elsewhere("mapmrf.kernels.jit.nothing", ())
 
 
@@ -52,13 +50,24 @@ def test_giving_up_ends_the_process() -> None:
     process = CompileProcess()
     began = time.monotonic()
     with pytest.raises(CompilingStopped):
-        process.compile("mapmrf.kernels.jit.nothing", (), lambda: time.monotonic() > began)
+        process.compile("mapmrf.kernels.jit.nothing", (), Watch(lambda: time.monotonic() > began))
     process.close()
     assert not process.alive
 
 
+def test_a_run_without_patience_goes_on_and_the_process_finishes_by_itself() -> None:
+    with stoppable(Watch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
+        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+    assert process._process is None
+
+
+def test_patience_outside_of_runs_does_nothing() -> None:
+    with patience(0.5):
+        assert watch_of_run() is None
+
+
 def test_a_process_that_died_is_replaced() -> None:
-    with stoppable(lambda: False):
+    with stoppable(Watch(lambda: False)):
         compile_elsewhere("mapmrf.kernels.jit.nothing", ())
         first = process._process
         assert first is not None
@@ -107,8 +116,8 @@ def test_a_cold_run_ends_with_a_labelling_of_known_value(tmp_path: object, limit
 
 def test_threads_of_a_run_share_its_stop() -> None:
     found = []
-    with stoppable(lambda: False):
-        thread = threading.Thread(target=lambda: found.append(stop_of_run()))
+    with stoppable(Watch(lambda: False)):
+        thread = threading.Thread(target=lambda: found.append(watch_of_run()))
         thread.start()
         thread.join()
-        assert found == [stop_of_run()]
+        assert found == [watch_of_run()]

@@ -14,6 +14,7 @@ from hypothesis import given
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Result, Status
+from mapmrf.compilation.stopping import CompilingPostponed
 from mapmrf.datasets import grid
 from mapmrf.engines.admm import engine as _admm
 from mapmrf.method import Progress
@@ -164,6 +165,18 @@ def test_a_part_that_brings_nothing_comes_less_often() -> None:
     assert seen[:6] == ["idle", "idle", "useful", "useful", "short", "idle"]
     assert seen.count("short") == 1
     assert seen.count("useful") > 2 * seen.count("idle") > 0
+
+
+def test_a_phase_that_waits_too_long_for_its_kernels_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def restart_regions(search: PoolSearch) -> None:
+        raise CompilingPostponed("a kernel")
+
+    monkeypatch.setattr(PoolSearch, "restart_regions", restart_regions)
+    options = TURNS_ALONE | {"max_iterations": 80, "prove": True}
+    result = mapmrf.solve(potts(8, 8, 4, seed=1), "auto", time_limit=60.0, **options)
+    assert "restarts" not in phases(result)
+    assert result.status in (Status.ITERATION_LIMIT, Status.OPTIMAL)
+    assert {"blocks", "tighten"} & set(phases(result))
 
 
 def test_a_labelling_that_another_part_found_reaches_the_search() -> None:

@@ -17,10 +17,10 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import time
 from typing import IO, Any
 
-from mapmrf.compilation.stopping import CompilingStopped, stop_of_run
+from mapmrf.compilation.stopping import CompilingPostponed, CompilingStopped, Watch, watch_of_run
 
 EVENT = "mapmrf:compile"
 """The event of numba's that surrounds a compilation in another process; those in this one are ``numba:compile``."""
@@ -49,9 +49,10 @@ class CompileProcess:
             self.replies.put(reply)
         self.replies.put(b"")  # it has ended
 
-    def compile(self, name: str, signature: Any, stop: Callable[[], bool]) -> bool:
-        """Have a kernel compiled; whether that worked. Raises CompilingStopped as soon as `stop` says so."""
+    def compile(self, name: str, signature: Any, watch: Watch) -> bool:
+        """Have a kernel compiled; whether that worked. Raises CompilingStopped as soon as the run must go on or end."""
         assert self.process.stdin
+        end = time.monotonic() + watch.patience * watch.left()
         try:
             write_block(self.process.stdin, pickle.dumps((name, signature)))
         except OSError:
@@ -60,8 +61,10 @@ class CompileProcess:
             try:
                 return self.replies.get(timeout=LOOK) == b"done"
             except queue.Empty:
-                if stop():
+                if watch.stop():
                     raise CompilingStopped(name) from None
+                if time.monotonic() >= end:
+                    raise CompilingPostponed(name) from None
 
     @property
     def alive(self) -> bool:
@@ -81,6 +84,7 @@ class CompileProcess:
 
 _lock = threading.Lock()
 _process: CompileProcess | None = None
+_left_alone: list[CompileProcess] = []
 
 
 def compile_elsewhere(name: str, signature: Any) -> bool:
@@ -89,10 +93,10 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
     False, too, outside of runs and where there can be no such process: then the kernel is compiled in this one.
     """
     global _process
-    stop = stop_of_run()
-    if stop is None or os.environ.get("MAPMRF_KERNELS") == "compile":
+    watch = watch_of_run()
+    if watch is None or os.environ.get("MAPMRF_KERNELS") == "compile":
         return False
-    if stop():
+    if watch.stop():
         raise CompilingStopped(name)
     from numba.core.event import trigger_event
 
@@ -104,21 +108,34 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
                 _process = CompileProcess()
                 atexit.register(_process.close)
             with trigger_event(EVENT, data=name):
-                return _process.compile(name, signature, stop)
+                return _process.compile(name, signature, watch)
         except (OSError, pickle.PicklingError):
             return False
+        except CompilingPostponed:
+            _leave_alone()
+            raise
         except BaseException:
             close()
             raise
 
 
-def close() -> None:
-    """End the process, if there is one."""
+def _leave_alone() -> None:
+    """Let the process finish what it is compiling, for the next run, and take no more requests; it ends with us."""
     global _process
-    if _process is not None:
-        atexit.unregister(_process.close)
-        _process.close()
+    if _process is not None and _process.process.stdin is not None:
+        _process.process.stdin.close()
+        _left_alone.append(_process)
         _process = None
+
+
+def close() -> None:
+    """End the process, if there is one, and those that were left alone."""
+    global _process
+    for process in (*_left_alone, *([] if _process is None else [_process])):
+        atexit.unregister(process.close)
+        process.close()
+    _process = None
+    _left_alone.clear()
 
 
 def read_block(file: IO[bytes]) -> bytes:

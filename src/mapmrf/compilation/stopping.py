@@ -2,37 +2,76 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 
 class CompilingStopped(Exception):
     """A run must end, and a kernel that it wants is still being compiled."""
 
 
-_stops: dict[int, Callable[[], bool]] = {}
-"""What tells the runs under way that they must end, by thread."""
+class CompilingPostponed(CompilingStopped):
+    """A run goes on without a kernel that takes too long to be compiled."""
+
+
+@dataclass
+class Watch:
+    """How a run watches over the compilation of its kernels.
+
+    Attributes
+    ----------
+    stop
+        Asked again and again whether the run must end.
+    left
+        Seconds that the run has left.
+    patience
+        Share of these that it waits for a kernel.
+    """
+
+    stop: Callable[[], bool]
+    left: Callable[[], float] = lambda: math.inf
+    patience: float = math.inf
+
+
+_watches: dict[int, Watch] = {}
+"""Those of the runs under way, by thread."""
 
 
 @contextmanager
-def stoppable(stop: Callable[[], bool]) -> Iterator[None]:
-    """Compile the kernels of a run where that can be given up; `stop` is asked again and again whether it must be."""
+def stoppable(watch: Watch) -> Iterator[None]:
+    """Compile the kernels of a run where that can be given up."""
     thread = threading.get_ident()
-    before = _stops.get(thread)
-    _stops[thread] = stop
+    before = _watches.get(thread)
+    _watches[thread] = watch
     try:
         yield
     finally:
         if before is None:
-            del _stops[thread]
+            del _watches[thread]
         else:
-            _stops[thread] = before
+            _watches[thread] = before
 
 
-def stop_of_run() -> Callable[[], bool] | None:
-    """What tells the run of this thread that it must end; threads that a run has started have that of the run."""
-    stop = _stops.get(threading.get_ident())
-    if stop is None and len(_stops) == 1 and threading.current_thread() is not threading.main_thread():
-        return next(iter(_stops.values()), None)
-    return stop
+@contextmanager
+def patience(share: float) -> Iterator[None]:
+    """Wait for a kernel no longer than this share of the time that the run has left, then raise CompilingPostponed."""
+    watch = _watches.get(threading.get_ident())
+    if watch is None:
+        yield
+        return
+    before, watch.patience = watch.patience, share
+    try:
+        yield
+    finally:
+        watch.patience = before
+
+
+def watch_of_run() -> Watch | None:
+    """The watch of the run of this thread; threads that a run has started have that of the run."""
+    watch = _watches.get(threading.get_ident())
+    if watch is None and len(_watches) == 1 and threading.current_thread() is not threading.main_thread():
+        return next(iter(_watches.values()), None)
+    return watch

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.engines.elimination.bucket_tree import BucketTree
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.functions import Functions
@@ -22,6 +24,8 @@ from mapmrf.problem import Problem
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
 
+log = logging.getLogger("mapmrf")
+
 NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
 """Variables up to which an elimination order is looked for, and orders that are tried."""
 
@@ -30,6 +34,9 @@ STEP_ADDITIONS = 20_000_000
 
 LP_GAP = 0.01
 """Relative gap of the relaxation up to which LS-LP begins without its sphere: that may close it."""
+
+PATIENCE = 0.5
+"""Share of the time left that a phase waits for a kernel, if one must be compiled; then `auto` goes on without it."""
 
 SEARCH_TURN = 5
 """Iterations of a searching phase before it is the next one's turn."""
@@ -142,10 +149,15 @@ class Portfolio:
             cycle += 1
 
     def take_turn(self, phase: Phase) -> Iterator[Progress]:
-        """A turn of a phase; once it has ended, it is left out."""
+        """A turn of a phase; once it has ended, or waits too long for its kernels, it is left out."""
         end = self.shared.iterations + phase.turn
         while self.shared.iterations < end:
-            step = next(phase.steps, None)
+            try:
+                with patience(PATIENCE):
+                    step = next(phase.steps, None)
+            except CompilingPostponed as kernel:
+                log.info("a phase is left out: %s is not compiled yet", kernel)
+                step = None
             if step is None:
                 self.phases.remove(phase)
                 return

@@ -70,8 +70,4 @@ def _packed(values: Ints) -> Ints:
 def table_places(problem: Problem, labels: Ints) -> Ints:
     """Entry of `theta_t` that every factor takes under a labelling, (n_factors,)."""
     moved = problem.edge_stride * labels[problem.scope]
-    places = problem.table_at.astype(np.int64)
-    for batch in problem.batches:
-        for column in moved[batch.edges].reshape(batch.n, batch.arity).T:
-            places[batch.factors] += column
-    return places
+    return np.asarray(problem.table_at + np.add.reduceat(moved, problem.scope_ptr[:-1], dtype=np.int64))

@@ -19,6 +19,14 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
+COMPILE = """
+import sys
+sys.path.insert(0, sys.argv[1])  # not by PYTHONPATH, which pip uses itself
+from mapmrf.precompile import main
+main(sys.argv[2], int(sys.argv[3]))
+"""
+
+
 class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
     """Adds ``mapmrf/compiled/kernels.bin``."""
 
@@ -46,10 +54,11 @@ class KernelHook(BuildHookInterface):  # type: ignore[type-arg]
         """Compile all kernels in a process of its own; returns why that failed, or nothing."""
         if importlib.util.find_spec("numba") is None:
             return "numba is not installed"
-        path = os.pathsep.join([str(Path(self.root) / "src"), *filter(None, sys.path)])  # pip's own environment, too
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        command = [sys.executable, "-m", "mapmrf.precompile", str(archive), str(os.cpu_count() or 1)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        arguments = [str(Path(self.root) / "src"), str(archive), str(os.cpu_count() or 1)]
+        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", COMPILE, *arguments], env=environment, capture_output=True, text=True
+        )
         return "" if done.returncode == 0 else done.stderr
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:

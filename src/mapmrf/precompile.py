@@ -282,5 +282,10 @@ def build_archive(path: Path, jobs: int) -> int:
         return write_archive(path, base.cpu, user_store().entries())
 
 
+def main(path: str, jobs: int) -> None:
+    """Make an archive and say how many kernels it holds."""
+    print(build_archive(Path(path), jobs), "kernels")
+
+
 if __name__ == "__main__":
-    print(build_archive(Path(sys.argv[1]), int(sys.argv[2])), "kernels")
+    main(sys.argv[1], int(sys.argv[2]))

@@ -13,7 +13,7 @@ from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
-STEP_WORK = 4_000_000
+STEP_WORK = 3_000_000
 """Arcs that a step looks at, roughly: some 30 ms."""
 
 

@@ -175,6 +175,23 @@ def test_after_changes_at_the_terminals_the_flow_is_that_of_a_new_network(arcs: 
     assert flow.value == pytest.approx(fresh.value, rel=1e-12, abs=1e-12)
 
 
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_the_flow_of_a_grid_can_be_changed_again_and_again(share: float) -> None:
+    arcs, random = lattice(40, 3), np.random.default_rng(0)
+    flow = arcs.flow()
+    for _ in range(6):
+        flow.run()
+        nodes = np.flatnonzero(random.random(len(arcs.source)) < share)
+        source, sink = 4 * random.random((2, len(nodes)))
+        flow.change(nodes, source - arcs.source[nodes], sink - arcs.sink[nodes])
+        arcs.source[nodes], arcs.sink[nodes] = source, sink
+    flow.run()
+    fresh = arcs.flow()
+    fresh.run()
+    assert_maximal(flow, arcs)
+    assert flow.value == pytest.approx(fresh.value, rel=1e-12)
+
+
 def test_a_small_change_needs_little_more_work() -> None:
     arcs = lattice(60, 2)
     flow = arcs.flow()

@@ -31,7 +31,7 @@ class CutModel:
         pairs = binary_pairs(problem)
         self.flip, _ = flips_of(pairs)
         arcs = _lay_out(pairs, self.flip)
-        best = arcs.unary.max(axis=1)
+        best = np.maximum(arcs.unary[:, 0], arcs.unary[:, 1])
         self.constant = float(problem.graph.constant + best.sum())
         source, sink = _capacities(arcs.unary, best)
         self.flow = MaximumFlow(
@@ -95,7 +95,7 @@ def _lay_out(pairs: BinaryPairs, flip: Ints) -> CutArcs:
 
 
 def _capacities(unary: Floats, best: Floats) -> tuple[Floats, Floats]:
-    """What state 1 costs and what state 0 costs, over the best; both 0 where no state is possible."""
-    possible = best > -np.inf
-    cost = np.where(possible[:, None], best[:, None], 0.0) - np.where(possible[:, None], unary, 0.0)
-    return cost[:, 1].copy(), cost[:, 0].copy()
+    """What state 1 costs and what state 0 costs, over the best; where no state is possible, neither costs anything."""
+    top = np.where(best > -np.inf, best, 0.0)
+    low, high = np.where(best > -np.inf, unary.T, 0.0)
+    return top - high, top - low

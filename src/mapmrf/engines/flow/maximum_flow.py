@@ -66,7 +66,7 @@ class MaximumFlow:
         plant(self.trees)
 
     def run(self, max_work: int = NO_LIMIT, max_paths: int = NO_LIMIT) -> bool:
-        """Go on until the flow is maximal, or so many arcs were looked at or paths found; whether it is at its end."""
+        """Go on until the flow is maximal, or so many arcs were looked at or paths found; whether it has ended."""
         if self.state == PAUSED:
             self.state = send_flow(self.network, self.trees, max_work, max_paths)
         return self.state != PAUSED

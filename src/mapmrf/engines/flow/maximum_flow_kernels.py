@@ -252,15 +252,17 @@ def distance(head: Ints, trees: SearchTrees, j: int, time: int) -> int:
     while stamp[j] != time:
         a = parent[j]
         d += 1
-        if a == TERMINAL:
+        if a < 0:
+            trees.cursor.work += d
+            if a == ORPHAN:
+                return FAR
             stamp[j] = time
             trees.dist[j] = 1
             return d
-        if a == ORPHAN:
-            return FAR
         j = head[a]
-    d += trees.dist[j]
-    return d
+    trees.cursor.work += d
+    rest: int = trees.dist[j]
+    return d + rest
 
 
 @inlined
@@ -307,9 +309,9 @@ def let_go(network: Network, trees: SearchTrees, i: int) -> None:
 
 
 @inlined
-def adopt(network: Network, trees: SearchTrees) -> int:
-    """Find a parent for every orphan or let it go, one after another with all that hangs on it; returns the work."""
-    cursor, work = trees.cursor, 0
+def adopt(network: Network, trees: SearchTrees) -> None:
+    """Find a parent for every orphan or let it go, one after another with all that hangs on it."""
+    cursor = trees.cursor
     while cursor.first_orphan != NOBODY:
         oldest = cursor.first_orphan
         others, last = trees.next_orphan[oldest], cursor.last_orphan
@@ -324,10 +326,9 @@ def adopt(network: Network, trees: SearchTrees) -> int:
             trees.parent[i] = found
             if found == FREE:
                 let_go(network, trees, i)
-            work += 2 + 2 * (network.ptr[i + 1] - network.ptr[i])
+            cursor.work += 2 + 2 * (network.ptr[i + 1] - network.ptr[i])
         cursor.first_orphan = others
         cursor.last_orphan = last if others != NOBODY else NOBODY
-    return work
 
 
 # -- the whole --------------------------------------------------------------------------------------------------------
@@ -354,10 +355,10 @@ def plant(trees: SearchTrees) -> None:
 def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: int) -> int:
     """Send flow until it is maximal, or so many arcs were looked at or paths found; the next call goes on."""
     cursor = trees.cursor
-    work, paths = 0, 0
+    end, paths = cursor.work + max_work, 0
     why = MAXIMAL
     while True:
-        if work >= max_work or paths >= max_paths:
+        if cursor.work >= end or paths >= max_paths:
             why = PAUSED
             break
         i = cursor.current
@@ -369,7 +370,7 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
         if i == NOBODY:
             break
         middle = grow(network, trees, i)
-        work += 2 + network.ptr[i + 1] - network.ptr[i]
+        cursor.work += 2 + network.ptr[i + 1] - network.ptr[i]
         cursor.time += 1
         if middle == NOBODY:
             continue
@@ -380,10 +381,9 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
             why = UNBOUNDED
             break
         count_flow(cursor, amount)
-        work += 4 * push(network, trees, middle, amount)
-        work += adopt(network, trees)
+        cursor.work += 4 * push(network, trees, middle, amount)
+        adopt(network, trees)
         paths += 1
-    cursor.work += work
     cursor.paths += paths
     return why
 

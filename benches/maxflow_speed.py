@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 import mapmrf
+from mapmrf.engines.flow.cut_model import CutModel
+from mapmrf.problem import Problem
 
 Row = tuple[str, float, float, str]
 
@@ -67,11 +69,20 @@ def timed(work: Callable[[], np.ndarray], repeats: int) -> tuple[float, np.ndarr
     return min(times), labels
 
 
+def cut(graph: mapmrf.FactorGraph) -> np.ndarray:
+    """Labels without the loop and its report: compiling, network and flow."""
+    model = CutModel(Problem.compile(graph))
+    model.flow.run()
+    return model.labels
+
+
 def rows(picture: Picture, repeats: int, limit: float) -> Iterator[Row]:
     """Who, seconds, value, status."""
     seconds, _ = timed(lambda: picture.graph().card, repeats)
     graph = picture.graph()
     yield "building the FactorGraph", seconds, float("nan"), ""
+    seconds, labels = timed(lambda: cut(graph), repeats)
+    yield "the engine alone", seconds, graph.value(labels), ""
     found: list[mapmrf.Result] = []
 
     def ours(method: str) -> np.ndarray:

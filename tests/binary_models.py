@@ -47,3 +47,32 @@ def binary_graphs(draw: st.DrawFn) -> FactorGraph:
         if random.random() < 0.2:
             recipe.add((j, i), random.normal(size=2)[:, None] + random.normal(size=2))
     return recipe.graph()
+
+
+def submodular_recipe(random: np.random.Generator, n: int, density: float, hard: float = 0.0) -> Recipe:
+    """Pairs that favour equal states once the variables of a random set are flipped; some variables have one state.
+
+    `hard` is the share of entries that are forbidden: of unary potentials, and of unequal states in pairs.
+    """
+    recipe = Recipe([2 if random.random() < 0.9 else 1 for _ in range(n)], [()], [np.array(random.normal())])
+    flip = random.integers(0, 2, n)
+    for i in range(n):
+        if random.random() < 0.8:
+            unary = random.normal(size=recipe.card[i])
+            unary[random.random(len(unary)) < hard / 2] = -np.inf
+            recipe.add((i,), unary)
+    for i, j in itertools.permutations(range(n), 2):
+        if random.random() < density:
+            table = random.normal(size=2)[:, None] + random.normal(size=2) + random.exponential() * np.eye(2)
+            table[[0, 1], [1, 0]] = np.where(random.random(2) < hard, -np.inf, table[[0, 1], [1, 0]])
+            table = np.flip(table, [axis for axis, k in enumerate((i, j)) if flip[k]])
+            recipe.add((i, j), table[: recipe.card[i], : recipe.card[j]].copy())
+    return recipe
+
+
+@st.composite
+def submodular_recipes(draw: st.DrawFn) -> Recipe:
+    """Small models that a minimum cut solves, with and without hard constraints, feasible or not."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    density, hard = draw(st.sampled_from([0.0, 0.2, 0.5])), draw(st.sampled_from([0.0, 0.0, 0.1, 0.5]))
+    return submodular_recipe(random, draw(st.integers(1, 8)), density, hard)

@@ -149,6 +149,29 @@ def recipes() -> st.SearchStrategy[Recipe]:
     return soft_recipes() | hard_recipes() | tree_recipes()
 
 
+def submodular(recipe: Recipe) -> Recipe:
+    """A binary pairwise model in which every pair favours equal states; feasible where the given one is.
+
+    State 1 stands for all but the first state and has the best of their entries; larger factors are dropped.
+    """
+    result = Recipe([min(r, 2) for r in recipe.card])
+    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
+        if len(scope) > 2:
+            continue
+        for axis in range(len(scope)):
+            table = np.maximum.reduceat(table, range(min(2, table.shape[axis])), axis=axis)
+        table = np.array(table)
+        if table.shape == (2, 2):
+            table[[0, 1], [0, 1]] = np.maximum(table.diagonal(), (table[0, 1] + table[1, 0]) / 2)
+        result.add(scope, table)
+    return result
+
+
+def with_submodular(strategy: st.SearchStrategy[Recipe]) -> st.SearchStrategy[Recipe]:
+    """Models as given, every third of them made binary and submodular."""
+    return st.integers(0, 2).flatmap(lambda number: strategy if number else strategy.map(submodular))
+
+
 def graphs() -> st.SearchStrategy[FactorGraph]:
     """Any model at all, feasible or not."""
     return (any_recipes() | recipes()).map(Recipe.graph)

@@ -25,7 +25,7 @@ FLOORS = (
     ("method",),
     ("registry",),
     ("solver",),
-    ("engines.elimination",),
+    ("engines.elimination", "engines.flow"),
     ("engines.reduction", "engines.moves"),
     ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
     ("methods",),

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mapmrf.methods.l2box import L2Box as L2Box
     from mapmrf.methods.lp import LP as LP
     from mapmrf.methods.lslp import LSLP as LSLP
+    from mapmrf.methods.maxflow import MaxFlow as MaxFlow
     from mapmrf.methods.mplp import MPLP as MPLP
     from mapmrf.methods.mplp_c import MPLPC as MPLPC
     from mapmrf.methods.psdd import PSDD as PSDD
@@ -80,6 +81,7 @@ _LAZY = {
     "L2Box": "mapmrf.methods.l2box",
     "LP": "mapmrf.methods.lp",
     "LSLP": "mapmrf.methods.lslp",
+    "MaxFlow": "mapmrf.methods.maxflow",
     "MPLP": "mapmrf.methods.mplp",
     "MPLPC": "mapmrf.methods.mplp_c",
     "PSDD": "mapmrf.methods.psdd",

@@ -127,6 +127,21 @@ def _mixed() -> FactorGraph:
     return random_graph(24, 40, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
 
 
+def _mask() -> FactorGraph:
+    """A picture of two labels, one table for all pairs."""
+    from mapmrf.datasets import potts_image
+
+    return potts_image(8, 9, labels=2, noise=1.2, smoothness=0.8, seed=0).graph
+
+
+def _differing() -> FactorGraph:
+    """A grid of binary variables, of which neighbours should differ, and a few must not both be 1."""
+    rng, edges = np.random.default_rng(0), _lattice(6)
+    tables = rng.random((len(edges), 1, 1)) * (1.0 - np.eye(2))
+    tables[::7, 1, 1] = -np.inf
+    return FactorGraph.from_pairwise(rng.normal(size=(36, 2)), edges, tables)
+
+
 MODELS: dict[str, Callable[[], FactorGraph]] = {
     "spins": lambda: _spins(8),
     "spins20": lambda: _spins(20),
@@ -141,6 +156,8 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "dense": _dense,
     "pedigree": _pedigree,
     "mixed": _mixed,
+    "mask": _mask,
+    "differing": _differing,
 }
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -212,6 +229,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("ad3", ("potts",), relaxation=1.5),
         *_runs("l2box", _PAIRS),
     ],
+    "flow": [*_runs("maxflow", ("mask", "differing"), max_iterations=1000)],
     "programs": [
         *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels"), solver="highs", rounds=3),
         *_runs("lp", ("spins", "hard", "pedigree", "mixed")),

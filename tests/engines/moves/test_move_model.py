@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf.engines.moves.move_model import lay_out, table_places
-from mapmrf.engines.moves.records import blank
 from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 from strategies import Recipe, random_recipe, recipes
 

@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.ascent_kernels import Climber, Round, RoundCursor, ascend
 from mapmrf.engines.moves.move_model import lay_out, table_places
-from mapmrf.engines.moves.records import blank
+from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 STEP_ENTRIES = 3_000_000

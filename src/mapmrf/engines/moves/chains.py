@@ -8,7 +8,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.moves.chain_kernels import Chain, ChainCursor, follow_chains
 from mapmrf.engines.moves.flip_state import begin_at, enqueue_all, is_empty, new_agenda, new_flip_state
 from mapmrf.engines.moves.flip_state_kernels import FlipList, refresh
-from mapmrf.engines.moves.records import blank
+from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from mapmrf.arrays import Ints, block_sizes, segment_ends
 from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState, refresh
 from mapmrf.engines.moves.move_model import lay_out, table_places
-from mapmrf.engines.moves.records import blank
+from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 

@@ -13,7 +13,7 @@ from mapmrf.engines.moves.crossover import Crossover, new_part_scratch
 from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kick_kernels import KickCounts, Kicks, kick_and_chain, kick_and_flip
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.engines.moves.records import blank
+from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 AROUND = 4

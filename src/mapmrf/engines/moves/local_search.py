@@ -15,8 +15,8 @@ from mapmrf.engines.moves.local_search_kernels import (
 )
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.engines.moves.records import blank
 from mapmrf.incumbent import Incumbent
+from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 LARGEST = 12

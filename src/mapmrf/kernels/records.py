@@ -22,7 +22,7 @@ def blank(fields: type[Fields]) -> Fields:
 
     Examples
     --------
-    >>> from mapmrf.engines.moves.records import blank
+    >>> from mapmrf.kernels.records import blank
     >>> class Tally:
     ...     tried: int
     ...     gain: float

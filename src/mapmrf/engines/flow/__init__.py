@@ -1,0 +1,1 @@
+"""Maximum flow, and binary models as minimum cuts."""

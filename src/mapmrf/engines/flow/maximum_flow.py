@@ -1,0 +1,121 @@
+"""The maximum flow through a network and its minimum cut."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.flow.maximum_flow_kernels import (
+    FREE,
+    MAXIMAL,
+    PAUSED,
+    UNBOUNDED,
+    FlowCursor,
+    Network,
+    SearchTrees,
+    change_terminals,
+    link_pairs,
+    plant,
+    send_flow,
+)
+from mapmrf.kernels.records import blank
+
+MAX_ARCS = 2**31 - 1
+"""Arcs that a network may have: they are numbered in 32 bits."""
+NO_LIMIT = 2**62
+
+
+class MaximumFlow:
+    """A flow that grows until it is maximal, in as many calls of `run` as it takes.
+
+    Capacities are floating-point numbers from 0 to inf. An arc counts as saturated when nothing is left of its
+    capacity, to the last bit; the value of the flow and the capacity of the cut agree up to the round-off of sums.
+
+    Parameters
+    ----------
+    network
+        Arcs with their capacities, which become residual capacities; see `link`.
+    source, sink : (n,)
+        Capacity from the source to every node, and from there to the sink. Of both, one must be finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.engines.flow.maximum_flow import MaximumFlow, link
+    >>> network = link(3, np.array([0, 1]), np.array([1, 2]), np.array([2.0, 5.0]), np.zeros(2))
+    >>> flow = MaximumFlow(network, np.array([9.0, 1.0, 0.0]), np.array([0.0, 0.0, 4.0]))
+    >>> flow.run(), flow.value, flow.on_sink_side.tolist()
+    (True, 3.0, [False, True, True])
+    >>> flow.change(np.array([0, 2]), np.array([-8.0, 0.0]), np.array([0.0, 3.0]))
+    >>> flow.run(), flow.value
+    (True, 2.0)
+    """
+
+    def __init__(self, network: Network, source: Floats, sink: Floats) -> None:
+        n = len(network.ptr) - 1
+        parent, dist, next_active, next_orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
+        in_sink, stamp = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int64)
+        self.network = network
+        self.trees = SearchTrees(
+            source - sink, parent, in_sink, stamp, dist, next_active, next_orphan, blank(FlowCursor)
+        )
+        self.straight = float(np.minimum(source, sink).sum())
+        self.state = PAUSED
+        plant(self.trees)
+
+    def run(self, max_work: int = NO_LIMIT, max_paths: int = NO_LIMIT) -> bool:
+        """Go on until the flow is maximal, or so many arcs were looked at or paths found; whether it has ended."""
+        if self.state == PAUSED:
+            self.state = send_flow(self.network, self.trees, max_work, max_paths)
+        return self.state != PAUSED
+
+    def change(self, nodes: Ints, source: Floats, sink: Floats) -> None:
+        """Add finite numbers to the capacities from the source and to the sink; flow and trees are kept.
+
+        A number may be negative. Where a capacity falls below 0, the value of the flow is that of the cut all the same:
+        a negative capacity is a reward for cutting the arc.
+
+        Parameters
+        ----------
+        nodes
+            Different nodes.
+        source, sink
+            What is added for each of them.
+        """
+        if self.state != UNBOUNDED:
+            change_terminals(self.network, self.trees, np.asarray(nodes, dtype=np.int64), source, sink)
+            self.state = PAUSED
+
+    @property
+    def value(self) -> float:
+        """The flow so far: at any time at most the minimum cut."""
+        cursor = self.trees.cursor
+        return math.inf if self.state == UNBOUNDED else float(self.straight + cursor.lost + cursor.sent)
+
+    @property
+    def is_maximal(self) -> bool:
+        """Whether the flow is a maximum one, and finite."""
+        return bool(self.state == MAXIMAL)
+
+    @property
+    def paths(self) -> int:
+        """Paths along which flow was sent so far."""
+        return int(self.trees.cursor.paths)
+
+    @property
+    def on_sink_side(self) -> Bools:
+        """The nodes on the sink's side of a cut, a minimum one if the flow is maximal: those in the sink's tree."""
+        return np.asarray(self.trees.in_sink & (self.trees.parent != FREE))
+
+
+def link(n: int, first: Ints, second: Ints, forward: Floats, backward: Floats) -> Network:
+    """A network of `n` nodes from pairs of different nodes and the capacities of the arcs in both directions."""
+    m = 2 * len(first)
+    network = Network(
+        np.zeros(n + 1, dtype=np.int32), np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int32), np.empty(m)
+    )
+    first, second = (np.asarray(nodes, dtype=np.int32) for nodes in (first, second))
+    link_pairs(first, second, forward, backward, network)
+    return network

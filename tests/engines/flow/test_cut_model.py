@@ -1,0 +1,120 @@
+"""Binary pairwise models as cuts: every kind of table, flips, and the reasons against."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+from binary_models import spins, submodular_recipes
+from mapmrf import FactorGraph
+from mapmrf.engines.flow import cut_model, cut_model_kernels
+from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
+from mapmrf.problem import Problem
+from strategies import Recipe, brute_force
+
+
+def solved(graph: FactorGraph) -> CutModel:
+    cut = CutModel(Problem.compile(graph))
+    assert cut.flow.run()
+    return cut
+
+
+def assert_solved(graph: FactorGraph) -> None:
+    """Bound and labelling meet at the optimum."""
+    assert why_no_cut(Problem.compile(graph)) is None
+    cut, optimum = solved(graph), brute_force(graph)[0]
+    if optimum == -math.inf:
+        assert cut.bound == -math.inf
+    else:
+        assert graph.value(cut.labels) == pytest.approx(optimum, rel=1e-12, abs=1e-12)
+        assert cut.bound == pytest.approx(optimum, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("hard", list(itertools.product([False, True], repeat=4)))
+@pytest.mark.parametrize("seed", range(4))
+def test_a_single_pair_may_have_any_forbidden_entries(hard: tuple[bool, ...], seed: int) -> None:
+    random = np.random.default_rng(seed)
+    table = np.where(hard, -np.inf, random.normal(size=4)).reshape(2, 2)
+    assert_solved(Recipe([2, 2], [(0,), (1,), (0, 1)], [*random.normal(size=(2, 2)), table]).graph())
+
+
+@given(recipe=submodular_recipes())
+def test_bound_and_labelling_meet_at_the_optimum(recipe: Recipe) -> None:
+    assert_solved(recipe.graph())
+
+
+def test_flips_are_found_that_make_a_ring_submodular() -> None:
+    """Four variables in a ring, neighbours want to differ: possible, since the ring is even."""
+    pairs = [(0, 1), (1, 2), (2, 3), (3, 0)]
+    recipe = Recipe([2] * 4, [(0,), *pairs], [np.array([0.0, 0.5]), *[np.array([[0.0, 1.0], [1.0, 0.0]])] * 4])
+    cut = solved(recipe.graph())
+    assert cut.labels.tolist() == [1, 0, 1, 0]
+    assert cut.bound == 4.5
+    assert cut.flip[0] == cut.flip[2] != cut.flip[1] == cut.flip[3]
+
+
+def reason(recipe: Recipe) -> str | None:
+    return why_no_cut(Problem.compile(recipe.graph()))
+
+
+DIFFER = np.array([[0.0, 1.0], [1.0, 0.0]])
+
+
+def test_an_odd_ring_of_pairs_that_favour_different_states_is_refused() -> None:
+    found = reason(Recipe([2] * 3, [(0, 1), (1, 2), (2, 0)], [DIFFER] * 3))
+    assert found == "factor 2 on variables 2 and 0 is not submodular, whichever variables are flipped"
+
+
+def test_the_factor_is_named_by_its_number_in_the_graph() -> None:
+    """Compiling puts tables with -inf last."""
+    equal = np.array([[0.0, -np.inf], [-np.inf, 0.0]])
+    found = reason(Recipe([2] * 3, [(0, 1), (1, 2), (2, 0)], [equal, DIFFER, np.eye(2)]))
+    assert found is not None and found.startswith("factor 0 on variables 0 and 1 is not submodular")
+
+
+def test_a_frustrated_grid_is_refused() -> None:
+    assert "is not submodular" in str(why_no_cut(Problem.compile(spins(6))))
+
+
+def test_more_states_and_larger_factors_are_refused() -> None:
+    assert reason(Recipe([2, 3])) == "variable 1 has 3 states, expected at most 2"
+    assert reason(Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))])) == "factor 0 has 3 variables, expected 2"
+
+
+def test_a_variable_with_one_possible_state_frees_its_pairs() -> None:
+    """An odd ring that wants to differ, one variable of which is fixed by its unary potential, or has one state."""
+    ring = [(0, 1), (1, 2), (2, 0)]
+    assert_solved(Recipe([2] * 3, [*ring, (1,)], [DIFFER] * 3 + [np.array([-np.inf, 0.3])]).graph())
+    assert_solved(Recipe([2, 1, 2], ring, [DIFFER[:, :1], DIFFER[:1], DIFFER]).graph())
+
+
+def test_couplings_of_the_size_of_round_off_count_as_none() -> None:
+    """Sums of unary potentials, which are not submodular to the last bit."""
+    random = np.random.default_rng(0)
+    n = 8
+    pairs = list(itertools.combinations(range(n), 2))
+    tables = [random.normal(size=2)[:, None] + random.normal(size=2) for _ in pairs]
+    couplings = [t[0, 0] + t[1, 1] - t[0, 1] - t[1, 0] for t in tables]
+    assert min(couplings) < 0 < max(couplings)
+    assert_solved(Recipe([2] * n, pairs, tables).graph())
+
+
+KERNELS = ("table_of_pair", "favours", "root_of", "flipped", "add_unaries", "split")
+
+
+@given(recipe=submodular_recipes())
+def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in ("find_flips", "lay_out_cut"):
+            patch.setattr(cut_model, kernel, getattr(cut_model_kernels, kernel).py_func)
+        for kernel in KERNELS:
+            patch.setattr(cut_model_kernels, kernel, getattr(cut_model_kernels, kernel).py_func)
+        plain = solved(graph)
+    compiled = solved(graph)
+    assert plain.bound == compiled.bound
+    assert plain.labels.tolist() == compiled.labels.tolist()

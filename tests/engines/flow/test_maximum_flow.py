@@ -1,0 +1,239 @@
+"""Maximum flow: the value of other solvers, a cut of the same capacity, in pieces as at once, and after changes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_flow
+
+from mapmrf.engines.flow import maximum_flow as driver
+from mapmrf.engines.flow import maximum_flow_kernels as kernels
+from mapmrf.engines.flow.maximum_flow import MaximumFlow, link
+
+
+@dataclass
+class Arcs:
+    """Pairs of nodes with capacities in both directions, and capacities of the terminals."""
+
+    pairs: np.ndarray
+    forward: np.ndarray
+    backward: np.ndarray
+    source: np.ndarray
+    sink: np.ndarray
+
+    def flow(self) -> MaximumFlow:
+        network = link(len(self.source), self.pairs[:, 0], self.pairs[:, 1], self.forward, self.backward)
+        return MaximumFlow(network, self.source, self.sink)
+
+    def cut(self, sink_side: np.ndarray) -> float:
+        """Capacity of the arcs from the source's side to the sink's."""
+        i, j = self.pairs.T
+        inner = self.forward[~sink_side[i] & sink_side[j]].sum() + self.backward[~sink_side[j] & sink_side[i]].sum()
+        return float(inner + self.source[sink_side].sum() + self.sink[~sink_side].sum())
+
+
+def random_arcs(random: np.random.Generator, n: int, n_pairs: int, whole: bool = False) -> Arcs:
+    """Some capacities are 0; pairs may come twice."""
+    pairs = np.array([random.permutation(n)[:2] for _ in range(n_pairs if n > 1 else 0)], dtype=np.int64).reshape(-1, 2)
+
+    def capacities(size: int) -> np.ndarray:
+        amount = random.integers(0, 20, size) if whole else 9 * random.random(size)
+        return np.where(random.random(size) < 0.7, amount, 0).astype(float)
+
+    return Arcs(pairs, capacities(len(pairs)), capacities(len(pairs)), capacities(n), capacities(n))
+
+
+@st.composite
+def any_arcs(draw: st.DrawFn) -> Arcs:
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    return random_arcs(random, draw(st.integers(0, 12)), draw(st.integers(0, 40)), draw(st.booleans()))
+
+
+def by_scipy(arcs: Arcs) -> int:
+    """The value of the maximum flow between two more nodes, for whole capacities."""
+    n = len(arcs.source)
+    i, j = arcs.pairs.T
+    every = np.arange(n)
+    tails = np.concatenate([i, j, np.full(n, n), every])
+    heads = np.concatenate([j, i, every, np.full(n, n + 1)])
+    capacity = np.concatenate([arcs.forward, arcs.backward, arcs.source, arcs.sink]).astype(np.int32)
+    return int(maximum_flow(csr_array((capacity, (tails, heads)), shape=(n + 2, n + 2)), n, n + 1).flow_value)
+
+
+def assert_maximal(flow: MaximumFlow, arcs: Arcs) -> None:
+    assert flow.is_maximal
+    assert flow.value == pytest.approx(arcs.cut(flow.on_sink_side), rel=1e-12, abs=1e-12)
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 40), density=st.floats(0, 5))
+def test_the_value_is_that_of_scipy(seed: int, n: int, density: float) -> None:
+    arcs = random_arcs(np.random.default_rng(seed), n, int(density * n), whole=True)
+    flow = arcs.flow()
+    assert flow.run()
+    assert flow.value == by_scipy(arcs)
+
+
+def lattice(side: int, seed: int) -> Arcs:
+    """A square grid with capacities of both signs at the terminals."""
+    random = np.random.default_rng(seed)
+    place = np.arange(side * side).reshape(side, side)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    pairs = np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+    excess = 3 * random.normal(size=side * side)
+    forward, backward = random.random((2, len(pairs)))
+    return Arcs(pairs, forward, backward, np.maximum(excess, 0), np.maximum(-excess, 0))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_value_is_that_of_pymaxflow(seed: int) -> None:
+    peer = pytest.importorskip("maxflow")
+    arcs = lattice(60, seed)
+    graph = peer.GraphFloat()
+    nodes = graph.add_nodes(len(arcs.source))
+    graph.add_edges(nodes[arcs.pairs[:, 0]], nodes[arcs.pairs[:, 1]], arcs.forward, arcs.backward)
+    graph.add_grid_tedges(nodes, arcs.source, arcs.sink)
+    flow = arcs.flow()
+    assert flow.run()
+    assert flow.value == pytest.approx(graph.maxflow(), rel=1e-12)
+
+
+@given(arcs=any_arcs())
+def test_there_is_a_cut_of_the_capacity_of_the_flow(arcs: Arcs) -> None:
+    flow = arcs.flow()
+    flow.run()
+    assert_maximal(flow, arcs)
+
+
+def test_a_large_grid_has_a_cut_of_the_capacity_of_the_flow() -> None:
+    arcs = lattice(100, 7)
+    flow = arcs.flow()
+    flow.run()
+    assert_maximal(flow, arcs)
+    assert 0 < flow.on_sink_side.sum() < len(arcs.source)
+
+
+@given(arcs=any_arcs(), data=st.data())
+def test_infinite_arcs_are_never_cut(arcs: Arcs, data: st.DataObject) -> None:
+    infinite = np.array([data.draw(st.booleans()) for _ in arcs.pairs], dtype=bool)
+    arcs.forward[infinite] = np.inf
+    fixed = [i for i in range(len(arcs.source)) if data.draw(st.integers(0, 5)) == 0]
+    arcs.source[fixed] = np.inf
+    flow = arcs.flow()
+    flow.run()
+    assert_maximal(flow, arcs)
+    assert math.isfinite(flow.value)
+    assert not flow.on_sink_side[fixed].any()
+
+
+def test_a_path_of_infinite_capacity_makes_the_flow_infinite() -> None:
+    infinite, none = np.array([np.inf, np.inf]), np.zeros(2)
+    arcs = Arcs(np.array([[0, 1], [1, 2]]), infinite, none, np.array([np.inf, 0, 0]), np.array([0, 3.0, np.inf]))
+    flow = arcs.flow()
+    assert flow.run()
+    assert flow.value == math.inf and not flow.is_maximal
+
+
+@given(arcs=any_arcs(), work=st.integers(1, 30))
+def test_short_runs_end_with_the_flow_and_the_cut_of_a_long_one(arcs: Arcs, work: int) -> None:
+    whole, pieces = arcs.flow(), arcs.flow()
+    whole.run()
+    before = 0.0
+    while not pieces.run(work):
+        assert before <= pieces.value <= whole.value + 1e-9
+        before = pieces.value
+    assert (pieces.value, pieces.paths) == (whole.value, whole.paths)
+    assert pieces.on_sink_side.tolist() == whole.on_sink_side.tolist()
+
+
+def test_a_run_stops_at_its_limit_of_paths() -> None:
+    flow = lattice(20, 1).flow()
+    assert not flow.run(max_paths=5)
+    assert flow.paths == 5
+
+
+@given(arcs=any_arcs(), data=st.data())
+def test_after_changes_at_the_terminals_the_flow_is_that_of_a_new_network(arcs: Arcs, data: st.DataObject) -> None:
+    n = len(arcs.source)
+    flow = arcs.flow()
+    for _ in range(data.draw(st.integers(1, 4))):
+        flow.run(data.draw(st.sampled_from([1, 20, 10**9])))
+        random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+        nodes = np.flatnonzero(random.random(n) < data.draw(st.sampled_from([0.2, 1.0])))
+        before = arcs.source[nodes], arcs.sink[nodes]
+        arcs.source[nodes], arcs.sink[nodes] = np.where(random.random((2, len(nodes))) < 0.4, 0, 9.0)
+        flow.change(nodes, arcs.source[nodes] - before[0], arcs.sink[nodes] - before[1])
+    flow.run()
+    assert_maximal(flow, arcs)
+    fresh = arcs.flow()
+    fresh.run()
+    assert flow.value == pytest.approx(fresh.value, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5])
+def test_the_flow_of_a_grid_can_be_changed_again_and_again(share: float) -> None:
+    arcs, random = lattice(40, 3), np.random.default_rng(0)
+    flow = arcs.flow()
+    for _ in range(6):
+        flow.run()
+        nodes = np.flatnonzero(random.random(len(arcs.source)) < share)
+        source, sink = 4 * random.random((2, len(nodes)))
+        flow.change(nodes, source - arcs.source[nodes], sink - arcs.sink[nodes])
+        arcs.source[nodes], arcs.sink[nodes] = source, sink
+    flow.run()
+    fresh = arcs.flow()
+    fresh.run()
+    assert_maximal(flow, arcs)
+    assert flow.value == pytest.approx(fresh.value, rel=1e-12)
+
+
+def test_a_small_change_needs_little_more_work() -> None:
+    arcs = lattice(60, 2)
+    flow = arcs.flow()
+    flow.run()
+    work, paths = int(flow.trees.cursor.work), flow.paths
+    flow.change(np.array([1830]), np.array([2.0]), np.array([0.0]))
+    arcs.source[1830] += 2.0
+    flow.run()
+    assert_maximal(flow, arcs)
+    assert flow.trees.cursor.work - work < work / 20
+    assert flow.paths - paths < paths / 20
+
+
+def test_a_negative_capacity_is_a_reward_for_cutting_it() -> None:
+    flow = MaximumFlow(link(1, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0)), np.array([2.0]), np.array([1.0]))
+    flow.run()
+    assert flow.value == 1.0
+    flow.change(np.array([0]), np.array([-5.0]), np.array([0.0]))
+    flow.run()
+    assert flow.value == -3.0 and flow.on_sink_side.tolist() == [True]
+
+
+KERNELS = (
+    "activate", "next_to_grow", "orphan_first", "orphan_last", "grow", "bottleneck", "push", "count_flow", "distance",
+    "find_parent", "let_go", "adopt", "replant",
+)  # fmt: skip
+
+
+@given(arcs=any_arcs())
+def test_the_kernels_run_as_plain_python(arcs: Arcs) -> None:
+    def solved() -> tuple[float, list[bool]]:
+        flow = arcs.flow()
+        flow.run()
+        every = np.arange(len(arcs.source))
+        flow.change(every, arcs.sink, np.roll(arcs.source, 1))
+        flow.run()
+        return flow.value, flow.on_sink_side.tolist()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in ("plant", "send_flow", "change_terminals", "link_pairs"):
+            patch.setattr(driver, kernel, getattr(kernels, kernel).py_func)
+        for kernel in KERNELS:
+            patch.setattr(kernels, kernel, getattr(kernels, kernel).py_func)
+        plain = solved()
+    assert plain == solved()

@@ -18,7 +18,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-
 COMPILE = """
 import sys
 sys.path.insert(0, sys.argv[1])  # not by PYTHONPATH, which pip uses itself

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from mapmrf import interrupts
 from mapmrf.arrays import Ints
 from mapmrf.compilation.clock import CompileClock
-from mapmrf.compilation.stopping import CompilingStopped, Watch, stoppable
+from mapmrf.compilation.stopping import CompileWatch, CompilingStopped, stoppable
 from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, find_feasible
 from mapmrf.graph import FactorGraph
@@ -110,7 +110,7 @@ def solve(
             bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
             run.listeners.append(bar.update)
             run.compiling.on_begin = bar.compiling
-        stack.enter_context(stoppable(Watch(run.must_stop, lambda: run.deadline - time.perf_counter())))
+        stack.enter_context(stoppable(CompileWatch(run.must_stop, lambda: run.deadline - time.perf_counter())))
         return run.solve(graph, start, threads)
 
 

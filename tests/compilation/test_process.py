@@ -13,7 +13,14 @@ import pytest
 
 from mapmrf.compilation import process
 from mapmrf.compilation.process import CompileProcess, compile_elsewhere
-from mapmrf.compilation.stopping import CompilingPostponed, CompilingStopped, Watch, patience, stoppable, watch_of_run
+from mapmrf.compilation.stopping import (
+    CompileWatch,
+    CompilingPostponed,
+    CompilingStopped,
+    patience,
+    stoppable,
+    watch_of_run,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -28,21 +35,21 @@ def test_outside_of_runs_nothing_is_compiled_elsewhere() -> None:
 
 
 def test_a_run_that_must_end_does_not_wait() -> None:
-    with stoppable(Watch(lambda: True)), pytest.raises(CompilingStopped):
+    with stoppable(CompileWatch(lambda: True)), pytest.raises(CompilingStopped):
         compile_elsewhere("mapmrf.kernels.jit.nothing", ())
 
 
 def test_watches_nest() -> None:
-    outer = Watch(lambda: False)
+    outer = CompileWatch(lambda: False)
     with stoppable(outer):
-        with stoppable(Watch(lambda: True)):
+        with stoppable(CompileWatch(lambda: True)):
             assert watch_of_run() is not outer
         assert watch_of_run() is outer
     assert watch_of_run() is None
 
 
 def test_what_cannot_be_compiled_is_left_to_the_caller() -> None:
-    with stoppable(Watch(lambda: False)):
+    with stoppable(CompileWatch(lambda: False)):
         assert not compile_elsewhere("mapmrf.kernels.jit.nothing", ())
 
 
@@ -50,13 +57,13 @@ def test_giving_up_ends_the_process() -> None:
     process = CompileProcess()
     began = time.monotonic()
     with pytest.raises(CompilingStopped):
-        process.compile("mapmrf.kernels.jit.nothing", (), Watch(lambda: time.monotonic() > began))
+        process.compile("mapmrf.kernels.jit.nothing", (), CompileWatch(lambda: time.monotonic() > began))
     process.close()
     assert not process.alive
 
 
 def test_a_run_without_patience_goes_on_and_the_process_finishes_by_itself() -> None:
-    with stoppable(Watch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
+    with stoppable(CompileWatch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
         compile_elsewhere("mapmrf.kernels.jit.nothing", ())
     assert process._process is None
 
@@ -67,7 +74,7 @@ def test_patience_outside_of_runs_does_nothing() -> None:
 
 
 def test_a_process_that_died_is_replaced() -> None:
-    with stoppable(Watch(lambda: False)):
+    with stoppable(CompileWatch(lambda: False)):
         compile_elsewhere("mapmrf.kernels.jit.nothing", ())
         first = process._process
         assert first is not None
@@ -116,7 +123,7 @@ def test_a_cold_run_ends_with_a_labelling_of_known_value(tmp_path: object, limit
 
 def test_threads_of_a_run_share_its_stop() -> None:
     found = []
-    with stoppable(Watch(lambda: False)):
+    with stoppable(CompileWatch(lambda: False)):
         thread = threading.Thread(target=lambda: found.append(watch_of_run()))
         thread.start()
         thread.join()

@@ -20,7 +20,7 @@ import threading
 import time
 from typing import IO, Any
 
-from mapmrf.compilation.stopping import CompilingPostponed, CompilingStopped, Watch, watch_of_run
+from mapmrf.compilation.stopping import CompileWatch, CompilingPostponed, CompilingStopped, watch_of_run
 
 EVENT = "mapmrf:compile"
 """The event of numba's that surrounds a compilation in another process; those in this one are ``numba:compile``."""
@@ -49,7 +49,7 @@ class CompileProcess:
             self.replies.put(reply)
         self.replies.put(b"")  # it has ended
 
-    def compile(self, name: str, signature: Any, watch: Watch) -> bool:
+    def compile(self, name: str, signature: Any, watch: CompileWatch) -> bool:
         """Have a kernel compiled; whether that worked. Raises CompilingStopped as soon as the run must go on or end."""
         assert self.process.stdin
         end = time.monotonic() + watch.patience * watch.left()

@@ -18,7 +18,7 @@ class CompilingPostponed(CompilingStopped):
 
 
 @dataclass
-class Watch:
+class CompileWatch:
     """How a run watches over the compilation of its kernels.
 
     Attributes
@@ -36,12 +36,12 @@ class Watch:
     patience: float = math.inf
 
 
-_watches: dict[int, Watch] = {}
+_watches: dict[int, CompileWatch] = {}
 """Those of the runs under way, by thread."""
 
 
 @contextmanager
-def stoppable(watch: Watch) -> Iterator[None]:
+def stoppable(watch: CompileWatch) -> Iterator[None]:
     """Compile the kernels of a run where that can be given up."""
     thread = threading.get_ident()
     before = _watches.get(thread)
@@ -69,7 +69,7 @@ def patience(share: float) -> Iterator[None]:
         watch.patience = before
 
 
-def watch_of_run() -> Watch | None:
+def watch_of_run() -> CompileWatch | None:
     """The watch of the run of this thread; threads that a run has started have that of the run."""
     watch = _watches.get(threading.get_ident())
     if watch is None and len(_watches) == 1 and threading.current_thread() is not threading.main_thread():

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -249,20 +250,35 @@ def compile_group(name: str) -> str:
     import mapmrf
 
     graphs: dict[str, FactorGraph] = {}
-    for method, model, options in AUTO if name == "auto" else GROUPS[name]:
+    for method, model, options in AUTO if name == "auto" else [*GROUPS.get(name, ()), *_unlisted(name)]:
         if model not in graphs:
             graphs[model] = MODELS[model]()
-        mapmrf.solve(graphs[model], method, **options)
+        with suppress(mapmrf.UnsupportedModel):
+            mapmrf.solve(graphs[model], method, **options)
     return name
+
+
+def _unlisted(name: str) -> list[Run]:
+    """Runs of the method of this name if no group names it: a new method ships compiled, too."""
+    return _runs(name) if name in unlisted_methods() else []
+
+
+def unlisted_methods() -> list[str]:
+    """Methods that no group names and that have kernels."""
+    from mapmrf.registry import method_names
+
+    listed = {method for runs in GROUPS.values() for method, _, _ in runs} | {"auto", "exhaustive", "toulbar2"}
+    return [name for name in method_names() if name not in listed]
 
 
 def compile_all(jobs: int, listener: Callable[[int, int, str], None] = lambda done, total, name: None) -> None:
     """Compile what is not there yet, in so many processes; the listener hears of every group that is done."""
-    total = len(GROUPS) + 1
+    groups = [*GROUPS, *unlisted_methods()]
+    total = len(groups) + 1
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
         try:
-            waiting = {pool.submit(compile_group, name) for name in GROUPS}
+            waiting = {pool.submit(compile_group, name) for name in groups}
             done = 0
             while waiting:
                 ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.clock import events, listener
 from mapmrf.compilation.process import EVENT
 from mapmrf.errors import MapMRFError
 from mapmrf.result import Result, Status, TracePoint
@@ -74,16 +75,16 @@ class Compilations:
             return self._seconds + (time.perf_counter() - self._began if self._depth else 0.0)
 
     def __enter__(self) -> Compilations:
-        self._listener = _listener(self)
+        self._listener = listener(self.begin, self.end)
         for name in (EVENT, "numba:compile"):
-            _events().register(name, self._listener)
+            events().register(name, self._listener)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for name in (EVENT, "numba:compile"):
-            _events().unregister(name, self._listener)
+            events().unregister(name, self._listener)
 
     def begin(self) -> None:
         """Note that a compilation begins, perhaps inside another one."""
@@ -102,26 +103,6 @@ class Compilations:
             self._depth -= 1
             if self._depth == 0:
                 self._seconds += time.perf_counter() - self._began
-
-
-def _events() -> Any:
-    """Numba's event module, which carries no types."""
-    from numba.core import event
-
-    return event
-
-
-def _listener(compiled: Compilations) -> Any:
-    base: Any = _events().Listener
-
-    class CompilationListener(base):  # type: ignore[misc]
-        def on_start(self, event: Any) -> None:
-            compiled.begin()
-
-        def on_end(self, event: Any) -> None:
-            compiled.end()
-
-    return CompilationListener()
 
 
 def time_run(solve: Solve, time_limit: float, clock: RunClock) -> tuple[Result, float]:

@@ -27,15 +27,15 @@ class CompileClock:
 
     def __enter__(self) -> CompileClock:
         if "numba" in sys.modules:
-            self._listener = _listener(self)
-            _events().register("numba:compiler_lock", self._listener)
+            self._listener = listener(self.begin, self.end)
+            events().register("numba:compiler_lock", self._listener)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._listener is not None:
-            _events().unregister("numba:compiler_lock", self._listener)
+            events().unregister("numba:compiler_lock", self._listener)
 
     def begin(self) -> None:
         """Note that a compilation begins on this thread; nested ones are part of the outermost."""
@@ -56,21 +56,22 @@ class CompileClock:
             self.seconds += time.perf_counter() - self._began
 
 
-def _events() -> Any:
+def events() -> Any:
     """Numba's event module, which carries no types."""
     from numba.core import event
 
     return event
 
 
-def _listener(clock: CompileClock) -> Any:
-    base: Any = _events().Listener
+def listener(begin: Callable[[], None], end: Callable[[], None]) -> Any:
+    """A listener to numba's events that calls two functions."""
+    base: Any = events().Listener
 
     class CompileListener(base):  # type: ignore[misc]
         def on_start(self, event: Any) -> None:
-            clock.begin()
+            begin()
 
         def on_end(self, event: Any) -> None:
-            clock.end()
+            end()
 
     return CompileListener()

@@ -42,10 +42,7 @@ class Store:
                 data = file.read()
         except OSError:
             return None
-        check, _, body = data.partition(b"\n")
-        if check != digest(body).encode():
-            return None
-        head, _, code = body.partition(b"\n")
+        head, code = _unpacked(data)
         return code if head == _head(key, made_from) else None
 
     def put(self, key: Key, made_from: str, code: bytes) -> None:
@@ -60,19 +57,12 @@ class Store:
     def entries(self) -> Iterator[tuple[Key, bytes]]:
         """All entries for kernels of this package that are neither damaged nor stale."""
         for path in sorted(self.folder.glob("*.kernel")):
-            check, _, body = path.read_bytes().partition(b"\n")
-            head, _, code = body.partition(b"\n")
-            if check == digest(body).encode():
+            head, code = _unpacked(path.read_bytes())
+            if head:
                 name, signature, made_from = json.loads(head)
                 file = file_of(name.removeprefix("mapmrf.").rpartition(".")[0])
                 if file is not None and made_from == stamp_of(file):
                     yield Key(name, signature), code
-
-    def clear(self) -> None:
-        """Remove all entries."""
-        for path in self.folder.glob("*.kernel*"):
-            with contextlib.suppress(OSError):
-                path.unlink()
 
     def _path(self, key: Key, made_from: str) -> Path:
         name = hashlib.sha256(_head(key, made_from)).hexdigest()[:24]
@@ -95,6 +85,13 @@ def _is_trusted(file: int) -> bool:
 def _head(key: Key, made_from: str) -> bytes:
     """The line that says what an entry is: kernel, signature, and the stamp of the sources."""
     return json.dumps([*key, made_from]).encode()
+
+
+def _unpacked(data: bytes) -> tuple[bytes, bytes]:
+    """The first line of an entry and its code; both empty if it is damaged."""
+    check, _, body = data.partition(b"\n")
+    head, _, code = body.partition(b"\n")
+    return (head, code) if check == digest(body).encode() else (b"", b"")
 
 
 @cache

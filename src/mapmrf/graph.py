@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,16 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, block_sizes, finite_range, frozen, largest_size, offsets, ranges, strides
 from mapmrf.errors import GraphError
-from mapmrf.graph_builders import FactorLists, FoldedLists, fold, list_pairs, list_tables, negate_tables, slice_tables
+from mapmrf.graph_builders import (
+    FactorLists,
+    FoldedLists,
+    expand,
+    fold,
+    list_pairs,
+    list_tables,
+    negate_tables,
+    slice_tables,
+)
 from mapmrf.graph_checks import as_array, as_ints
 from mapmrf.names import Names as Names
 from mapmrf.names import checked_names, locate_state, locate_variable
@@ -43,6 +52,9 @@ class FactorGraph:
         A place in `scope` is an edge of the factor graph.
     table_of : (n_factors,)
         The table that a factor uses; many factors may share one.
+    weight : (n_factors,) or None
+        The potentials of factor `a` are ``weight[a]`` times those of its table; None if all weights are 1. A factor
+        whose table holds `-inf` has a positive weight, all others a finite one.
     table_ptr : (n_tables + 1,)
         Offsets of the tables in `theta_t`.
     theta_t : (sum of table sizes,)
@@ -71,10 +83,13 @@ class FactorGraph:
     theta_t: Floats
     constant: float = 0.0
     names: Names | None = field(default=None)
+    weight: Floats | None = field(default=None)
 
     def __post_init__(self) -> None:
         for array in (self.card, self.theta_v, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t):
             frozen(array)
+        if self.weight is not None:
+            frozen(self.weight)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Unpickle: arrays come back writable, and must not stay so."""
@@ -134,17 +149,23 @@ class FactorGraph:
     @cached_property
     def unit(self) -> float:
         """The smallest denominator of a relative gap: 1, or the range of the potentials where that is smaller."""
-        spread = finite_range(self.theta_v) + finite_range(self.theta_t)
+        spread = finite_range(self.theta_v) + self._largest_weight * finite_range(self.theta_t)
         return min(1.0, spread) if spread > 0 else 1.0
+
+    @cached_property
+    def _largest_weight(self) -> float:
+        return 1.0 if self.weight is None else largest_size(self.weight)
 
     @cached_property
     def _crude_round_off(self) -> float:
         """An upper limit of `_round_off`, quickly."""
-        return ROUND_OFF * max(largest_size(self.theta_v), largest_size(self.theta_t)) * (self.n_vars + self.n_factors)
+        largest = max(largest_size(self.theta_v), self._largest_weight * largest_size(self.theta_t))
+        return ROUND_OFF * largest * (self.n_vars + self.n_factors)
 
     @cached_property
     def _round_off(self) -> float:
-        used = np.bincount(self.table_of, minlength=self.n_tables)
+        sizes = None if self.weight is None else np.abs(self.weight)
+        used = np.bincount(self.table_of, weights=sizes, minlength=self.n_tables)
         return ROUND_OFF * float(
             block_sizes(self.theta_v, self.var_ptr).sum() + block_sizes(self.theta_t, self.table_ptr) @ used
         )
@@ -174,6 +195,7 @@ class FactorGraph:
         scopes: Iterable[Sequence[int]],
         tables: Iterable[ArrayLike],
         *,
+        weight: ArrayLike | None = None,
         names: Names | None = None,
     ) -> FactorGraph:
         """Build a graph from one scope and one table of log potentials per factor.
@@ -187,6 +209,8 @@ class FactorGraph:
         tables
             One array per factor with ``prod(card[scope])`` entries, last variable fastest. The same object given for
             several factors is stored once.
+        weight : (n_factors,)
+            What every table is multiplied by; 1 if not given.
         names
             Names of variables and states, if any.
 
@@ -197,7 +221,7 @@ class FactorGraph:
         >>> graph.value([1, 1])
         1.5
         """
-        return cls._folded(fold(list_tables(card, scopes, tables)), names)
+        return cls._folded(fold(list_tables(card, scopes, tables, weight)), names)
 
     @classmethod
     def from_arrays(
@@ -209,6 +233,7 @@ class FactorGraph:
         table_ptr: ArrayLike,
         theta_t: ArrayLike,
         *,
+        weight: ArrayLike | None = None,
         names: Names | None = None,
     ) -> FactorGraph:
         """Build a graph from flat arrays in the layout of the attributes, factors of any arity; checks everything.
@@ -229,6 +254,8 @@ class FactorGraph:
             Where every table begins in `theta_t`.
         theta_t : (sum of table sizes,)
             Log potentials of all tables, last variable of the scope fastest.
+        weight : (n_factors,)
+            What the table of every factor is multiplied by; 1 if not given.
         names
             Names of variables and states, if any.
 
@@ -253,6 +280,7 @@ class FactorGraph:
             as_ints(table_of, "table_of"),
             as_ints(table_ptr, "table_ptr"),
             as_array(theta_t, "theta_t"),
+            None if weight is None else as_array(weight, "weight"),
         )
         return cls._folded(fold(given), names)
 
@@ -269,6 +297,7 @@ class FactorGraph:
             theta_t=lists.theta_t,
             constant=folded.constant,
             names=checked_names(names, lists.card),
+            weight=lists.weight,
         )
 
     @classmethod
@@ -304,7 +333,13 @@ class FactorGraph:
 
     @classmethod
     def from_pairwise(
-        cls, unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, *, names: Names | None = None
+        cls,
+        unary: ArrayLike,
+        edges: ArrayLike,
+        pairwise: ArrayLike,
+        *,
+        weight: ArrayLike | None = None,
+        names: Names | None = None,
     ) -> FactorGraph:
         """Build a pairwise model in which all variables have the same states.
 
@@ -316,6 +351,8 @@ class FactorGraph:
             Pairs of variables.
         pairwise : (n_states, n_states) or (n_edges, n_states, n_states)
             Log potentials of the pairs: one table shared by all, or one each.
+        weight : (n_edges,)
+            What the table of every pair is multiplied by; 1 if not given.
 
         Examples
         --------
@@ -323,8 +360,11 @@ class FactorGraph:
         >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
         >>> graph.value([1, 1])
         2.0
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], weight=[0.5])
+        >>> graph.value([1, 1])
+        1.5
         """
-        return cls._folded(fold(list_pairs(unary, edges, pairwise)), names)
+        return cls._folded(fold(list_pairs(unary, edges, pairwise, weight)), names)
 
     # -- questions ----------------------------------------------------------------------------------------------
 
@@ -339,7 +379,8 @@ class FactorGraph:
         [[1.0, 0.0], [0.0, 1.0]]
         """
         t = self.table_of[a]
-        return self.theta_t[self.table_ptr[t] : self.table_ptr[t + 1]].reshape(self.card[self.scope_of(a)])
+        table = self.theta_t[self.table_ptr[t] : self.table_ptr[t + 1]].reshape(self.card[self.scope_of(a)])
+        return table if self.weight is None else self.weight[a] * table
 
     def scope_of(self, a: int) -> Ints:
         """Variables of factor `a`.
@@ -385,7 +426,10 @@ class FactorGraph:
             ptr = self.scope_ptr[begin : end + 1] - self.scope_ptr[begin]
             places = self.table_ptr[self.table_of[begin:end]]
             _add_places(places, self.scope[edges], ptr, labels, self.card)
-            total += float(self.theta_t[places].sum())
+            terms = self.theta_t[places]
+            if self.weight is not None:
+                terms *= self.weight[begin:end]
+            total += float(terms.sum())
         return total
 
     def check_labels(self, labels: ArrayLike) -> Ints:
@@ -436,8 +480,7 @@ class FactorGraph:
         for variable, state in evidence.items():
             i, k = self.locate(variable, state)
             observed[i] = k
-        lists = FactorLists(self.card, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t)
-        folded = fold(slice_tables(lists, observed))
+        folded = fold(slice_tables(self._lists(), observed))
         theta_v = self.theta_v + folded.theta_v
         fixed = np.flatnonzero(observed >= 0)
         allowed = self.var_ptr[fixed] + observed[fixed]
@@ -445,6 +488,28 @@ class FactorGraph:
         theta_v[ranges(self.var_ptr[fixed], self.card[fixed])] = -np.inf
         theta_v[allowed] = value
         return self._folded(FoldedLists(folded.lists, theta_v, self.constant + folded.constant), self.names)
+
+    def expanded(self) -> FactorGraph:
+        """The same model without weights: a table for every distinct pair of a weight and a table.
+
+        For formats and programs that have no weights. A model without weights is returned as it is.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]], weight=[0.5])
+        >>> graph.expanded().theta_t.tolist(), graph.expanded().weight
+        ([0.5, 0.0, 0.0, 0.5], None)
+        """
+        if self.weight is None:
+            return self
+        lists = expand(self._lists())
+        return replace(self, table_of=lists.table_of, table_ptr=lists.table_ptr, theta_t=lists.theta_t, weight=None)
+
+    def _lists(self) -> FactorLists:
+        return FactorLists(
+            self.card, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t, self.weight
+        )
 
     def locate(self, variable: int | str, state: int | str) -> tuple[int, int]:
         """Indices of a variable and its state, given by index or by name.

@@ -22,6 +22,7 @@ class FactorLists(NamedTuple):
     table_of: Ints
     table_ptr: Ints
     theta_t: Floats
+    weight: Floats | None = None
 
 
 class FoldedLists(NamedTuple):
@@ -32,7 +33,9 @@ class FoldedLists(NamedTuple):
     constant: float
 
 
-def list_tables(card: ArrayLike, scopes: Iterable[Sequence[int]], tables: Iterable[ArrayLike]) -> FactorLists:
+def list_tables(
+    card: ArrayLike, scopes: Iterable[Sequence[int]], tables: Iterable[ArrayLike], weight: ArrayLike | None = None
+) -> FactorLists:
     """A scope and a table for every factor; the same object given for several factors is stored once."""
     scope_list = [tuple(scope) for scope in scopes]
     place: dict[int, int] = {}
@@ -54,6 +57,7 @@ def list_tables(card: ArrayLike, scopes: Iterable[Sequence[int]], tables: Iterab
         np.array(table_of, dtype=np.int64),
         offsets([len(table) for table in flat]),
         np.concatenate([np.zeros(0), *flat]),
+        None if weight is None else as_array(weight, "weight"),
     )
 
 
@@ -68,9 +72,12 @@ def negate_tables(energies: Iterable[ArrayLike]) -> list[Floats]:
     return tables
 
 
-def list_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> FactorLists:
+def list_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: ArrayLike | None = None) -> FactorLists:
     """A unary factor for every variable and a pair for every edge, with one table for all or one for each."""
     unary, pairwise, edges = _checked_pairs(unary, edges, pairwise)
+    weights = None if weight is None else as_array(weight, "weight")
+    if weights is not None and weights.shape != (len(edges),):
+        raise GraphError(f"weight has shape {weights.shape}, expected ({len(edges)},), one for every pair")
     n, k = unary.shape
     shared = pairwise.ndim == 2
     n_tables = 1 if shared else len(edges)
@@ -82,6 +89,7 @@ def list_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> Facto
         np.concatenate([np.arange(n), pair_of]).astype(np.int64),
         offsets(np.concatenate([np.full(n, k), np.full(n_tables, k * k)])),
         np.concatenate([unary.ravel(), pairwise.ravel()]),
+        None if weights is None else np.concatenate([np.ones(n), weights]),
     )
 
 
@@ -104,28 +112,33 @@ def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> t
 def fold(given: FactorLists) -> FoldedLists:
     """Check everything, then add unary factors up per variable and factors without variables to a constant."""
     check_arrays(*given)
-    card, scope_ptr, scope, table_of, table_ptr, theta_t = given
+    card, scope_ptr, scope, table_of, table_ptr, theta_t, weight = given
     arity = np.diff(scope_ptr)
     first = table_ptr[table_of]
     theta_v = np.zeros(int(card.sum()))
     var_ptr = offsets(card)
     ones = np.flatnonzero(arity == 1)
     of = scope[scope_ptr[ones]]
-    np.add.at(theta_v, ranges(var_ptr[of], card[of]), theta_t[ranges(first[ones], card[of])])
-    constant = float(theta_t[first[arity == 0]].sum())
+    unary, constants = theta_t[ranges(first[ones], card[of])], theta_t[first[arity == 0]]
+    if weight is not None:
+        unary, constants = unary * np.repeat(weight[ones], card[of]), constants * weight[arity == 0]
+    np.add.at(theta_v, ranges(var_ptr[of], card[of]), unary)
+    constant = float(constants.sum())
     keep = np.flatnonzero(arity >= 2)
+    if weight is not None:
+        weight = None if np.all(weight[keep] == 1.0) else weight[keep]
     used, table_of = np.unique(table_of[keep], return_inverse=True)
     sizes = np.diff(table_ptr)[used]
     if len(used) < len(table_ptr) - 1:
         theta_t = theta_t[ranges(table_ptr[used], sizes)]
     kept_scope = short(scope[ranges(scope_ptr[keep], arity[keep])])
-    lists = FactorLists(card, offsets(arity[keep]), kept_scope, short(table_of), offsets(sizes), theta_t)
+    lists = FactorLists(card, offsets(arity[keep]), kept_scope, short(table_of), offsets(sizes), theta_t, weight)
     return FoldedLists(lists, theta_v, constant)
 
 
 def slice_tables(given: FactorLists, observed: Ints) -> FactorLists:
     """Slice the tables of factors with observed variables (`observed` >= 0); the others keep their sharing."""
-    card, scope_ptr, scope, table_of, table_ptr, theta_t = given
+    card, scope_ptr, scope, table_of, table_ptr, theta_t, weight = given
     arity = np.diff(scope_ptr)
     seen = observed[scope] >= 0
     touched = np.zeros(len(table_of), dtype=bool)
@@ -134,7 +147,8 @@ def slice_tables(given: FactorLists, observed: Ints) -> FactorLists:
     scopes, arities, of = [scope[ranges(scope_ptr[keep], arity[keep])]], [arity[keep]], [table_of[keep]]
     tables, sizes = [theta_t], [np.diff(table_ptr)]
     sliced: dict[tuple[int, ...], int] = {}
-    for a in np.flatnonzero(touched).tolist():
+    cut = np.flatnonzero(touched)
+    for a in cut.tolist():
         mine, t = scope[scope_ptr[a] : scope_ptr[a + 1]], int(table_of[a])
         at = observed[mine]
         key = (t, *at.tolist())
@@ -147,4 +161,19 @@ def slice_tables(given: FactorLists, observed: Ints) -> FactorLists:
         arities.append(np.array([int(np.count_nonzero(at < 0))]))
         of.append(np.array([sliced[key]]))
     ptr = offsets(np.concatenate(arities)), offsets(np.concatenate(sizes))
-    return FactorLists(card, ptr[0], np.concatenate(scopes), np.concatenate(of), ptr[1], np.concatenate(tables))
+    weight = None if weight is None else weight[np.concatenate([keep, cut])]
+    return FactorLists(card, ptr[0], np.concatenate(scopes), np.concatenate(of), ptr[1], np.concatenate(tables), weight)
+
+
+def expand(given: FactorLists) -> FactorLists:
+    """The same factors without weights: a table for every distinct pair of a weight and a table."""
+    weight = given.weight
+    if weight is None:
+        return given
+    distinct, level = np.unique(weight, return_inverse=True)
+    pair, table_of = np.unique(given.table_of.astype(np.int64) * len(distinct) + level, return_inverse=True)
+    old, factor = pair // max(1, len(distinct)), distinct[pair % max(1, len(distinct))]
+    sizes = np.diff(given.table_ptr)[old]
+    theta_t = given.theta_t[ranges(given.table_ptr[old], sizes)] * np.repeat(factor, sizes)
+    theta_t += 0.0  # no -0.0
+    return given._replace(table_of=short(table_of), table_ptr=offsets(sizes), theta_t=theta_t, weight=None)

@@ -55,7 +55,9 @@ def as_floats(table: ArrayLike, a: int) -> Floats:
     return as_array(table, f"factor {a}: the table").ravel()
 
 
-def check_arrays(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:
+def check_arrays(
+    card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table_ptr: Ints, theta_t: Floats, weight: Floats | None
+) -> None:
     """Raise GraphError that names the first offending variable or factor."""
     if card.ndim != 1:
         raise GraphError(f"card has shape {card.shape}, expected one number of states per variable")
@@ -93,6 +95,25 @@ def check_arrays(card: Ints, scope_ptr: Ints, scope: Ints, table_of: Ints, table
         what = f"factor {users[0]}" if len(users) else f"table {t}"
         entry = wrong[0] - table_ptr[t]
         raise GraphError(f"{what}: entry {entry} is {theta_t[wrong[0]]}, expected a finite number or -inf")
+    if weight is not None:
+        _check_weight(weight, table_of, table_ptr, theta_t)
+
+
+def _check_weight(weight: Floats, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:
+    """A finite weight for every factor, and a positive one where the table forbids something."""
+    if weight.shape != table_of.shape:
+        raise GraphError(f"weight has shape {weight.shape}, expected ({len(table_of)},), one for every factor")
+    bad = np.flatnonzero(~np.isfinite(weight))
+    if len(bad):
+        raise GraphError(f"factor {bad[0]}: the weight is {weight[bad[0]]}, expected a finite number")
+    owner = np.repeat(np.arange(len(table_ptr) - 1), np.diff(table_ptr))
+    hard = np.zeros(len(table_ptr) - 1, dtype=bool)
+    hard[owner[np.isneginf(theta_t)]] = True
+    bad = np.flatnonzero(hard[table_of] & (weight <= 0))
+    if len(bad):
+        raise GraphError(
+            f"factor {bad[0]}: the weight is {weight[bad[0]]}, expected a positive number: its table holds -inf"
+        )
 
 
 def _check_offsets(ptr: Ints, n_blocks: int, size: int, what: str) -> None:

@@ -187,9 +187,9 @@ def dual_bound(problem: Problem, lam_e: Floats) -> float:
         size = max(1, BLOCK_ENTRIES // batch.n_configs)
         for begin in range(0, batch.n, size):
             rows = slice(begin, min(begin + size, batch.n))
-            table = graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+            table = batch.tables(graph.theta_t, rows)
             for k in range(batch.arity):
-                table += given[rows, batch.state_at[k] + batch.config[:, k]]
+                table = table + given[rows, batch.state_at[k] + batch.config[:, k]]
             total += float(table.max(axis=1).sum())
     return total
 

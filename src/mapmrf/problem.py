@@ -12,6 +12,10 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 from mapmrf.graph import FactorGraph
+from mapmrf.pair_forms import LEAST_STATES, PairForms, TableBlock, find_forms
+
+CHUNK_ENTRIES = 1 << 18
+"""Table entries that are looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +36,8 @@ class Batch:
         Where the variables' blocks start in `mu_v`.
     table_at : (n,)
         Where the factors' tables start in `theta_t`.
+    weight : (n,)
+        What the tables are multiplied by; empty if all weights of the model are 1.
     """
 
     shape: tuple[int, ...]
@@ -43,6 +49,7 @@ class Batch:
     scope: Ints
     var_ptr: Ints
     table_at: Ints
+    weight: Floats
 
     @property
     def arity(self) -> int:
@@ -70,11 +77,16 @@ class Batch:
         return bool(np.all(np.diff(self.table_at) == self.n_configs))
 
     def tables(self, theta_t: Floats, rows: slice) -> Floats:
-        """The tables of some factors, (n_rows, n_configs): a read-only view where they stand one after another."""
+        """The potentials of some factors, (n_rows, n_configs): tables times weights.
+
+        Without weights it is a read-only view where the tables stand one after another.
+        """
         at = self.table_at[rows]
         if len(at) and self.consecutive:
-            return theta_t[at[0] : at[-1] + self.n_configs].reshape(len(at), self.n_configs)
-        return np.asarray(theta_t[at[:, None] + np.arange(self.n_configs)])
+            tables = theta_t[at[0] : at[-1] + self.n_configs].reshape(len(at), self.n_configs)
+        else:
+            tables = np.asarray(theta_t[at[:, None] + np.arange(self.n_configs)])
+        return self.weight[rows, None] * tables if len(self.weight) else tables
 
     @cached_property
     def config(self) -> Ints:
@@ -101,6 +113,8 @@ class Problem:
         The new order of the factors, or None where they were sorted already; see `order`.
     scope, scope_ptr, table_at
         As in the graph, in the new order of the factors.
+    weight : (n_factors,)
+        What the factors' tables are multiplied by, in the new order; empty if all weights are 1.
     nbr_ptr : (n_vars + 1,)
         Offsets of the variables' lists of edges in `nbr`.
     threads
@@ -113,6 +127,7 @@ class Problem:
     scope_ptr: Ints
     scope: Ints
     table_at: Ints
+    weight: Floats
     nbr_ptr: Ints
     threads: int = 1
 
@@ -135,11 +150,12 @@ class Problem:
             table_at = graph.table_ptr[:-1]
         else:
             table_at = graph.table_ptr[graph.table_of if order is None else graph.table_of[order]]
+        weight = np.zeros(0) if graph.weight is None else graph.weight if order is None else graph.weight[order]
         nbr_ptr = offsets(np.bincount(scope, minlength=graph.n_vars))
-        for array in (scope_ptr, scope, table_at, nbr_ptr):
+        for array in (scope_ptr, scope, table_at, weight, nbr_ptr):
             frozen(array)
-        batches = tuple(_batches(graph, group, scope_ptr, scope, table_at))
-        return cls(graph, batches, order, scope_ptr, scope, table_at, nbr_ptr, threads)
+        batches = tuple(_batches(graph, group, scope_ptr, scope, table_at, weight))
+        return cls(graph, batches, order, scope_ptr, scope, table_at, weight, nbr_ptr, threads)
 
     @property
     def n_vars(self) -> int:
@@ -223,7 +239,17 @@ class Problem:
     @cached_property
     def theta_f(self) -> Floats:
         """Log potentials of every configuration, laid out like `mu_f`: tables that factors share are repeated."""
-        return frozen(self.graph.theta_t[ranges(self.table_at, np.diff(self.config_ptr))])
+        sizes = np.diff(self.config_ptr)
+        theta_f = self.graph.theta_t[ranges(self.table_at, sizes)]
+        if len(self.weight):
+            theta_f *= np.repeat(self.weight, sizes)
+        return frozen(theta_f)
+
+    @cached_property
+    def forms(self) -> PairForms:
+        """Which pairs are Potts, linear or quadratic, see `mapmrf.pair_forms`."""
+        graph = self.graph
+        return find_forms(graph.n_tables, _square_tables(graph), graph.table_of[self.order], self.weight)
 
     @cached_property
     def feasible_v(self) -> Bools:
@@ -265,7 +291,9 @@ def _shape_codes(shapes: Ints) -> Ints:
     return code
 
 
-def _batches(graph: FactorGraph, group: Ints, scope_ptr: Ints, scope: Ints, table_at: Ints) -> Iterator[Batch]:
+def _batches(
+    graph: FactorGraph, group: Ints, scope_ptr: Ints, scope: Ints, table_at: Ints, weight: Floats
+) -> Iterator[Batch]:
     """Cut the sorted factors where the group changes."""
     cuts = [0, *(np.flatnonzero(group[1:] != group[:-1]) + 1).tolist(), len(group)] if len(group) else []
     state_at = config_at = 0
@@ -284,5 +312,23 @@ def _batches(graph: FactorGraph, group: Ints, scope_ptr: Ints, scope: Ints, tabl
             scope=mine,
             var_ptr=graph.var_ptr,
             table_at=table_at[begin:end],
+            weight=weight[begin:end],
         )
         state_at, config_at = state_at + n_states, config_at + n_configs
+
+
+def _square_tables(graph: FactorGraph) -> Iterator[TableBlock]:
+    """The tables of pairs of variables with equally many states, if these are enough for a form."""
+    pairs = np.flatnonzero(graph.arity == 2)
+    tables, first = np.unique(graph.table_of[pairs], return_index=True)
+    ends = graph.scope_ptr[pairs[first]]
+    size = graph.card[graph.scope[ends]]
+    square = (size == graph.card[graph.scope[ends + 1]]) & (size >= LEAST_STATES)
+    tables, size = tables[square], size[square]
+    for n in np.unique(size).tolist():
+        members = tables[size == n]
+        step = max(1, CHUNK_ENTRIES // n**2)
+        for begin in range(0, len(members), step):
+            some = members[begin : begin + step]
+            places = graph.table_ptr[some][:, None].astype(np.int64) + np.arange(n * n)
+            yield TableBlock(some, graph.theta_t[places].reshape(-1, n, n))

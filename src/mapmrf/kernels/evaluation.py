@@ -3,11 +3,12 @@
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare
 
 
 class Tables(NamedTuple):
-    """A factor graph as evaluation reads it; the arrays of `FactorGraph` with the same names."""
+    """A factor graph as evaluation reads it; the arrays of `FactorGraph` with the same names, `weight` perhaps empty."""
 
     card: Ints
     var_ptr: Ints
@@ -17,6 +18,7 @@ class Tables(NamedTuple):
     table_of: Ints
     table_ptr: Ints
     theta_t: Floats
+    weight: Floats
 
 
 @bare
@@ -39,4 +41,4 @@ def update_factors(tables: Tables, labels: Ints, last: Ints, terms_f: Floats) ->
             changed |= labels[i] != last[i]
             at = at * card[i] + labels[i]
         if changed:
-            terms_f[a] = tables.theta_t[tables.table_ptr[tables.table_of[a]] + at]
+            terms_f[a] = tables.theta_t[tables.table_ptr[tables.table_of[a]] + at] * weight_of(tables.weight, a)

@@ -1,0 +1,12 @@
+"""Reading the potentials of factors: a weight times the entry of a table."""
+
+from __future__ import annotations
+
+from mapmrf.arrays import Floats
+from mapmrf.kernels.jit import inlined
+
+
+@inlined
+def weight_of(weight: Floats, a: int) -> float:
+    """What a factor's table is multiplied by; `weight` is empty if all factors have weight 1."""
+    return weight[a] if len(weight) > 0 else 1.0

@@ -1,0 +1,183 @@
+"""Messages through structured pairs, in linear time: ``out[l] = max_k (h[k] - g(|k - l|))``.
+
+The forms of ``g`` are those of `mapmrf.pair_forms`; all of them are symmetric, so one transform serves both directions.
+Row and column parts are the business of the caller. Entries of `h` are finite or -inf.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.kernels.jit import inlined
+from mapmrf.pair_forms import LINEAR, POTTS, PairForms
+
+
+class PairForm(NamedTuple):
+    """The form of one factor, its weight included."""
+
+    kind: int
+    slope: float
+    limit: float
+
+
+class Envelope(NamedTuple):
+    """Working memory for quadratic forms: parabolas of the upper envelope, and where each begins (K + 1,)."""
+
+    peak: Ints
+    begin: Floats
+
+    @classmethod
+    def allocate(cls, n_states: int) -> Envelope:
+        """Room for variables of at most so many states."""
+        return cls(np.zeros(n_states, dtype=np.int64), np.zeros(n_states + 1))
+
+
+@inlined
+def pair_form(forms: PairForms, f: int, weight: float) -> PairForm:
+    """Form `f`, multiplied by a weight."""
+    return PairForm(forms.kind[f], weight * forms.slope[f], weight * forms.limit[f])
+
+
+@inlined
+def transform(form: PairForm, h: Floats, at: int, out: Floats, to: int, n: int, envelope: Envelope) -> float:
+    """Fill ``out[to : to + n]`` with the transform of ``h[at : at + n]``; return the largest entry of that."""
+    if form.kind == POTTS:
+        return transform_potts(form.slope, h, at, out, to, n)
+    if form.kind == LINEAR:
+        return transform_linear(form, h, at, out, to, n)
+    return transform_quadratic(form, h, at, out, to, n, envelope)
+
+
+@inlined
+def transform_potts(slope: float, h: Floats, at: int, out: Floats, to: int, n: int) -> float:
+    """A loss, or a reward if the slope is negative, wherever two labels differ."""
+    top, best, second = -np.inf, 0, -np.inf
+    if slope >= 0.0:
+        for k in range(n):
+            top = max(top, h[at + k])
+        floor = top - slope
+        for k in range(n):
+            out[to + k] = max(h[at + k], floor)
+        return top
+    for k in range(n):
+        if h[at + k] > top:
+            top, best, second = h[at + k], k, top
+        elif h[at + k] > second:
+            second = h[at + k]
+    for k in range(n):
+        out[to + k] = max(h[at + k], (second if k == best else top) - slope)
+    return top
+
+
+@inlined
+def transform_linear(form: PairForm, h: Floats, at: int, out: Floats, to: int, n: int) -> float:
+    """One pass up, one down, and the limit."""
+    top, last = -np.inf, -np.inf
+    for k in range(n):
+        top = max(top, h[at + k])
+        last = max(h[at + k], last - form.slope)
+        out[to + k] = last
+    floor, last = top - form.limit, -np.inf
+    for k in range(n - 1, -1, -1):
+        last = max(out[to + k], last - form.slope)
+        out[to + k] = max(last, floor)
+    return top
+
+
+@inlined
+def transform_quadratic(form: PairForm, h: Floats, at: int, out: Floats, to: int, n: int, envelope: Envelope) -> float:
+    """The upper envelope of parabolas, and the limit."""
+    top = -np.inf
+    for k in range(n):
+        top = max(top, h[at + k])
+    last, floor = raise_envelope(form.slope, h, at, n, envelope), top - form.limit
+    peak, begin, p = envelope.peak, envelope.begin, 0
+    for k in range(n):
+        while p < last and begin[p + 1] <= k:
+            p += 1
+        value = -np.inf if last < 0 else h[at + peak[p]] - form.slope * (k - peak[p]) ** 2
+        out[to + k] = max(value, floor)
+    return top
+
+
+@inlined
+def raise_envelope(slope: float, h: Floats, at: int, n: int, envelope: Envelope) -> int:
+    """The parabolas ``h[k] - slope (x - k)**2`` that are uppermost somewhere; returns the last one's number."""
+    peak, begin, last = envelope.peak, envelope.begin, -1
+    for k in range(n):
+        if h[at + k] == -np.inf:
+            continue
+        x = -np.inf
+        while last >= 0:
+            j = peak[last]
+            # From here on parabola k is above parabola j.
+            x = ((h[at + j] - h[at + k]) / slope + (k * k - j * j)) / (2.0 * (k - j)) if slope > 0.0 else np.inf
+            if slope == 0.0 and h[at + k] > h[at + j]:
+                x = -np.inf
+            if x > begin[last]:
+                break
+            last -= 1
+        if last >= 0 and x == np.inf:
+            continue
+        last += 1
+        peak[last] = k
+        begin[last] = -np.inf if last == 0 else x
+    return last
+
+
+@inlined
+def trace_transform(form: PairForm, h: Floats, at: int, out: Floats, origin: Ints, n: int, envelope: Envelope) -> None:
+    """The transform in ``out[:n]``, and in ``origin[:n]`` a state `k` from which each entry comes."""
+    best, second = 0, -1
+    for k in range(1, n):
+        if h[at + k] > h[at + best]:
+            best, second = k, best
+        elif second < 0 or h[at + k] > h[at + second]:
+            second = k
+    if form.kind == POTTS:
+        for k in range(n):
+            other = second if k == best and form.slope < 0.0 else best
+            far = h[at + other] - form.slope if other >= 0 and other != k else -np.inf
+            origin[k] = other if far > h[at + k] else k
+            out[k] = max(h[at + k], far)
+        return
+    if form.kind == LINEAR:
+        trace_linear(form.slope, h, at, out, origin, n)
+    else:
+        trace_quadratic(form.slope, h, at, out, origin, n, envelope)
+    floor = h[at + best] - form.limit
+    for k in range(n):
+        if floor > out[k]:
+            out[k], origin[k] = floor, best
+
+
+@inlined
+def trace_linear(slope: float, h: Floats, at: int, out: Floats, origin: Ints, n: int) -> None:
+    """Linear losses without a limit."""
+    last, of = -np.inf, 0
+    for k in range(n):
+        last -= slope
+        if h[at + k] >= last:
+            last, of = h[at + k], k
+        out[k], origin[k] = last, of
+    last = -np.inf
+    for k in range(n - 1, -1, -1):
+        last -= slope
+        if out[k] >= last:
+            last, of = out[k], origin[k]
+        out[k], origin[k] = last, of
+
+
+@inlined
+def trace_quadratic(slope: float, h: Floats, at: int, out: Floats, origin: Ints, n: int, envelope: Envelope) -> None:
+    """Quadratic losses without a limit."""
+    last, p = raise_envelope(slope, h, at, n, envelope), 0
+    for k in range(n):
+        while p < last and envelope.begin[p + 1] <= k:
+            p += 1
+        of = k if last < 0 else envelope.peak[p]
+        out[k] = h[at + of] - slope * (k - of) ** 2
+        origin[k] = of

@@ -182,7 +182,7 @@ def test_a_time_limit_ends_a_run(model):
         (["solve", "MODEL", "-m", "icm", "--set", "starts"], "expected key=value"),
         (["solve", "MODEL", "--time-limit", "-1"], "--time-limit"),
         (["solve", "MODEL", "--seed", "x"], "--seed"),
-        (["solve", "MODEL", "--threads", "0"], "--threads"),
+        (["solve", "MODEL", "--threads", "-1"], "--threads"),
         (["solve", "MODEL", "-m", "icm", "--initial", "absent.MPE"], "absent.MPE"),
         (["solve", "MODEL", "-m", "icm", "--evidence", "absent.evid"], "absent.evid"),
         (["solve", "MODEL", "-m", "icm", "--output", "absent/out.MPE"], "there is no folder absent"),

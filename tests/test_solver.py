@@ -134,14 +134,37 @@ def test_a_method_ends_the_run_by_its_own_status() -> None:
 
 
 def test_a_closed_gap_ends_the_run_as_optimal() -> None:
-    result = play(Progress(1, bound=5.0), Progress(2, labels=labels(1, 1), bound=3.0 + 1e-7), Progress(3))
+    result = play(Progress(1, bound=5.0), Progress(2, labels=labels(1, 1), bound=3.0 + 1e-14), Progress(3))
     assert (result.status, result.iterations, result.value) == (Status.OPTIMAL, 2, 3.0)
+
+
+def test_a_gap_within_the_default_tolerance_ends_the_run_after_some_more_iterations() -> None:
+    near = [Progress(n, labels=labels(1, 1), bound=3.0 + 1e-6) for n in range(1, 100)]
+    result = play(*near)
+    assert (result.status, result.iterations) == (Status.WITHIN_TOLERANCE, 1 + 10)
+    assert result.status.closes_gap and "better by more than" in result.summary()
+    result = play(*near[:5], Progress(6, bound=3.0), Progress(7))
+    assert (result.status, result.iterations) == (Status.OPTIMAL, 6)
+
+
+def test_a_run_within_the_tolerance_ends_though_its_iterations_do_not_count() -> None:
+    assert play(Progress(1, labels=labels(1, 1), bound=3.0 + 1e-6)).status is Status.WITHIN_TOLERANCE
+
+
+def test_an_absolute_tolerance_ends_the_run() -> None:
+    steps = Progress(1, labels=labels(1, 1), bound=3.4), Progress(2, bound=3.0)
+    assert play(*steps, abs_gap_tolerance=0.5).status is Status.WITHIN_TOLERANCE
+    assert play(*steps, abs_gap_tolerance=0.3).status is Status.OPTIMAL
+    with pytest.raises(OptionError, match="abs_gap_tolerance is -1"):
+        play(*steps, abs_gap_tolerance=-1)
 
 
 def test_the_gap_tolerance_is_the_users() -> None:
     steps = Progress(1, labels=labels(1, 1), bound=3.1), Progress(2, finished=Status.CONVERGED)
     assert play(*steps).status is Status.CONVERGED
-    assert play(*steps, gap_tolerance=0.05).status is Status.OPTIMAL
+    result = play(*steps, gap_tolerance=0.05)
+    assert (result.status, result.iterations) == (Status.WITHIN_TOLERANCE, 1)
+    assert "proven" not in result.summary()
 
 
 def test_a_patient_method_goes_on_after_the_gap_has_closed() -> None:

@@ -26,8 +26,18 @@ VALUE, BOUND = "#2b8cc4", "#d9722e"
 """Colours of the curves, visible on light and dark backgrounds."""
 WIDTH, HEIGHT = 230.0, 60.0
 BARS, PLAIN_BARS = "▁▂▃▄▅▆▇█", "_.-=*#"
-_BADGES = {Status.OPTIMAL: "#1f8a4c", Status.INFEASIBLE: "#c0392b", Status.INTERRUPTED: "#a86b00"}
-_INKS = {Status.OPTIMAL: "green", Status.INFEASIBLE: "red", Status.INTERRUPTED: "yellow"}
+_BADGES = {
+    Status.OPTIMAL: "#1f8a4c",
+    Status.WITHIN_TOLERANCE: "#1f8a4c",
+    Status.INFEASIBLE: "#c0392b",
+    Status.INTERRUPTED: "#a86b00",
+}
+_INKS = {
+    Status.OPTIMAL: "green",
+    Status.WITHIN_TOLERANCE: "green",
+    Status.INFEASIBLE: "red",
+    Status.INTERRUPTED: "yellow",
+}
 
 # Inherited colours and half-transparent lines suit a light and a dark page alike.
 _BOX = "display:inline-block;max-width:100%;font-family:sans-serif;font-size:13px;line-height:1.45;color:inherit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 GAP_TOLERANCE = 1e-6
-"""Relative gap up to which a labelling counts as proven optimal, unless `solve` is told otherwise."""
+"""Relative gap at which a run may end, unless `solve` is told otherwise."""
 
 
 def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:

@@ -31,6 +31,8 @@ VALUE_CHUNK = 1 << 17
 """Factors that are evaluated together: keeps the intermediate arrays in the cache."""
 ROUND_OFF = 4 * sys.float_info.epsilon
 """Relative error that sums and differences of potentials are allowed."""
+EXACT = 1e-12
+"""A bound that is above a value by no more than this part of `FactorGraph.size` meets it: the rest is round-off."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,17 +160,16 @@ class FactorGraph:
 
     @cached_property
     def _crude_round_off(self) -> float:
-        """An upper limit of `_round_off`, quickly."""
+        """An upper limit of ``ROUND_OFF * size``, quickly."""
         largest = max(largest_size(self.theta_v), self._largest_weight * largest_size(self.theta_t))
         return ROUND_OFF * largest * (self.n_vars + self.n_factors)
 
     @cached_property
-    def _round_off(self) -> float:
+    def size(self) -> float:
+        """The size of the largest finite potential of every variable and factor, summed up."""
         sizes = None if self.weight is None else np.abs(self.weight)
         used = np.bincount(self.table_of, weights=sizes, minlength=self.n_tables)
-        return ROUND_OFF * float(
-            block_sizes(self.theta_v, self.var_ptr).sum() + block_sizes(self.theta_t, self.table_ptr) @ used
-        )
+        return float(block_sizes(self.theta_v, self.var_ptr).sum() + block_sizes(self.theta_t, self.table_ptr) @ used)
 
     def round_off(self, least: float) -> float:
         """How far sums of the potentials may be off in floating point; 0 if that is no more than `least`.
@@ -182,9 +183,9 @@ class FactorGraph:
         >>> 0 < graph.round_off(0.0) < 1e-14
         True
         """
-        if self._crude_round_off <= least or self._round_off <= least:
+        if self._crude_round_off <= least or ROUND_OFF * self.size <= least:
             return 0.0
-        return self._round_off
+        return ROUND_OFF * self.size
 
     # -- constructors -------------------------------------------------------------------------------------------
 

@@ -8,8 +8,11 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingStopped
-from mapmrf.graph import FactorGraph, chunked_sum
+from mapmrf.graph import EXACT, FactorGraph, chunked_sum
 from mapmrf.result import relative_gap
+
+ROUGHLY = 1e-6
+"""Relative gap above which nobody need ask how large round-off may be."""
 
 KERNEL_FACTORS = 20_000
 """Factors from which labellings are evaluated by a kernel that looks up only what has changed."""
@@ -93,9 +96,14 @@ class Incumbent:
         assert gap is not None
         return gap
 
-    def closed(self, tolerance: float) -> bool:
-        """Whether the labelling is feasible and its relative gap at most this."""
-        return self.value > -math.inf and self.gap <= tolerance
+    def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
+        """Whether the labelling is feasible, and its relative gap at most `tolerance` or its gap at most `absolute`."""
+        return self.value > -math.inf and (self.gap <= tolerance or self.bound - self.value <= absolute)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the bound meets the value, up to the round-off of sums."""
+        return self.closed(0.0) or (self.closed(ROUGHLY) and self.bound - self.value <= EXACT * self.graph.size)
 
 
 class _Evaluator:

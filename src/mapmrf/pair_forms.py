@@ -124,7 +124,8 @@ def _may_have_form(tables: Floats) -> Bools:
         corner = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
         other = tables[:, -2, -2] + tables[:, -1, -1] - tables[:, -2, -1] - tables[:, -1, -2]
         size = np.abs(tables).max(axis=(1, 2))
-        return np.isfinite(size) & (np.abs(corner - other) <= ROUND_OFF * size) & (corner != 0.0)
+        found: Bools = np.isfinite(size) & (np.abs(corner - other) <= ROUND_OFF * size) & (corner != 0.0)
+        return found
 
 
 def table_form(table: Floats) -> TableForm | None:

@@ -31,12 +31,13 @@ class Status(StrEnum):
     --------
     >>> import mapmrf
     >>> mapmrf.Status("optimal").meaning
-    'proven optimal within the stated tolerance'
+    'proven: no labelling is better'
     >>> mapmrf.Status.TIME_LIMIT == "time_limit"
     True
     """
 
     OPTIMAL = "optimal"
+    WITHIN_TOLERANCE = "within_tolerance"
     CONVERGED = "converged"
     ITERATION_LIMIT = "iteration_limit"
     TIME_LIMIT = "time_limit"
@@ -48,9 +49,15 @@ class Status(StrEnum):
         """A sentence for people."""
         return _MEANINGS[self]
 
+    @property
+    def closes_gap(self) -> bool:
+        """Whether value and bound meet: exactly (`OPTIMAL`), or within the gap tolerance."""
+        return self in (Status.OPTIMAL, Status.WITHIN_TOLERANCE)
+
 
 _MEANINGS = {
-    Status.OPTIMAL: "proven optimal within the stated tolerance",
+    Status.OPTIMAL: "proven: no labelling is better",
+    Status.WITHIN_TOLERANCE: "no labelling is better by more than the gap tolerance",
     Status.CONVERGED: "the method converged by its own stopping rule",
     Status.ITERATION_LIMIT: "stopped at the iteration limit",
     Status.TIME_LIMIT: "stopped at the time limit",
@@ -206,7 +213,7 @@ class Result:
         >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
         >>> print(mapmrf.solve(graph).summary())  # doctest: +ELLIPSIS
         log potential  2.000000
-        status         optimal: proven optimal within the stated tolerance
+        status         optimal: proven: no labelling is better
         upper bound    2.000000  (relative gap 0)
         ...
         """

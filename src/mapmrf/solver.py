@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import ArrayLike
 
@@ -29,6 +30,12 @@ from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
 NEGLIGIBLE = 1e-9
 """Round-off in a bound, relative to the value, below which it is ignored."""
 
+LEAST_PATIENCE, PATIENCE = 10, 0.25
+"""Iterations, and share of those done, that a run has to close a gap exactly once it is within the default one."""
+
+MOST_STEPS = 1000
+"""Steps that a run has for that at most: some steps wait for a solver, and count as no iteration."""
+
 ASK = 0.1
 """Seconds between two calls of the callback while kernels are compiled."""
 
@@ -45,11 +52,12 @@ def solve(
     *,
     time_limit: float | None = None,
     seed: int = 0,
-    threads: int = 1,
+    threads: int | None = 1,
     initial: Initial = None,
     callback: Callback | None = None,
     progress: bool = False,
-    gap_tolerance: float = GAP_TOLERANCE,
+    gap_tolerance: float | None = None,
+    abs_gap_tolerance: float = 0.0,
     polish: str | Method | None = None,
     **options: Any,
 ) -> Result:
@@ -66,7 +74,7 @@ def solve(
     seed
         Seed of everything random; same input and seed, same answer.
     threads
-        Threads a method may use; the answer does not depend on it.
+        Threads a method may use, None for all cores that the process may use; the answer does not depend on it.
     initial : (n_vars,) or Result
         A labelling or an earlier Result to start from.
     callback
@@ -75,7 +83,10 @@ def solve(
     progress
         Show a progress bar on standard error, if that is a terminal.
     gap_tolerance
-        Relative gap at which a labelling counts as proven optimal.
+        Relative gap at which the run ends, with status ``within_tolerance`` unless the gap is closed exactly. The
+        default is 1e-6, and a run that gets there goes on for a while in order to close the gap exactly.
+    abs_gap_tolerance
+        The same for ``bound - value``.
     polish
         A method that improves the labelling at the end, such as ``"blocks"``, ``"chains"`` or ``Flips(depth=3)``. It
         starts from the best labelling and has the time that is left; its iterations come on top.
@@ -92,12 +103,13 @@ def solve(
     """
     began = time.perf_counter()  # loading a method takes its time, too
     chosen = make_method(method, options)
+    threads = usable_cores() if threads is None else threads
     check_limits(time_limit, threads, seed)
     polisher = None if polish is None else make_method(polish, {})
     for each in (chosen, polisher):
         if each is not None:
             each.load(graph)
-    run = _Run(chosen, seed, gap_tolerance, callback)
+    run = _Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
     run.set_clock(began, time_limit)
     run.polisher = polisher
     start = _start_from(graph, initial)
@@ -114,13 +126,47 @@ def solve(
         return run.solve(graph, start, threads)
 
 
+class GapTolerance(NamedTuple):
+    """When a gap is small enough to end a run.
+
+    Attributes
+    ----------
+    relative, absolute
+        The relative gap, and the difference of bound and value, either of which is small enough.
+    patient
+        Whether a run that gets there goes on for a while in order to close the gap exactly.
+    """
+
+    relative: float
+    absolute: float
+    patient: bool
+
+    @classmethod
+    def of(cls, relative: float | None, absolute: float) -> GapTolerance:
+        """The tolerances as the user gave them; None for the default."""
+        for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
+            if found is not None and not found >= 0:
+                raise OptionError(f"{name} is {found}, expected a number of at least 0")
+        if relative is None:
+            return cls(GAP_TOLERANCE, absolute, patient=absolute == 0)
+        return cls(relative, absolute, patient=False)
+
+    def met_by(self, incumbent: Incumbent) -> bool:
+        """Whether the gap is small enough."""
+        return incumbent.closed(self.relative, self.absolute)
+
+    def more_iterations(self, done: int) -> int:
+        """Iterations that a run may go on for after so many."""
+        return LEAST_PATIENCE + int(PATIENCE * done) if self.patient else 0
+
+
 class _Run:
     """One run of the loop: the incumbent and the trace so far."""
 
     incumbent: Incumbent
 
-    def __init__(self, method: Method, seed: int, gap_tolerance: float, callback: Callback | None) -> None:
-        self.method, self.seed, self.gap_tolerance = method, seed, gap_tolerance
+    def __init__(self, method: Method, seed: int, tolerance: GapTolerance, callback: Callback | None) -> None:
+        self.method, self.seed, self.tolerance = method, seed, tolerance
         self.listeners: list[Callback] = [] if callback is None else [callback]
         self.signals = interrupts.Interrupts()
         self.compiling = CompileClock()
@@ -197,6 +243,7 @@ class _Run:
     def loop(self, problem: Problem, method: Method, state: Any) -> Status:
         """Step until the method ends, the gap closes, a limit is hit, or the user or a callback interrupts."""
         before = self.iterations  # those of the method that this one polishes after
+        end, n_steps = math.inf, 0
         while True:
             try:
                 progress = method.step(problem, state)
@@ -210,8 +257,11 @@ class _Run:
                 return Status.INTERRUPTED
             if progress.finished is not None:
                 return progress.finished
-            if method.stops_at_gap and self.incumbent.closed(self.gap_tolerance):
-                return Status.OPTIMAL
+            if method.stops_at_gap and self.tolerance.met_by(self.incumbent):
+                done, n_steps = self.iterations - before, n_steps + 1
+                end = min(end, done + self.tolerance.more_iterations(done))
+                if done >= end or n_steps >= MOST_STEPS or self.incumbent.optimal:
+                    return Status.WITHIN_TOLERANCE
             if self.iterations - before >= method.max_iterations:
                 return Status.ITERATION_LIMIT
             if time.perf_counter() >= self.deadline:
@@ -277,7 +327,7 @@ class _Run:
             incumbent.tighten(answer.bound + self.round_off())
         if incumbent.value == -math.inf and problem is not None:
             status = self.repair(problem, status)
-        closed = incumbent.closed(self.gap_tolerance)
+        closed = self.tolerance.met_by(incumbent) or incumbent.optimal
         mu_v, mu_f = answer.mu_v, answer.mu_f
         if problem is not None and mu_v is None and closed:
             mu_v, mu_f = integral(problem, incumbent.labels)  # the vertex of an optimal labelling solves the LP too
@@ -319,11 +369,13 @@ class _Run:
 
     def verdict(self, status: Status) -> Status:
         """How the run ended, by the incumbent: a method may believe in a proof that round-off does not bear out."""
-        if self.incumbent.closed(self.gap_tolerance):
+        if self.incumbent.optimal:
             return Status.OPTIMAL
+        if self.tolerance.met_by(self.incumbent):
+            return Status.WITHIN_TOLERANCE
         if self.incumbent.bound == -math.inf:
             return Status.INFEASIBLE
-        if status is Status.OPTIMAL and not self.incumbent.closed(GAP_TOLERANCE):
+        if status.closes_gap:
             return Status.CONVERGED
         return Status.INTERRUPTED if interrupts.requested() else status
 
@@ -333,11 +385,17 @@ class _Run:
         return {**dataclasses.asdict(self.method), **polish}  # type: ignore[call-overload]
 
 
-def check_limits(time_limit: float | None, threads: int, seed: int) -> None:
+def usable_cores() -> int:
+    """Cores that this process may use: those of its affinity, where the system has such a thing."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def check_limits(time_limit: float | None, threads: int | None, seed: int) -> None:
     """Raise OptionError for a limit or a seed that cannot be."""
     if time_limit is not None and not time_limit >= 0:
         raise OptionError(f"time_limit is {time_limit}, expected a number of seconds of at least 0")
-    if threads < 1:
+    if threads is not None and threads < 1:
         raise OptionError(f"threads is {threads}, expected at least 1")
     if seed < 0:
         raise OptionError(f"seed is {seed}, expected a whole number of at least 0")

@@ -13,10 +13,10 @@ from mapmrf.errors import OptionError
 from mapmrf.method import Method
 from mapmrf.progress import TerminalBar
 from mapmrf.registry import DEFAULT_METHOD, make_method
-from mapmrf.result import Result, Status
+from mapmrf.result import Result
 from mapmrf.solver import check_limits
 
-_OF_SOLVE = ("time_limit", "threads", "initial", "callback", "gap_tolerance", "polish")
+_OF_SOLVE = ("time_limit", "threads", "initial", "callback", "gap_tolerance", "abs_gap_tolerance", "polish")
 
 
 def solve_many(
@@ -163,7 +163,7 @@ class BatchBar(TerminalBar):
 
     def update(self, outcome: Outcome) -> None:
         """Count an outcome."""
-        self.optimal += isinstance(outcome, Result) and outcome.status is Status.OPTIMAL
+        self.optimal += isinstance(outcome, Result) and outcome.status.closes_gap
         self.errors += not isinstance(outcome, Result)
         self.done += 1
         failed = f", {self.errors} failed" if self.errors else ""

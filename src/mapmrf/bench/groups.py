@@ -12,6 +12,9 @@ from mapmrf.datasets.figures import COLUMNS, SETS
 
 RELAXED = ("lp", "psdd", "ad3")
 """Methods whose ``<theta, mu>`` before rounding the paper reports."""
+PROVEN = ("optimal", "within_tolerance")
+"""Statuses of runs whose value and bound meet."""
+
 TIE = 1e-6
 """Relative difference below which two values rank alike."""
 DIFFERS = " (not the catalogue's)"

@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from mapmrf.bench.cells import Cell, Column, Table
-from mapmrf.bench.groups import DIFFERS, TIE, Group, figure, group, loss, seconds, title
+from mapmrf.bench.groups import DIFFERS, PROVEN, TIE, Group, figure, group, loss, seconds, title
 from mapmrf.bench.maps import maps_of
 from mapmrf.bench.records import TRACE_COLUMNS, Record
 from mapmrf.bench.tables import tables
@@ -108,7 +108,7 @@ def _shown(distance: float) -> float | None:
 def _lead(records: Sequence[Record], groups: Sequence[Group]) -> str:
     """The figures at the top."""
     done = [record for record in records if record["outcome"] == "done"]
-    proven = {(r["set"], r["model"]) for r in done if r["status"] == "optimal"}
+    proven = {(r["set"], r["model"]) for r in done if r["status"] in PROVEN}
     n_models = sum(len(mine.models) for mine in groups)
     spent = sum(record.get("runtime", 0.0) for record in done)
     tiles = [

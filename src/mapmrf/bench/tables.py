@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from mapmrf.bench.cells import Cell, Column, Table, count, number
 from mapmrf.bench.groups import (
+    PROVEN,
     RELAXED,
     TIE,
     Figure,
@@ -139,7 +140,7 @@ def _summary(name: str, what: str, groups: Sequence[Group]) -> Table:
 def _line(done: Sequence[tuple[Group, str]], run: str, mean_rank: float) -> list[Cell]:
     """The figures of a run over some models."""
     losses = [loss(mine, model, run) for mine, model in done]
-    proven = sum(all(r["status"] == "optimal" for r in mine.cells[model, run]) for mine, model in done)
+    proven = sum(all(r["status"] in PROVEN for r in mine.cells[model, run]) for mine, model in done)
     times = [mine.mean(model, run, seconds) for mine, model in done]
     spent = statistics.median(time for time in times if time is not None)
     return [

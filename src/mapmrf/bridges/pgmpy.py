@@ -229,7 +229,6 @@ def map_query(
     >>> map_query([Factor()], evidence={"grass": "dry"})
     {'rain': 'no'}
     """
-    from mapmrf.result import Status
     from mapmrf.solver import solve
 
     known = _read(model, virtual_evidence)
@@ -241,7 +240,7 @@ def map_query(
     result = solve(rest, method, time_limit=time_limit)
     if not math.isfinite(result.value):
         raise GraphError("the evidence has probability 0: no states of the other variables go with it")
-    if result.status is not Status.OPTIMAL:
+    if not result.status.closes_gap:
         gap = "" if result.gap is None else f", relative gap {result.gap:.2g}"
         _log.warning("map_query: %s is not proven optimal (%s%s)", result.method, result.status.value, gap)
     labels: Ints = np.zeros(known.graph.n_vars, dtype=np.int64)

@@ -179,11 +179,11 @@ def _info(results: list[Result]) -> dict[str, Any]:
     """The summary of all runs: the best bound applies to each of them."""
     best = max(results, key=lambda result: result.value)
     bound = min((result.bound for result in results if result.bound is not None), default=None)
-    proven = any(result.status is Status.OPTIMAL for result in results)
+    proven = [result.status for result in results if result.status.closes_gap]
     return {
         "bound": None if bound is None else -bound,
         "gap": relative_gap(best.value, bound, best.unit),
-        "status": Status.OPTIMAL.value if proven else best.status.value,
+        "status": (Status.OPTIMAL if Status.OPTIMAL in proven else proven[0] if proven else best.status).value,
         "method": best.method,
         "runtime": math.fsum(result.runtime for result in results),
         "seeds": [result.seed for result in results],

@@ -45,7 +45,7 @@ ENDLESS = 10**9
 METHOD_MEMORY = 0.5
 """Share of the memory limit for a method's tables."""
 
-PROVEN = (Status.OPTIMAL, Status.INFEASIBLE)
+PROVEN = (Status.OPTIMAL, Status.WITHIN_TOLERANCE, Status.INFEASIBLE)
 """Statuses after which there is nothing more to find."""
 
 Stopped = Callable[[], bool]
@@ -360,7 +360,9 @@ def _better(old: Result, new: Result) -> Result:
     best = new if new.value > old.value else old
     bound = min((result.bound for result in (old, new) if result.bound is not None), default=None)
     gap = relative_gap(best.value, bound, best.unit)
-    status = Status.OPTIMAL if gap is not None and gap <= GAP_TOLERANCE else new.status
+    status = new.status
+    if gap is not None and gap <= GAP_TOLERANCE and Status.OPTIMAL not in (old.status, new.status):
+        status = Status.WITHIN_TOLERANCE
     return dataclasses.replace(best, bound=bound, status=status)
 
 

@@ -60,6 +60,10 @@ def explain(result: Result) -> str:
         lines.append(f"Compiling its kernels took another {result.compile_time:.0f} s, once after installation.")
     if result.status is Status.OPTIMAL:
         lines.append("It is proven optimal: no labelling is better.")
+    elif result.status is Status.WITHIN_TOLERANCE:
+        lines.append(
+            f"It is optimal within the tolerance: no labelling is better by more than {result.gap:.1g} of its value."
+        )
     elif result.bound is not None and result.gap is not None:
         lines.append(f"No labelling exceeds {result.bound:.4f}: the best is at most {_percent(result.gap)} better.")
     if result.status in (Status.TIME_LIMIT, Status.ITERATION_LIMIT):

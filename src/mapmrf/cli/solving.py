@@ -54,7 +54,9 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 @set_option
 @time_option
 @seed_option
-@click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Threads per model.")
+@click.option(
+    "--threads", type=click.IntRange(min=0), default=1, show_default=True, help="Threads per model, 0 for all cores."
+)
 @click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, help="Models solved at a time.")
 @click.option("--backend", metavar="NAME", help="Where to run: threads, processes, or a joblib backend such as dask.")
 @click.option("--initial", metavar="FILE", help="Solution file to start from.")
@@ -63,6 +65,10 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 @click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
 @click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
 @click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
+@click.option("--gap-tolerance", type=float, metavar="GAP", help="Stop at this relative gap.  [default: 1e-6]")
+@click.option(
+    "--abs-gap-tolerance", type=float, default=0.0, metavar="GAP", help="Stop at this gap of bound and value."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -81,6 +87,8 @@ def solve(
     trace: str | None,
     polish: str | None,
     progress: bool,
+    gap_tolerance: float | None,
+    abs_gap_tolerance: float,
     quiet: bool,
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
@@ -95,7 +103,10 @@ def solve(
     else:
         check_outputs(output, trace)
     chosen = _method(method, settings)
-    limits: dict[str, Any] = {"time_limit": time_limit, "seed": seed, "threads": threads, "polish": _polisher(polish)}
+    limits: dict[str, Any] = {
+        "time_limit": time_limit, "seed": seed, "threads": threads or None, "polish": _polisher(polish),
+        "gap_tolerance": gap_tolerance, "abs_gap_tolerance": abs_gap_tolerance,
+    }  # fmt: skip
     if not many:
         return SingleRun(chosen, limits, initial, output, trace, as_json, progress, quiet).run(models[0], evidence)
     options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}

@@ -8,7 +8,7 @@ from mapmrf.kernels.jit import bare
 
 
 class Tables(NamedTuple):
-    """A factor graph as evaluation reads it; the arrays of `FactorGraph` with the same names, `weight` perhaps empty."""
+    """A factor graph as evaluation reads it; arrays of `FactorGraph` with the same names; `weight` may be empty."""
 
     card: Ints
     var_ptr: Ints

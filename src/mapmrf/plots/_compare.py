@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mapmrf.curves import Run, column, points_of, view
 from mapmrf.errors import OptionError
 from mapmrf.plots.style import CYCLE, INK, beside, heading, literal, new_figure, plain_axes
-from mapmrf.result import Result, Status, TracePoint
+from mapmrf.result import Result, TracePoint
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +74,7 @@ def _curves(axes: Any, k: int, name: str, points: Sequence[TracePoint], run: Run
     """Draw a run in the k-th colour; return its values and bounds."""
     colour = CYCLE[k % len(CYCLE)]
     marker = MARKERS[k // len(CYCLE) % len(MARKERS)]
-    proven = isinstance(run, Result) and run.status is Status.OPTIMAL
+    proven = isinstance(run, Result) and run.status.closes_gap
     style: dict[str, Any] = {"color": colour, "drawstyle": "steps-post", "linewidth": 1.5}
     times, values = column(points, "value", "seconds")
     end: dict[str, Any] = {"marker": marker, "markevery": [-1], "markerfacecolor": colour if proven else "white"}

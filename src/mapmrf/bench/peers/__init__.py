@@ -161,7 +161,8 @@ class _Course:
 
     def result(self, name: str, seed: int, finished: bool) -> Result:
         """The result, as of any method."""
-        status = Status.OPTIMAL if self.proven else Status.CONVERGED if finished else Status.TIME_LIMIT
+        proof = Status.OPTIMAL if self.incumbent.optimal else Status.WITHIN_TOLERANCE
+        status = proof if self.proven else Status.CONVERGED if finished else Status.TIME_LIMIT
         spent, setup = self.seconds, self.started - self.began
         return replace(
             Result.of_labels(self.graph, self.incumbent.labels, status, name),

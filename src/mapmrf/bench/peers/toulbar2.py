@@ -30,6 +30,6 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
 
     result = mapmrf.solve(graph, "toulbar2", time_limit=seconds + start_up, seed=seed, callback=watch)
     yield from seen
-    done = result.status in (Status.OPTIMAL, Status.INFEASIBLE)
+    done = result.status.closes_gap or result.status is Status.INFEASIBLE
     at = min(seconds, max(0.0, result.runtime - start_up))
     yield Found(result.labels, result.bound, result.iterations, seconds=at, finished=done)

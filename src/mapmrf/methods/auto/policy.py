@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.engines.elimination.bucket_tree import BucketTree
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.functions import Functions
@@ -24,8 +22,6 @@ from mapmrf.problem import Problem
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
 
-log = logging.getLogger("mapmrf")
-
 NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
 """Variables up to which an elimination order is looked for, and orders that are tried."""
 
@@ -34,9 +30,6 @@ STEP_ADDITIONS = 20_000_000
 
 LP_GAP = 0.01
 """Relative gap of the relaxation up to which LS-LP begins without its sphere: that may close it."""
-
-PATIENCE = 0.5
-"""Share of the time left that a phase waits for a kernel, if one must be compiled; then `auto` goes on without it."""
 
 SEARCH_TURN = 5
 """Iterations of a searching phase before it is the next one's turn."""
@@ -58,12 +51,15 @@ class Portfolio:
     search
         The pool of labellings of that model.
     phases
-        The phases that take turns.
+        The searching phases, which take turns.
+    proofs
+        The provers, which have turns of their own.
     """
 
     reduced: Simplified
     problem: Problem
     search: PoolSearch
+    proofs: Proofs | None = None
 
     def __init__(self, options: Auto, shared: SharedState, seed: int) -> None:
         self.options, self.shared, self.seed = options, shared, seed
@@ -81,11 +77,13 @@ class Portfolio:
         searchers = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
         self.phases = [Phase(steps, SEARCH_TURN) for steps in searchers]
         if options.prove:
-            self.phases += Proofs(self).first()
+            self.proofs = Proofs(self)
         yield from self.take_turns()
 
     def close(self) -> None:
         """End all phases: a solver on a thread of its own stops, and the memory of all is free."""
+        if self.proofs is not None:
+            self.proofs.close()
         for phase in self.phases:
             phase.steps.close()
 
@@ -135,29 +133,36 @@ class Portfolio:
     # -- turns --------------------------------------------------------------------------------------------------------
 
     def take_turns(self) -> Iterator[Progress]:
-        """Some iterations of each phase in turn; what does not help comes less often, what has ended no more."""
-        best, cycle = self.shared.incumbent, 0
+        """Cycles in which search and provers have their turns, side by side if there are threads for that.
+
+        The provers work with what was known when the cycle began, and what they find is known when the search has had
+        its turn: whether they ran at the same time or afterwards makes no difference.
+        """
+        cycle = 0
         while True:
+            if self.proofs is not None:
+                self.proofs.begin(cycle)
             for phase in self.phases.copy():
-                if phase.due > cycle:
-                    continue
-                value, bound = best.value, best.bound
-                yield from self.take_turn(phase)
-                helped = best.value > value or bound - best.bound > PROGRESS * (bound - best.value)
-                phase.idle = 0 if helped else phase.idle + 1
-                phase.due = cycle + 1 + min(phase.idle // IDLE_TURNS, MAX_PAUSE)
+                if phase.due <= cycle:
+                    yield from self.watched(phase, cycle, self.take_turn(phase))
+            if self.proofs is not None:
+                yield from self.proofs.end(cycle)
             cycle += 1
 
+    def watched(self, phase: Phase, cycle: int, turn: Iterator[Progress]) -> Iterator[Progress]:
+        """A turn, after which a phase that did not help is left out for some cycles."""
+        best = self.shared.incumbent
+        value, bound = best.value, best.bound
+        yield from turn
+        helped = best.value > value or bound - best.bound > PROGRESS * (bound - best.value)
+        phase.idle = 0 if helped else phase.idle + 1
+        phase.due = cycle + 1 + min(phase.idle // IDLE_TURNS, MAX_PAUSE)
+
     def take_turn(self, phase: Phase) -> Iterator[Progress]:
-        """A turn of a phase; once it has ended, or waits too long for its kernels, it is left out."""
+        """Some iterations of a searching phase; once it has ended it is left out."""
         end = self.shared.iterations + phase.turn
         while self.shared.iterations < end:
-            try:
-                with patience(PATIENCE):
-                    step = next(phase.steps, None)
-            except CompilingPostponed as kernel:
-                log.info("a phase is left out: %s is not compiled yet", kernel)
-                step = None
+            step = phase.next_step()
             if step is None:
                 self.phases.remove(phase)
                 return

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from mapmrf.arrays import Ints
+from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Progress
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
+log = logging.getLogger("mapmrf")
+
 Steps = Generator[Progress, None, None]
+
+PATIENCE = 0.5
+"""Share of the time left that a phase waits for a kernel, if one must be compiled; then `auto` goes on without it."""
 
 
 @dataclass
@@ -25,12 +32,25 @@ class Phase:
         Its steps, and how many iterations a turn has.
     idle, due
         Turns since it last helped, and the cycle in which it is due again.
+    then
+        What takes its place when it has ended.
     """
 
     steps: Steps
     turn: int
     idle: int = 0
     due: int = 0
+    then: Callable[[], list[Phase]] = list
+
+    def next_step(self) -> Progress | None:
+        """A step; None if the phase has ended, or would wait too long for its kernels to be compiled."""
+        try:
+            with patience(PATIENCE):
+                return next(self.steps, None)
+        except CompilingPostponed as kernel:
+            log.info("a phase is left out: %s is not compiled yet", kernel)
+            self.then = list
+            return None
 
 
 class SharedState:

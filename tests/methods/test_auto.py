@@ -276,3 +276,14 @@ def test_nothing_of_a_run_is_left_behind(model: str, monkeypatch: pytest.MonkeyP
 def test_impossible_options_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         mapmrf.Auto(**options)  # type: ignore[arg-type]
+
+
+def test_provers_beside_the_search_change_nothing() -> None:
+    graph = grid(14, 14, coupling=4.0, seed=3)
+    options = {"relax_iterations": 2, "elimination_entries": 0, "max_iterations": 40}
+    alone, beside = (mapmrf.solve(graph, "auto", threads=threads, **options) for threads in (1, 2))
+    assert alone.iterations == beside.iterations
+    assert alone.labels.tolist() == beside.labels.tolist()
+    assert (alone.value, alone.bound, alone.status) == (beside.value, beside.bound, beside.status)
+    phases = [point.phase for point in alone.trace]
+    assert "cuts" in phases and "restarts" in phases  # both kinds had turns

@@ -113,7 +113,7 @@ def _eliminated(part: Problem, order: Order) -> tuple[float, Ints]:
     """Optimum of a model and its labels, by bucket elimination."""
     graph = part.graph
     tree = BucketTree.build(PrimalGraph.of(part), graph.card, order)
-    elimination = Elimination(tree, Functions.of(part, tree, graph.theta_v, graph.theta_t, part.table_at))
+    elimination = Elimination(tree, Functions.of_model(part, tree))
     while not elimination.finished:
         elimination.advance(2**40, tree.n)
     return elimination.value, elimination.labels()
@@ -139,6 +139,7 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
         table_ptr=offsets(sizes),
         theta_t=graph.theta_t[ranges(graph.table_ptr[tables], sizes)],
         constant=constant,
+        weight=None if graph.weight is None else graph.weight[factors],
     )
     return Problem.compile(restricted, threads=problem.threads)
 

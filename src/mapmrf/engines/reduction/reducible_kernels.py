@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 NOTHING: Any = np.int64(-1)
@@ -57,6 +58,8 @@ class ReducibleModel(NamedTuple):
         The slots of the factors' edges, and how many of them are alive; a factor without any is gone.
     table_at : (n_factors,)
         Where a factor's table starts in `theta_t`, or the complement (``~``) of where it starts in `pool`.
+    weight : (n_factors,)
+        What a factor's table is multiplied by; empty if all weights are 1.
     scope, stride, factor_of, where : (n_edges,)
         Variable, stride in the table, factor of every edge, and its place in `nbr`.
     nbr_ptr, degree, nbr
@@ -78,6 +81,7 @@ class ReducibleModel(NamedTuple):
     scope_ptr: Ints
     arity: Ints
     table_at: Ints
+    weight: Floats
     scope: Ints
     stride: Ints
     factor_of: Ints
@@ -246,8 +250,8 @@ def absorb(model: ReducibleModel, a: int) -> None:
     e = model.scope_ptr[a]
     j, stride = model.scope[e], model.stride[e]
     table, at = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
-    first = model.var_ptr[j]
+    first, weight = model.var_ptr[j], weight_of(model.weight, a)
     for place in range(first, first + model.n_alive[j]):
         state = model.alive[place]
-        model.theta_v[first + state] += table[at + stride * state]
+        model.theta_v[first + state] += weight * table[at + stride * state]
     detach(model, e)

@@ -118,6 +118,7 @@ def _reducible(problem: Problem) -> ReducibleModel:
         scope_ptr=problem.scope_ptr.astype(np.int64),
         arity=np.empty(n_factors, dtype=np.int64),
         table_at=problem.table_at.astype(np.int64),
+        weight=problem.weight.copy(),
         scope=problem.scope.astype(np.int64),
         stride=np.empty(n_edges, dtype=np.int64),
         factor_of=np.empty(n_edges, dtype=np.int64),
@@ -186,6 +187,7 @@ def _message_scratch(problem: Problem) -> MessageScratch:
         base=np.empty(n_members, dtype=np.int64),
         own=np.empty(n_members, dtype=np.int64),
         jump=np.empty((n_members, arity), dtype=np.int64),
+        weight=np.empty(n_members),
     )
 
 
@@ -224,7 +226,10 @@ def _label_map(model: ReducibleModel, log: EliminationLog, kept: Ints) -> LabelM
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
-    """What is left, as a model of its own; tables that did not change stay shared, and equal new ones become shared."""
+    """What is left, as a model of its own; tables that did not change stay shared, and equal new ones become shared.
+
+    Factors keep their weights: a table that has lost states is written without them.
+    """
     size, changed = np.empty(problem.n_factors, dtype=np.int64), np.empty(problem.n_factors, dtype=np.bool_)
     measure(model, problem.table_at, size, changed)
     live = np.flatnonzero(size > 0)
@@ -242,7 +247,13 @@ def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph
         table_ptr=table_ptr,
         theta_t=theta_t,
         constant=float(model.counters[0].constant),
+        weight=_weights(model.weight[live]) if len(model.weight) else None,
     )
+
+
+def _weights(weight: Floats) -> Floats | None:
+    """The weights, or None if all are 1."""
+    return None if np.all(weight == 1.0) else weight
 
 
 def _tables(

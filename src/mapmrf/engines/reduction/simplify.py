@@ -90,7 +90,11 @@ def _is_stiff(problem: Problem) -> bool:
         tables = graph.theta_t[starts[:, None] + np.arange(batch.n_configs)].reshape(-1, *batch.shape)
         for k in range(batch.arity):
             gain = np.diff(tables, axis=1 + k).reshape(len(starts), -1)
-            least += np.bincount(batch.scope[:, k], gain.min(axis=1)[of], problem.n_vars)
-            most += np.bincount(batch.scope[:, k], gain.max(axis=1)[of], problem.n_vars)
+            low, high = gain.min(axis=1)[of], gain.max(axis=1)[of]
+            if len(batch.weight):
+                ends = batch.weight * low, batch.weight * high
+                low, high = np.minimum(*ends), np.maximum(*ends)
+            least += np.bincount(batch.scope[:, k], low, problem.n_vars)
+            most += np.bincount(batch.scope[:, k], high, problem.n_vars)
     easy = (problem.degree < 3) | (least >= 0.0) | (most <= 0.0)
     return bool(np.mean(easy) < FEW)

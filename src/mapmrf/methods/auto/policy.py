@@ -122,8 +122,7 @@ class Portfolio:
         if Elimination.bytes_needed(tree) > self.options.memory * 2**20:
             return
         shared.details["width"] = float(order.width)
-        given = Functions.of(self.problem, tree, model.theta_v, model.theta_t, self.problem.table_at)
-        elimination = Elimination(tree, given)
+        elimination = Elimination(tree, Functions.of_model(self.problem, tree))
         while not elimination.finished:
             elimination.advance(STEP_ADDITIONS, tree.n)
             if not elimination.finished:

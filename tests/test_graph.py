@@ -23,7 +23,8 @@ def test_value_is_the_sum_over_all_factors(recipe: Recipe, data: st.DataObject) 
 def test_from_tables_folds_what_has_fewer_than_two_variables(recipe: Recipe) -> None:
     graph = recipe.graph()
     assert graph.n_factors == sum(len(scope) >= 2 for scope in recipe.scopes)
-    factors = list(zip(recipe.scopes, recipe.tables, strict=True))
+    weights = [1.0] * len(recipe.scopes) if recipe.weights is None else recipe.weights
+    factors = [(scope, w * table) for scope, table, w in zip(recipe.scopes, recipe.tables, weights, strict=True)]
     assert graph.constant == pytest.approx(sum(table.item() for scope, table in factors if not scope))
     large = [(scope, table) for scope, table in factors if len(scope) >= 2]
     for a, (scope, table) in enumerate(large):

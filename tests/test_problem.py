@@ -18,7 +18,8 @@ def test_the_new_order_keeps_every_factor_with_its_scope_and_table(recipe: Recip
         assert scope.tolist() == graph.scope_of(original).tolist()
         block = problem.theta_f[problem.config_ptr[a] : problem.config_ptr[a + 1]]
         assert np.array_equal(block, graph.table(original).ravel())
-        assert np.array_equal(graph.theta_t[problem.table_at[a] :][: len(block)], block)
+        weight = 1.0 if graph.weight is None else problem.weight[a]
+        assert np.array_equal(weight * graph.theta_t[problem.table_at[a] :][: len(block)], block)
 
 
 @given(recipe=with_weights(any_recipes()))

@@ -23,8 +23,8 @@ class WholeCosts:
     """cost = rint(scale (best - theta)) in every block, inf where theta is -inf; offset is the sum of the bests.
 
     The scale is a power of two, so that nothing but the rounding to whole numbers is lost: half a unit per variable and
-    factor, `error` for a whole labelling. Factor `a` of the problem has its costs at ``table_at[a]`` of `tables`: there is
-    a table for every distinct pair of a weight and a table.
+    factor, `error` for a whole labelling. Factor `a` of the problem has its costs at ``table_at[a]`` of `tables`: there
+    is a table for every distinct pair of a weight and a table.
     """
 
     unary: Floats

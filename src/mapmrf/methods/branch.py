@@ -143,7 +143,7 @@ class BranchRun(PhasedRun):
         self.incumbent = Incumbent(self.problem.graph, labels)
         self.local = LocalSearch(self.problem, labels, seed)
         self.iterations = 0
-        self.details: dict[str, float] = {}
+        self.details = small.counts.details()
 
     def answer(self) -> Answer:
         """The best labelling, and figures of the order and of the search."""

@@ -56,7 +56,8 @@ def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: in
     left[variables] = False
     kept = np.flatnonzero(left)
     rest = _restricted(problem, kept, problem.graph.constant + value)
-    return replace(small, problem=rest, maps=(*small.maps, _without(problem, kept, labels)))
+    counts = replace(small.counts, variables_solved=small.counts.variables_solved + len(variables))
+    return replace(small, problem=rest, maps=(*small.maps, _without(problem, kept, labels)), counts=counts)
 
 
 def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Problem, Ints, Order]:

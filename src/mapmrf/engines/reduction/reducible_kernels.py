@@ -31,14 +31,17 @@ COUNTERS = np.dtype(
         ("log_scope", np.int64),
         ("work", np.int64),
         ("budget", np.int64),
+        ("n_impossible", np.int64),
+        ("n_dominated", np.int64),
+        ("n_fixed", np.int64),
         ("constant", np.float64),
         ("feasible", np.bool_),
     ],
     align=True,
 )
 """The scalars of a model under reduction: the first place of the queue and its length; how much of the pool, of the
-choices, of the log and of its scopes is in use; table entries looked at, and how many may be; the value of what is
-decided; whether every variable has a state."""
+choices, of the log and of its scopes is in use; table entries looked at, and how many may be; states dropped as
+impossible and as dominated, and variables fixed; the value of what is decided; whether every variable has a state."""
 
 
 class ReducibleModel(NamedTuple):
@@ -209,6 +212,10 @@ def drop_state(model: ReducibleModel, i: int, place: int, stand_in: int) -> None
     """Take the state at this place of `alive` from variable `i`."""
     first = model.var_ptr[i]
     model.stand_in[first + model.alive[first + place]] = stand_in
+    if stand_in < 0:
+        model.counters[0].n_impossible += 1
+    else:
+        model.counters[0].n_dominated += 1
     model.n_alive[i] -= 1
     for k in range(place, model.n_alive[i]):
         model.alive[first + k] = model.alive[first + k + 1]
@@ -231,6 +238,7 @@ def fix(model: ReducibleModel, i: int) -> None:
     """Take out a variable that has one state left: its factors shrink, and those that become unary are absorbed."""
     state = model.alive[model.var_ptr[i]]
     model.counters[0].constant += model.theta_v[model.var_ptr[i] + state]
+    model.counters[0].n_fixed += 1
     model.gone[i] = True
     while model.degree[i] > 0:
         e = model.nbr[model.nbr_ptr[i] + model.degree[i] - 1]

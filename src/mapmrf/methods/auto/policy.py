@@ -100,7 +100,7 @@ class Portfolio:
         if not self.reduced.feasible:
             yield shared.prove("simplify", -math.inf)
         self.problem = self.reduced.problem
-        shared.details["variables"] = float(self.problem.n_vars)
+        shared.details |= {"variables": float(self.problem.n_vars), **self.reduced.counts.details()}
         shared.incumbent.offer(self.reduced.lift(self.reduced.project(shared.incumbent.labels)))
         if self.problem.n_vars == 0:
             yield shared.prove("simplify", shared.incumbent.value)

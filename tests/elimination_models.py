@@ -52,7 +52,7 @@ def prepared(graph: FactorGraph, seed: int = 0) -> tuple[Problem, BucketTree, Fu
     problem = Problem.compile(graph)
     beside = PrimalGraph.of(problem)
     tree = BucketTree.build(beside, graph.card, find_order(beside, graph.card, seed))
-    return problem, tree, Functions.of(problem, tree, graph.theta_v, graph.theta_t, problem.table_at)
+    return problem, tree, Functions.of_model(problem, tree)
 
 
 def frustrated(rows: int, columns: int, states: int = 2, seed: int = 0, wrap: bool = False) -> FactorGraph:

@@ -19,16 +19,22 @@ MAX_LABELLINGS = 4096
 
 @dataclass
 class Recipe:
-    """A model as lists: easy to change in a test before it becomes a FactorGraph."""
+    """A model as lists: easy to change in a test before it becomes a FactorGraph.
+
+    Without `weights` all are 1.
+    """
 
     card: list[int]
     scopes: list[tuple[int, ...]] = field(default_factory=list)
     tables: list[np.ndarray] = field(default_factory=list)
+    weights: list[float] | None = None
 
     def graph(self) -> FactorGraph:
-        return FactorGraph.from_tables(self.card, self.scopes, self.tables)
+        return FactorGraph.from_tables(self.card, self.scopes, self.tables, weight=self.weights)
 
-    def add(self, scope: tuple[int, ...], table: np.ndarray) -> None:
+    def add(self, scope: tuple[int, ...], table: np.ndarray, weight: float = 1.0) -> None:
+        if self.weights is not None:
+            self.weights.append(weight)
         self.scopes.append(scope)
         self.tables.append(table)
 
@@ -38,7 +44,7 @@ class Recipe:
         for i, r in enumerate(self.card):
             card[new[i]] = r
         scopes = [tuple(int(new[i]) for i in scope) for scope in self.scopes]
-        return Recipe(card, scopes, list(self.tables))
+        return Recipe(card, scopes, list(self.tables), None if self.weights is None else list(self.weights))
 
 
 def _card(random: np.random.Generator, n_vars: int, max_card: int) -> list[int]:
@@ -155,7 +161,9 @@ def submodular(recipe: Recipe) -> Recipe:
     State 1 stands for all but the first state and has the best of their entries; larger factors are dropped.
     """
     result = Recipe([min(r, 2) for r in recipe.card])
-    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
+    if recipe.weights is not None:
+        result.weights = []
+    for a, (scope, table) in enumerate(zip(recipe.scopes, recipe.tables, strict=True)):
         if len(scope) > 2:
             continue
         for axis in range(len(scope)):
@@ -163,13 +171,38 @@ def submodular(recipe: Recipe) -> Recipe:
         table = np.array(table)
         if table.shape == (2, 2):
             table[[0, 1], [0, 1]] = np.maximum(table.diagonal(), (table[0, 1] + table[1, 0]) / 2)
-        result.add(scope, table)
+        result.add(scope, table, 1.0 if recipe.weights is None else abs(recipe.weights[a]))
     return result
 
 
 def with_submodular(strategy: st.SearchStrategy[Recipe]) -> st.SearchStrategy[Recipe]:
     """Models as given, every third of them made binary and submodular."""
     return st.integers(0, 2).flatmap(lambda number: strategy if number else strategy.map(submodular))
+
+
+def weighted(recipe: Recipe, seed: int) -> Recipe:
+    """The model with weights: some 0 and some negative, but positive where a table holds -inf.
+
+    About half of the factors without -inf use the first such table of their shape.
+    """
+    random = np.random.default_rng(seed)
+    first: dict[tuple[int, ...], np.ndarray] = {}
+    result = Recipe(recipe.card, weights=[])
+    for scope, table in zip(recipe.scopes, recipe.tables, strict=True):
+        choices = [1.0, 0.5, 2.0, float(random.exponential())]
+        if not np.isneginf(table).any():
+            shared = first.setdefault(table.shape, table)
+            table = shared if random.random() < 0.5 else table
+            choices += [0.0, -1.0, float(random.normal())]
+        result.add(scope, table, float(random.choice(choices)))
+    return result
+
+
+@st.composite
+def with_weights(draw: st.DrawFn, strategy: st.SearchStrategy[Recipe]) -> Recipe:
+    """Models as given, half of them with weights."""
+    recipe = draw(strategy)
+    return weighted(recipe, draw(_SEEDS)) if draw(st.booleans()) else recipe
 
 
 def graphs() -> st.SearchStrategy[FactorGraph]:
@@ -179,8 +212,9 @@ def graphs() -> st.SearchStrategy[FactorGraph]:
 
 def naive_value(recipe: Recipe, labels: tuple[int, ...]) -> float:
     """Log potential of a labelling, factor by factor."""
-    terms = (table[tuple(labels[i] for i in scope)] for scope, table in zip(recipe.scopes, recipe.tables, strict=True))
-    return float(sum(terms, 0.0))
+    terms = [table[tuple(labels[i] for i in scope)] for scope, table in zip(recipe.scopes, recipe.tables, strict=True)]
+    weights = [1.0] * len(terms) if recipe.weights is None else recipe.weights
+    return float(sum((weight * term for weight, term in zip(weights, terms, strict=True)), 0.0))
 
 
 def brute_force(graph: FactorGraph) -> tuple[float, tuple[int, ...]]:

@@ -28,7 +28,7 @@ from mapmrf.batch import NotSolved, read_rows, solve_rows, solve_stream
 from mapmrf.batch.tasks import PackedModel
 from mapmrf.method import Answer, Progress, Start
 from mapmrf.problem import Problem
-from strategies import any_recipes, brute_force, random_recipe
+from strategies import any_recipes, brute_force, random_recipe, with_weights
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ def named() -> FactorGraph:
     return FactorGraph.from_tables(recipe.card, recipe.scopes, recipe.tables, names=NAMES)
 
 
-@given(any_recipes(), st.integers(0, 2**32 - 1))
+@given(with_weights(any_recipes()), st.integers(0, 2**32 - 1))
 def test_rows_are_conditioned_models(recipe: Any, seed: int) -> None:
     graph, rng = recipe.graph(), np.random.default_rng(seed)
     rows = [{i: int(rng.integers(graph.card[i])) for i in range(graph.n_vars) if rng.random() < 0.4} for _ in range(3)]

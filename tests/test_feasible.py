@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from mapmrf import FactorGraph
 from mapmrf.feasible import find_feasible
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
 
 
-@given(recipe=any_recipes(), data=st.data())
+@given(recipe=with_weights(any_recipes()), data=st.data())
 def test_a_feasible_labelling_is_found_exactly_if_there_is_one(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
     labels = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
@@ -25,7 +25,7 @@ def test_a_feasible_labelling_is_found_exactly_if_there_is_one(recipe: Recipe, d
         assert graph.value(search.labels) > -math.inf
 
 
-@given(recipe=hard_recipes(), seed=st.integers(0, 2**16))
+@given(recipe=with_weights(hard_recipes()), seed=st.integers(0, 2**16))
 def test_a_labelling_that_is_feasible_already_is_kept(recipe: Recipe, seed: int) -> None:
     labels = plant(recipe, seed)
     search = find_feasible(Problem.compile(recipe.graph()), labels)

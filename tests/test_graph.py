@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph, GraphError, MapMRFError, Names, UnknownName
-from strategies import Recipe, any_recipes, naive_value
+from strategies import Recipe, any_recipes, naive_value, with_weights
 
 
-@given(recipe=any_recipes(), data=st.data())
+@given(recipe=with_weights(any_recipes()), data=st.data())
 def test_value_is_the_sum_over_all_factors(recipe: Recipe, data: st.DataObject) -> None:
     labels = tuple(data.draw(st.integers(0, r - 1)) for r in recipe.card)
     assert recipe.graph().value(labels) == pytest.approx(naive_value(recipe, labels))
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 def test_from_tables_folds_what_has_fewer_than_two_variables(recipe: Recipe) -> None:
     graph = recipe.graph()
     assert graph.n_factors == sum(len(scope) >= 2 for scope in recipe.scopes)
-    factors = list(zip(recipe.scopes, recipe.tables, strict=True))
+    weights = [1.0] * len(recipe.scopes) if recipe.weights is None else recipe.weights
+    factors = [(scope, w * table) for scope, table, w in zip(recipe.scopes, recipe.tables, weights, strict=True)]
     assert graph.constant == pytest.approx(sum(table.item() for scope, table in factors if not scope))
     large = [(scope, table) for scope, table in factors if len(scope) >= 2]
     for a, (scope, table) in enumerate(large):
@@ -170,7 +171,7 @@ def test_every_error_of_a_user_belongs_to_one_family() -> None:
 # -- evidence and names -----------------------------------------------------------------------------------------------
 
 
-@given(recipe=any_recipes(max_vars=5), data=st.data())
+@given(recipe=with_weights(any_recipes(max_vars=5)), data=st.data())
 def test_evidence_keeps_the_value_of_labellings_that_agree_and_forbids_the_others(
     recipe: Recipe, data: st.DataObject
 ) -> None:

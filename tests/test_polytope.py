@@ -20,7 +20,7 @@ from mapmrf.polytope import (
     residuals,
 )
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, recipes, soft_recipes
+from strategies import Recipe, any_recipes, recipes, soft_recipes, with_weights
 
 
 def pair() -> Problem:
@@ -99,7 +99,7 @@ def test_kinds_are_printed_as_in_the_paper(kind: Kind, fractions: KindFractions,
     assert describe(kind, fractions) == text
 
 
-@given(recipe=any_recipes(), seed=st.integers(0, 2**16))
+@given(recipe=with_weights(any_recipes()), seed=st.integers(0, 2**16))
 def test_marginals_sum_over_all_other_variables(recipe: Recipe, seed: int) -> None:
     problem = Problem.compile(recipe.graph())
     mu_f = np.random.default_rng(seed).random(problem.n_configs)
@@ -111,7 +111,7 @@ def test_marginals_sum_over_all_other_variables(recipe: Recipe, seed: int) -> No
             assert m_mu[problem.edge_ptr[e] : problem.edge_ptr[e + 1]] == pytest.approx(expected)
 
 
-@given(recipe=recipes(), data=st.data())
+@given(recipe=with_weights(recipes()), data=st.data())
 def test_a_labelling_is_a_valid_point_of_the_same_value(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)
@@ -123,7 +123,7 @@ def test_a_labelling_is_a_valid_point_of_the_same_value(recipe: Recipe, data: st
     assert np.array_equal(edge_copies(problem, mu_v), marginals(problem, mu_f))
 
 
-@given(recipe=soft_recipes())
+@given(recipe=with_weights(soft_recipes()))
 def test_the_uniform_point_is_uniform(recipe: Recipe) -> None:
     problem = Problem.compile(recipe.graph())
     sizes = np.diff(problem.config_ptr)

@@ -5,10 +5,10 @@ from hypothesis import given
 
 from mapmrf import FactorGraph
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, random_recipe
+from strategies import Recipe, any_recipes, random_recipe, with_weights
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 def test_the_new_order_keeps_every_factor_with_its_scope_and_table(recipe: Recipe) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)
@@ -18,10 +18,11 @@ def test_the_new_order_keeps_every_factor_with_its_scope_and_table(recipe: Recip
         assert scope.tolist() == graph.scope_of(original).tolist()
         block = problem.theta_f[problem.config_ptr[a] : problem.config_ptr[a + 1]]
         assert np.array_equal(block, graph.table(original).ravel())
-        assert np.array_equal(graph.theta_t[problem.table_at[a] :][: len(block)], block)
+        weight = 1.0 if graph.weight is None else problem.weight[a]
+        assert np.array_equal(weight * graph.theta_t[problem.table_at[a] :][: len(block)], block)
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 def test_batches_cut_every_array_without_gaps(recipe: Recipe) -> None:
     problem = Problem.compile(recipe.graph())
     sizes = {
@@ -36,7 +37,7 @@ def test_batches_cut_every_array_without_gaps(recipe: Recipe) -> None:
         assert (cuts[-1].stop if cuts else 0) == size
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 def test_a_batch_holds_factors_of_one_shape_and_one_hardness(recipe: Recipe) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)
@@ -52,7 +53,7 @@ def test_a_batch_holds_factors_of_one_shape_and_one_hardness(recipe: Recipe) -> 
     assert len(set(keys)) == len(keys), "equal factors must be in one batch"
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 def test_neighbours_are_the_edges_of_each_variable(recipe: Recipe) -> None:
     problem = Problem.compile(recipe.graph())
     for i in range(problem.n_vars):
@@ -90,7 +91,7 @@ def test_shapes_beyond_the_short_code_are_told_apart() -> None:
     assert len(Problem.compile(graph).batches) == 2
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 def test_the_tables_of_a_batch_are_those_of_its_factors(recipe: Recipe) -> None:
     problem = Problem.compile(recipe.graph())
     for batch in problem.batches:

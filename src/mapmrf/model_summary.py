@@ -19,6 +19,8 @@ class ModelSummary:
     ----------
     n_vars, n_factors, n_edges, n_tables
         Numbers of variables, factors on two or more of them, (variable, factor) pairs, and distinct tables.
+    weighted
+        Whether factors have weights, that is multiples of the tables.
     card_min, card_max
         Smallest and largest number of states.
     arities
@@ -45,6 +47,7 @@ class ModelSummary:
     n_factors: int
     n_edges: int
     n_tables: int
+    weighted: bool
     card_min: int
     card_max: int
     arities: dict[int, int]
@@ -67,7 +70,7 @@ class ModelSummary:
         rows = {
             "variables": f"{self.n_vars}  ({_span(self.card_min, self.card_max)} states)",
             "factors": f"{self.n_factors}  ({_listed(self.arities)})",
-            "tables": f"{self.n_tables} distinct",
+            "tables": f"{self.n_tables} distinct" + (", and a weight per factor" if self.weighted else ""),
             "entries": f"{self.n_states} states, {self.n_configs} configurations, {self.forbidden} of them forbidden",
             "labellings": f"10^{self.log10_labellings:.1f}",
             "degree": f"{self.degree_mean:.2f} factors per variable, at most {self.degree_max}",
@@ -107,6 +110,7 @@ def summarise(graph: FactorGraph) -> ModelSummary:
         n_factors=graph.n_factors,
         n_edges=graph.n_edges,
         n_tables=graph.n_tables,
+        weighted=graph.weight is not None,
         card_min=int(graph.card.min(initial=graph.card.max(initial=0))),
         card_max=int(graph.card.max(initial=0)),
         arities=dict(zip(*(found.tolist() for found in np.unique(graph.arity, return_counts=True)), strict=True)),
@@ -149,12 +153,13 @@ def _density(adjacency: Any) -> float:
 
 def _model_bytes(graph: FactorGraph) -> int:
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
-    return sum(array.nbytes for array in arrays)
+    return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
 
 
 def _problem_bytes(graph: FactorGraph) -> int:
     """Bytes of the arrays that Problem adds, at most: three per factor, one per variable and the scopes."""
-    return 8 * (3 * graph.n_factors + graph.n_vars + 2) + graph.scope.nbytes
+    weights = 0 if graph.weight is None else graph.weight.nbytes
+    return 8 * (3 * graph.n_factors + graph.n_vars + 2) + graph.scope.nbytes + weights
 
 
 def _span(low: int, high: int) -> str:

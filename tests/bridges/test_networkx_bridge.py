@@ -12,7 +12,7 @@ from hypothesis import given
 import mapmrf
 from mapmrf import FactorGraph, GraphError, Names
 from mapmrf.bridges import from_networkx, to_networkx
-from strategies import Recipe, recipes
+from strategies import Recipe, recipes, with_weights
 
 
 def two_by_three() -> FactorGraph:
@@ -20,7 +20,7 @@ def two_by_three() -> FactorGraph:
     return FactorGraph.from_tables([2, 3], [(0,), (1, 0)], [[1, 2], np.arange(6).reshape(3, 2)], names=names)
 
 
-@given(recipes())
+@given(with_weights(recipes()))
 def test_the_factor_graph_comes_back(recipe: Recipe) -> None:
     graph = recipe.graph()
     again = from_networkx(to_networkx(graph))

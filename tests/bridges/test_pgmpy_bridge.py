@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, FormatError, GraphError, Names, OptionError, UnknownName, UnsupportedModel
 from mapmrf.bridges import from_pgmpy, map_query, to_pgmpy
-from strategies import Recipe, recipes
+from strategies import Recipe, recipes, with_weights
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "bayesian-network.md"
 SEEDS = st.integers(0, 2**32 - 1)
@@ -290,7 +290,7 @@ def test_all_kinds_of_models_say_the_same(pgmpy: Any) -> None:
 
 
 @real
-@given(recipe=recipes())
+@given(recipe=with_weights(recipes()))
 @pytest.mark.parametrize("kind", ["markov", "factor_graph", "factors"])
 def test_models_come_back_from_pgmpy(kind: str, recipe: Recipe) -> None:
     pytest.importorskip("pgmpy")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, GraphError, OptionError, UnknownName
 from mapmrf.bridges import inference_dispatch, loss_augmented
-from strategies import Recipe, brute_force, soft_recipes
+from strategies import Recipe, brute_force, soft_recipes, with_weights
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -68,7 +68,7 @@ def test_methods_are_ours_by_name_or_with_options() -> None:
 # -- loss-augmented inference -----------------------------------------------------------------------------------------
 
 
-@given(soft_recipes(), SEEDS)
+@given(with_weights(soft_recipes()), SEEDS)
 def test_the_loss_is_added_to_every_labelling(recipe: Recipe, seed: int) -> None:
     graph = recipe.graph()
     random = np.random.default_rng(seed)

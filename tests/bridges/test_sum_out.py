@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph, UnsupportedModel
 from mapmrf.bridges.sum_out import sum_out
-from strategies import Recipe, any_recipes, recipes
+from strategies import Recipe, any_recipes, recipes, with_weights
 
 
-@given(recipes() | any_recipes(), st.integers(0, 2**32 - 1))
+@given(with_weights(recipes() | any_recipes()), st.integers(0, 2**32 - 1))
 def test_what_is_left_is_the_sum(recipe: Recipe, seed: int) -> None:
     graph = recipe.graph()
     gone = np.flatnonzero(np.random.default_rng(seed).random(graph.n_vars) < 0.6).tolist()

@@ -23,7 +23,7 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 from mapmrf.method import Progress, Start
 from mapmrf.methods.branch import Branch
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, plant, random_recipe, recipes
+from strategies import Recipe, any_recipes, brute_force, plant, random_recipe, recipes, with_weights
 
 ONLY_SEARCH: dict[str, Any] = {"i_bound": 1, "sweeps": 0, "join_sweeps": 0, "local_search": 0}
 """Nothing but the search: weak bounds and a poor first labelling."""
@@ -43,7 +43,7 @@ def assert_exact(graph: FactorGraph, result: Result) -> None:
     assert result.bound is not None and result.bound >= optimum - 1e-9
 
 
-@given(recipe=recipes() | any_recipes())
+@given(recipe=with_weights(recipes() | any_recipes()))
 def test_elimination_alone_is_exact(recipe: Recipe) -> None:
     graph = recipe.graph()
     result = mapmrf.solve(graph, "branch", sweeps=0)
@@ -51,7 +51,7 @@ def test_elimination_alone_is_exact(recipe: Recipe) -> None:
     assert not phases(result) & {"search", "mini-buckets", "cost shifting"}
 
 
-@given(recipe=recipes() | any_recipes(), i_bound=st.integers(1, 3), caching=st.booleans())
+@given(recipe=with_weights(recipes() | any_recipes()), i_bound=st.integers(1, 3), caching=st.booleans())
 def test_search_alone_is_exact(recipe: Recipe, i_bound: int, caching: bool) -> None:
     graph = recipe.graph()
     result = mapmrf.solve(graph, "branch", **(ONLY_SEARCH | {"i_bound": i_bound}), caching=caching)

@@ -17,7 +17,7 @@ from mapmrf.datasets import grid
 from mapmrf.method import Start
 from mapmrf.methods.chains import Chains
 from mapmrf.problem import Problem
-from strategies import Recipe, random_recipe, soft_recipes
+from strategies import Recipe, random_recipe, soft_recipes, with_weights
 
 
 def alone(graph: FactorGraph, labels: np.ndarray | None = None, seed: int = 0, **options: Any) -> np.ndarray:
@@ -56,7 +56,7 @@ def best_of_chain(graph: FactorGraph, labels: np.ndarray, i: int, k: int, length
     return best
 
 
-@given(recipe=soft_recipes(), length=st.integers(1, 5), breadth=st.integers(1, 3), data=st.data())
+@given(recipe=with_weights(soft_recipes()), length=st.integers(1, 5), breadth=st.integers(1, 3), data=st.data())
 @settings(max_examples=15)
 def test_at_rest_no_chain_helps(recipe: Recipe, length: int, breadth: int, data: st.DataObject) -> None:
     graph = recipe.graph()

@@ -31,7 +31,7 @@ from mapmrf.method import Progress, Start
 from mapmrf.methods import cuts
 from mapmrf.methods.cuts import Cuts, CutsRun
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, recipes
+from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 REFERENCE = FOLDER / "reference_values.csv"
@@ -44,7 +44,7 @@ each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", m
 
 
 @each_solver
-@given(recipe=recipes())
+@given(recipe=with_weights(recipes()))
 @settings(max_examples=25)
 def test_the_local_polytope_alone_is_solved_and_proven(solver: str, recipe: Recipe) -> None:
     graph = recipe.graph()
@@ -54,7 +54,7 @@ def test_the_local_polytope_alone_is_solved_and_proven(solver: str, recipe: Reci
 
 
 @each_solver
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 @settings(max_examples=25)
 def test_infeasible_models_are_told_by_the_solver_too(solver: str, recipe: Recipe) -> None:
     graph = recipe.graph()

@@ -11,7 +11,7 @@ import mapmrf
 from mapmrf import Exhaustive, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.incumbent import Incumbent
 from mapmrf.methods.exhaustive import Enumeration
-from strategies import Recipe, any_recipes, brute_force, random_recipe
+from strategies import Recipe, any_recipes, brute_force, random_recipe, with_weights
 
 
 def enumerated(graph: FactorGraph, block: int) -> Incumbent:
@@ -22,13 +22,13 @@ def enumerated(graph: FactorGraph, block: int) -> Incumbent:
     return search.best
 
 
-@given(recipe=any_recipes(), block=st.sampled_from([1, 2, 7, 2**14]))
+@given(recipe=with_weights(any_recipes()), block=st.sampled_from([1, 2, 7, 2**14]))
 def test_any_block_size_gives_the_optimum_of_brute_force(recipe: Recipe, block: int) -> None:
     graph = recipe.graph()
     assert enumerated(graph, block).value == pytest.approx(brute_force(graph)[0], abs=1e-9)
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 def test_the_bound_is_the_optimum(recipe: Recipe) -> None:
     graph = recipe.graph()
     result = mapmrf.solve(graph, "exhaustive")

@@ -14,7 +14,7 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.methods.flips import Flips
-from strategies import Recipe, any_recipes, at_rest, brute_force, cost, random_recipe, recipes
+from strategies import Recipe, any_recipes, at_rest, brute_force, cost, random_recipe, recipes, with_weights
 
 
 def alone(graph: FactorGraph, labels: np.ndarray | None = None, **options: Any) -> np.ndarray:
@@ -34,7 +34,7 @@ def connected_sets(graph: FactorGraph, largest: int) -> set[frozenset[int]]:
     return found
 
 
-@given(recipe=recipes() | any_recipes(max_vars=6), depth=st.integers(1, 4), data=st.data())
+@given(recipe=with_weights(recipes() | any_recipes(max_vars=6)), depth=st.integers(1, 4), data=st.data())
 def test_at_rest_no_change_of_a_connected_set_helps(recipe: Recipe, depth: int, data: st.DataObject) -> None:
     graph = recipe.graph()
     start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)

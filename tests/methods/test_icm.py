@@ -23,6 +23,7 @@ from strategies import (
     random_recipe,
     recipes,
     soft_recipes,
+    with_weights,
 )
 
 
@@ -30,7 +31,7 @@ def alone(graph: FactorGraph, labels: np.ndarray | None = None, **options: Any) 
     return at_rest(ICM(**options), graph, labels)
 
 
-@given(recipe=recipes(), data=st.data())
+@given(recipe=with_weights(recipes()), data=st.data())
 def test_at_rest_no_single_flip_helps(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
     start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
@@ -47,7 +48,7 @@ def test_broken_constraints_are_mended_one_by_one_against_any_finite_gain() -> N
     assert alone(graph, np.ones(n, dtype=np.int64)).tolist() == [0] * (n - 1) + [1]
 
 
-@given(recipe=soft_recipes())
+@given(recipe=with_weights(soft_recipes()))
 def test_the_first_start_is_the_best_unary_labelling(recipe: Recipe) -> None:
     graph = recipe.graph()
     best = [int(graph.theta_v[b:e].argmax()) for b, e in zip(graph.var_ptr[:-1], graph.var_ptr[1:], strict=True)]
@@ -86,7 +87,7 @@ def test_an_iteration_is_as_many_visits_as_there_are_variables() -> None:
     assert mapmrf.solve(graph, "icm", initial=np.zeros(n, dtype=np.int64)).status is Status.CONVERGED
 
 
-@given(recipe=hard_recipes(), data=st.data())
+@given(recipe=with_weights(hard_recipes()), data=st.data())
 def test_the_order_is_that_of_sweeps_which_skip_what_cannot_have_changed(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
     start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)

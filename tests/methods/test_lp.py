@@ -24,7 +24,7 @@ from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.method import Start
 from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes, with_weights
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
 REFERENCE = FOLDER / "reference_values.csv"
@@ -72,7 +72,7 @@ def dense_relaxation(graph: FactorGraph) -> float:
     return graph.constant - answer.fun if answer.status == 0 else -math.inf
 
 
-@given(recipe=recipes())
+@given(recipe=with_weights(recipes()))
 @settings(max_examples=20)
 def test_the_bound_is_the_optimum_of_the_relaxation(recipe: Recipe) -> None:
     graph = recipe.graph()
@@ -102,7 +102,7 @@ def is_vertex(polytope: LocalPolytope, columns: np.ndarray) -> bool:
     return np.linalg.matrix_rank(support) == support.shape[1]
 
 
-@given(recipe=hard_recipes(), solver=st.sampled_from(["simplex", "ipm"]))
+@given(recipe=with_weights(hard_recipes()), solver=st.sampled_from(["simplex", "ipm"]))
 @settings(max_examples=20)
 def test_the_solution_is_a_vertex_of_the_relaxation(recipe: Recipe, solver: str) -> None:
     if len(recipe.scopes) == 0:
@@ -130,7 +130,10 @@ def test_a_pairwise_binary_relaxation_is_half_integral_at_its_vertices() -> None
         assert np.abs(2 * result.mu_v - np.round(2 * result.mu_v)).max() < 1e-6
 
 
-@given(recipe=any_recipes(), options=st.sampled_from([{"solver": "ipm"}, {"solver": "choose", "presolve": True}]))
+@given(
+    recipe=with_weights(any_recipes()),
+    options=st.sampled_from([{"solver": "ipm"}, {"solver": "choose", "presolve": True}]),
+)
 @settings(max_examples=20)
 def test_all_ways_to_solve_it_agree(recipe: Recipe, options: dict[str, Any]) -> None:
     graph = recipe.graph()
@@ -139,7 +142,7 @@ def test_all_ways_to_solve_it_agree(recipe: Recipe, options: dict[str, Any]) -> 
     assert other.status is simplex.status or Status.INFEASIBLE not in (other.status, simplex.status)
 
 
-@given(recipe=hard_recipes(), seed=st.integers(0, 2**16), scale=st.sampled_from([0.1, 1.0, 100.0]))
+@given(recipe=with_weights(hard_recipes()), seed=st.integers(0, 2**16), scale=st.sampled_from([0.1, 1.0, 100.0]))
 def test_any_multipliers_give_an_upper_bound(recipe: Recipe, seed: int, scale: float) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)
@@ -147,7 +150,7 @@ def test_any_multipliers_give_an_upper_bound(recipe: Recipe, seed: int, scale: f
     assert dual_bound(problem, lam_e) >= brute_force(graph)[0] - 1e-9
 
 
-@given(recipe=tree_recipes())
+@given(recipe=with_weights(tree_recipes()))
 def test_an_integer_solution_is_an_optimal_labelling(recipe: Recipe) -> None:
     result = mapmrf.solve(recipe.graph(), "lp")
     assert (result.kind, result.status) == (Kind.VALID, Status.OPTIMAL)

@@ -26,7 +26,7 @@ from mapmrf.engines.program.toulbar2_process import Toulbar2Process
 from mapmrf.method import Progress, Start
 from mapmrf.methods.toulbar2 import Toulbar2, Toulbar2Run
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force
+from strategies import Recipe, any_recipes, brute_force, with_weights
 
 pytest.importorskip("pytoulbar2", reason="needs the optional extra: pip install 'mapmrf[exact]'")
 
@@ -75,7 +75,7 @@ def all_gone(processes: list[Any]) -> bool:
 # -- exactness --------------------------------------------------------------------------------------------------------
 
 
-@given(recipe=any_recipes(), options=st.sampled_from(WAYS))
+@given(recipe=with_weights(any_recipes()), options=st.sampled_from(WAYS))
 @settings(max_examples=40)
 def test_every_way_to_search_finds_the_optimum_or_that_there_is_none(recipe: Recipe, options: dict[str, Any]) -> None:
     graph = recipe.graph()

@@ -27,7 +27,8 @@ _STATES: dict[str, tuple[Hashable, ...]] = {"BINARY": (0, 1), "SPIN": (-1, 1)}
 def from_bqm(bqm: Any) -> FactorGraph:
     """Turn a BinaryQuadraticModel into a factor graph; the log potential of a labelling is minus its energy.
 
-    Variables keep their order and, as strings, their labels. State 0 is the value 0 (of a spin: -1), state 1 is 1.
+    Variables keep their order and, as strings, their labels. State 0 is the value 0 (of a spin: -1), state 1 is 1. All
+    interactions share one table, of which each has a multiple (`FactorGraph.weight`).
 
     Examples
     --------
@@ -97,6 +98,8 @@ def _case_tables(quadratic: Any, starts: Ints, card: Ints) -> tuple[list[tuple[i
 def from_polynomial(polynomial: Any) -> FactorGraph:
     """Turn a BinaryPolynomial into a factor graph with a factor for each term; log potential = minus energy.
 
+    Terms of the same degree share a table, of which each has a multiple (`FactorGraph.weight`).
+
     Raises
     ------
     UnsupportedModel
@@ -112,15 +115,17 @@ def from_polynomial(polynomial: Any) -> FactorGraph:
     variables = variables_of(polynomial)
     place = {variable: i for i, variable in enumerate(variables)}
     spin = polynomial.vartype.name == "SPIN"
-    scopes, tables = [], []
+    scopes, weights = [], []
     for term, bias in polynomial.items():
         if len(term) > MAX_DEGREE:
             raise UnsupportedModel(f"a term has {len(term)} variables, expected at most {MAX_DEGREE}")
         scopes.append(sorted(place[variable] for variable in term))
-        tables.append(float(bias) * _monomial(len(term), spin))
+        weights.append(0.0 - float(bias))  # no "-0"
+    monomials = {degree: _monomial(degree, spin) for degree in {len(scope) for scope in scopes}}
+    tables = [monomials[len(scope)] for scope in scopes]
     states = _STATES[polynomial.vartype.name]
     names = names_of(variables, [states] * len(variables))
-    return FactorGraph.from_energies([2] * len(variables), scopes, tables, names=names)
+    return FactorGraph.from_tables([2] * len(variables), scopes, tables, weight=weights, names=names)
 
 
 def variables_of(polynomial: Any) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,8 +31,9 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
         The model.
     primal
         If false, the bipartite factor graph: factor `a` is a node ``("factor", a)`` with ``scope`` (the nodes of its
-        variables), ``table`` (log potentials, an axis for each of them), ``arity`` and ``bipartite=1``. Variables are
-        joined to their factors, and the attribute ``axis`` of such an edge says which axis of the table is theirs.
+        variables), ``table`` (log potentials, an axis for each of them, its weight multiplied in), ``arity`` and
+        ``bipartite=1``. Variables are joined to their factors, and the attribute ``axis`` of such an edge says which
+        axis of the table is theirs.
         If true, the primal graph: variables are joined that share a factor; ``factors`` of an edge lists which do, and
         ``pairwise`` is the sum of those on just these two, with rows for the first node of ``scope``, if there are any.
 
@@ -90,6 +91,7 @@ def from_networkx(
     unary: str = "unary",
     pairwise: str = "pairwise",
     default: ArrayLike | None = None,
+    weight: str | None = None,
 ) -> FactorGraph:
     """Build a model from a graph of networkx: a variable for each node, a pairwise factor for each edge.
 
@@ -109,6 +111,9 @@ def from_networkx(
         unless the edge has an attribute ``scope`` with its two nodes in the order of the axes.
     default : (card, card)
         Table of the edges without this attribute, one for all; without a default such an edge is an error.
+    weight
+        Edge attribute with the number that the edge's table is multiplied by, such as ``"weight"``; 1 where an edge has
+        none. By default there are no weights.
 
     Examples
     --------
@@ -119,6 +124,9 @@ def from_networkx(
     >>> model = from_networkx(ring, default=[[0.0, 0.5], [0.5, 0.0]])  # neighbours like to differ
     >>> mapmrf.solve(model).assignment
     {'0': 1, '1': 0, '2': 1, '3': 0}
+    >>> ring.edges[0, 1]["weight"] = 3.0
+    >>> from_networkx(ring, default=[[0.0, 0.5], [0.5, 0.0]], weight="weight").value([0, 1, 1, 1])
+    2.0
     """
     variables = [node for node, data in graph.nodes(data=True) if not _is_factor(data)]
     place = {node: i for i, node in enumerate(variables)}
@@ -130,17 +138,26 @@ def from_networkx(
     card = [len(block) for block in blocks]
     # One object for all edges that share it, so that it is stored once.
     shared = None if default is None else as_array(default, "default")
-    factors = [*_factor_nodes(graph), *_edges(graph, place, pairwise, shared)]
-    scopes = [[place[variable] for variable in scope] for scope, _ in factors]
-    for (scope, table), at in zip(factors, scopes, strict=True):
+    factors = [*_factor_nodes(graph), *_edges(graph, place, _Attributes(pairwise, shared, weight))]
+    scopes = [[place[variable] for variable in scope] for scope, _, _ in factors]
+    for (scope, table, _), at in zip(factors, scopes, strict=True):
         _check_shape(scope, table, [card[i] for i in at])
     named_states = [range(len(block)) if some is None else some for block, some in zip(blocks, states, strict=True)]
     return FactorGraph.from_tables(
         card,
         [(), *((i,) for i in range(len(variables))), *scopes],
-        [[float(graph.graph.get("constant", 0.0))], *blocks, *(table for _, table in factors)],
+        [[float(graph.graph.get("constant", 0.0))], *blocks, *(table for _, table, _ in factors)],
+        weight=[*[1.0] * (1 + len(variables)), *(factor for _, _, factor in factors)],
         names=names_of(variables, None if all(some is None for some in states) else named_states),
     )
+
+
+class _Attributes(NamedTuple):
+    """Names of the edges' attributes, and what an edge without a table has."""
+
+    pairwise: str
+    default: Floats | None
+    weight: str | None
 
 
 def _is_factor(data: dict[str, Any]) -> bool:
@@ -162,18 +179,18 @@ def _node(node: Hashable, data: dict[str, Any], unary: str) -> tuple[Floats, Seq
     return block, states
 
 
-def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any]]:
+def _factor_nodes(graph: Any) -> Iterator[tuple[Scope, Any, float]]:
     for node, data in graph.nodes(data=True):
         if _is_factor(data):
             scope = tuple(data["scope"])
             missing = [variable for variable in scope if variable not in graph or _is_factor(graph.nodes[variable])]
             if missing:
                 raise GraphError(f"factor node {node!r}: {missing[0]!r} of its scope is not a variable of the graph")
-            yield scope, data["table"]
+            yield scope, data["table"], 1.0
 
 
-def _edges(graph: Any, place: Place, pairwise: str, default: Floats | None) -> Iterator[tuple[Scope, Any]]:
-    """Scope and table of every edge between two variables."""
+def _edges(graph: Any, place: Place, names: _Attributes) -> Iterator[tuple[Scope, Any, float]]:
+    """Scope, table and weight of every edge between two variables."""
     for one, other, data in graph.edges(data=True):
         if one not in place or other not in place:
             continue
@@ -181,10 +198,13 @@ def _edges(graph: Any, place: Place, pairwise: str, default: Floats | None) -> I
         scope = tuple(data.get("scope", scope))
         if set(scope) != {one, other}:
             raise GraphError(f"'scope' of edge {(one, other)!r} is {scope!r}, expected its two nodes")
-        table = data.get(pairwise, default)
+        table = data.get(names.pairwise, names.default)
         if table is None:
-            raise GraphError(f"edge {(one, other)!r} has no attribute {pairwise!r}, and there is no default")
-        yield scope, table
+            raise GraphError(f"edge {(one, other)!r} has no attribute {names.pairwise!r}, and there is no default")
+        factor = 1.0 if names.weight is None else data.get(names.weight, 1.0)
+        if not isinstance(factor, SupportsFloat):
+            raise GraphError(f"{names.weight!r} of edge {(one, other)!r} is {factor!r}, expected a number")
+        yield scope, table, float(factor)
 
 
 def _check_shape(scope: Scope, table: Any, card: list[int]) -> None:

@@ -2,7 +2,8 @@
 
 A format is one module of this package. It declares `SUFFIXES` and two functions, ``read(path, *, values)`` and
 ``write(graph, path, *, values)``. Two more are welcome: ``sniff(data)`` recognises files whose suffix says nothing, and
-``losses(graph)`` describes what a file loses of a model; a format without it loses the names.
+``losses(graph)`` describes what a file loses of a model; a format without it loses the names. A format that writes the
+weights of factors declares ``WEIGHTS = True``; for all others a weighted table is written out.
 Nothing else has to be registered. The modules are imported when the first file is read or written.
 """
 
@@ -84,7 +85,8 @@ def read(
 def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:
     """Write a model in the format, and with the compression, that the suffix of the file names.
 
-    The file is written completely or not at all. What it loses of the model, names or digits, is logged.
+    The file is written completely or not at all. What it loses of the model, names or digits, is logged. Weights of
+    factors are multiplied into tables, exactly, where the format has none, which is logged, too.
 
     Parameters
     ----------
@@ -115,6 +117,9 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     known = _format_of(path)
     if known is None:
         raise FormatError(_unknown(path))
+    if graph.weight is not None and not getattr(known, "WEIGHTS", False):
+        n_before, graph = graph.n_tables, graph.expanded()
+        _log.info("%s: the format has no weights: written as %d tables, %d before", path, graph.n_tables, n_before)
     known.write(graph, path, values=values)
     lost = getattr(known, "losses", names_lost)(graph)
     if lost:

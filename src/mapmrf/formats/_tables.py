@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError, GraphError
+from mapmrf.formats.multiples import find_multiples
 from mapmrf.formats.sharing import first_equal
 from mapmrf.graph import FactorGraph, Names
 
@@ -31,15 +32,31 @@ class Factors:
     table_of: Ints
     table_ptr: Ints
     theta_t: Floats
+    weight: Floats | None = None
 
 
 def build(path: Path, card: Ints, factors: Factors, names: Names | None = None) -> FactorGraph:
-    """Make a graph in which equal tables are stored once; what is wrong with it is said with the name of the file."""
+    """Make a graph in which equal tables are stored once; what is wrong with it is said with the name of the file.
+
+    Where many tables are multiples of one, that one is stored, and a weight for every factor.
+    """
     with naming(path):
-        table_of, table_ptr, theta_t = _distinct(factors)
-        return FactorGraph.from_arrays(
-            card, factors.scope_ptr, factors.scope, table_of, table_ptr, theta_t, names=names
-        )
+        return assemble(card, _distinct(factors), names)
+
+
+def assemble(card: Ints, factors: Factors, names: Names | None = None) -> FactorGraph:
+    """Make a graph of factors all of whose tables are distinct, with weights where those save memory."""
+    found = _with_weights(factors)
+    return FactorGraph.from_arrays(
+        card,
+        found.scope_ptr,
+        found.scope,
+        found.table_of,
+        found.table_ptr,
+        found.theta_t,
+        weight=found.weight,
+        names=names,
+    )
 
 
 @contextmanager
@@ -53,14 +70,32 @@ def naming(path: Path) -> Iterator[None]:
         raise FormatError(f"{path}: the model does not fit into memory") from None
 
 
-def _distinct(factors: Factors) -> tuple[Ints, Ints, Floats]:
+def _with_weights(factors: Factors) -> Factors:
+    """The factors with weights and fewer tables where that saves memory."""
+    if factors.weight is not None:
+        return factors
+    pairs = factors.table_of[np.diff(factors.scope_ptr) > 1]
+    users = np.bincount(pairs, minlength=len(factors.table_ptr) - 1)
+    found = find_multiples(factors.theta_t, factors.table_ptr, users, len(factors.table_of))
+    if found is None:
+        return factors
+    return replace(
+        factors,
+        table_of=found.table_of[factors.table_of],
+        table_ptr=found.table_ptr,
+        theta_t=found.theta_t,
+        weight=found.weight[factors.table_of],
+    )
+
+
+def _distinct(factors: Factors) -> Factors:
     """Keep the first of equal tables."""
     sizes = np.diff(factors.table_ptr)
     used, place = np.unique(first_equal(factors.theta_t, factors.table_ptr[:-1], sizes), return_inverse=True)
     if len(used) == len(sizes):
-        return factors.table_of, factors.table_ptr, factors.theta_t
+        return factors
     theta_t = factors.theta_t[ranges(factors.table_ptr[used], sizes[used])]
-    return place[factors.table_of], offsets(sizes[used]), theta_t
+    return replace(factors, table_of=place[factors.table_of], table_ptr=offsets(sizes[used]), theta_t=theta_t)
 
 
 # -- sizes ------------------------------------------------------------------------------------------------------------

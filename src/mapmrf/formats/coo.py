@@ -33,6 +33,7 @@ from mapmrf.formats.tokens import read_text, shown
 from mapmrf.graph import FactorGraph
 
 SUFFIXES = (".coo", ".bqm")
+WEIGHTS = True
 
 _OFFSET = re.compile(rb"(?m)^[ \t]*#[ \t]*offset[ \t]*=[ \t]*" + NUMBER + rb"[ \t\r]*$")
 _VARTYPE = re.compile(rb"(?m)^[ \t]*#[ \t]*vartype[ \t]*=[ \t]*(\S*)")

@@ -83,22 +83,21 @@ def offset_of(path: Path, pattern: re.Pattern[bytes], data: bytes) -> float:
 
 
 def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
-    """Make a unary factor per linear term and a pairwise one per coupler; a spin is -1 in state 0, +1 in state 1."""
+    """Make a unary factor per linear term and a pairwise one per coupler; a spin is -1 in state 0, +1 in state 1.
+
+    All couplers share a table, with their coefficients as weights.
+    """
     linear = terms.i == terms.j
     one, two = ((-1.0, 1.0), (1.0, -1.0, -1.0, 1.0)) if terms.spin else ((0.0, 1.0), (0.0, 0.0, 0.0, 1.0))
     weight = sign * terms.weight
     counts = [1, int(linear.sum()), int((~linear).sum())]
-    tables = [
-        np.array([sign * terms.offset]),
-        np.outer(weight[linear], one).ravel(),
-        np.outer(weight[~linear], two).ravel(),
-    ]
     factors = Factors(
         offsets(np.repeat([0, 1, 2], counts)),
         np.concatenate([terms.i[linear], np.stack([terms.i[~linear], terms.j[~linear]], axis=1).ravel()]),
-        np.arange(sum(counts)),
-        offsets(np.repeat([1, 2, 4], counts)),
-        np.concatenate(tables) + 0.0,  # no "-0"
+        np.repeat([0, 1, 2], counts),
+        offsets([1, 2, 4]),
+        np.array([1.0, *one, *two]),
+        np.concatenate([[sign * terms.offset], weight[linear], weight[~linear]]) + 0.0,  # no "-0"
     )
     return build(path, np.full(terms.n_vars, 2), factors)
 
@@ -131,7 +130,7 @@ def _unfit(graph: FactorGraph) -> str:
 
 def is_spin(graph: FactorGraph) -> bool:
     """Whether the model is, to the last digit, one of products of spins: h s_i and J s_i s_j."""
-    unary, tables = graph.theta_v.reshape(-1, 2), graph.theta_t.reshape(-1, 4)
+    unary, tables = graph.theta_v.reshape(-1, 2), graph.theta_t.reshape(-1, 4)  # a weight changes nothing about it
     symmetric = (tables == tables[:, :1] * [1.0, -1.0, -1.0, 1.0]).all() and (unary[:, 0] == -unary[:, 1]).all()
     return bool(symmetric and (unary.any() or tables.any()))
 
@@ -139,7 +138,7 @@ def is_spin(graph: FactorGraph) -> bool:
 def terms_of(graph: FactorGraph, spin: bool) -> Terms:
     """Energies as terms, linear ones first: those that are not 0, and of variables that have no other term."""
     unary = graph.theta_v.reshape(-1, 2)
-    t00, t01, t10, t11 = graph.theta_t.reshape(-1, 4).T[:, graph.table_of]
+    t00, t01, t10, t11 = _pair_tables(graph)
     i, j = graph.scope.reshape(-1, 2).T.astype(np.int64)
     if spin:
         linear, coupling, offset = -unary[:, 1], -t11, -graph.constant
@@ -155,6 +154,12 @@ def terms_of(graph: FactorGraph, spin: bool) -> Terms:
     first = np.concatenate([listed, np.minimum(i, j)])
     second = np.concatenate([listed, np.maximum(i, j)])
     return Terms(graph.n_vars, first, second, np.concatenate([linear[listed], coupling]) + 0.0, offset + 0.0, spin)
+
+
+def _pair_tables(graph: FactorGraph) -> Floats:
+    """The four entries of every pair, (4, n_factors)."""
+    tables = graph.theta_t.reshape(-1, 4).T[:, graph.table_of]
+    return tables if graph.weight is None else tables * graph.weight
 
 
 def term_text(terms: Terms, sign: float, number: Callable[[float], str]) -> Iterator[str]:

@@ -31,6 +31,7 @@ from mapmrf.formats.tokens import NumberFile, read_text
 from mapmrf.graph import FactorGraph
 
 SUFFIXES = (".qubo",)
+WEIGHTS = True
 
 _OFFSET = re.compile(rb"(?m)^[ \t]*c[ \t]+offset[ \t]+" + NUMBER + rb"[ \t\r]*$")
 _HEADER = re.compile(rb"(?m)^[ \t]*p[ \t]+([^\n]*)$")

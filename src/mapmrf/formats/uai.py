@@ -18,6 +18,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats import scales
+from mapmrf.formats._tables import Factors, assemble
 from mapmrf.formats.files import plain_name, replacing
 from mapmrf.formats.sharing import first_equal
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
@@ -40,7 +41,7 @@ def sniff(data: bytes) -> bool:
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
-    """Read a UAI model; equal tables are stored once.
+    """Read a UAI model; equal tables are stored once, and many multiples of one table as that table and weights.
 
     Besides the standard, this accepts comments (``c ...`` lines, ``# ...``), arity 0, and in files of logs or costs
     the table size -1 of MPLP: a Potts factor, 0 where its two variables agree and the one number given elsewhere.
@@ -48,9 +49,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """
     try:
         layout, tables = _read_tables(path, values or _usual_values(path))
-        return FactorGraph.from_arrays(
-            layout.card, layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t
-        )
+        factors = Factors(layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t)
+        return assemble(layout.card, factors)
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from None
     except MemoryError:

@@ -143,7 +143,7 @@ class BranchRun(PhasedRun):
         self.incumbent = Incumbent(self.problem.graph, labels)
         self.local = LocalSearch(self.problem, labels, seed)
         self.iterations = 0
-        self.details: dict[str, float] = {}
+        self.details = small.counts.details()
 
     def answer(self) -> Answer:
         """The best labelling, and figures of the order and of the search."""
@@ -281,9 +281,8 @@ class BranchRun(PhasedRun):
 
     def given_functions(self, tree: BucketTree, shifting: CostShifting | None) -> Functions:
         """The potentials of the model, reparametrised where costs have been shifted."""
-        graph = self.problem.graph
         if shifting is None:
-            return Functions.of(self.problem, tree, graph.theta_v, graph.theta_t, self.problem.table_at)
+            return Functions.of_model(self.problem, tree)
         return Functions.of(self.problem, tree, shifting.theta_v, shifting.theta_f, shifting.table_ptr[:-1])
 
     # -- search -------------------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ class CutsRun(PhasedRun):
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
         self.nodes = 0
-        self.details: dict[str, float] = {}
+        self.details = small.counts.details()
         self.planes: CuttingPlanes | None = None
         self.search: SolverRun | None = None
         self.spread = spread(self.problem)

@@ -17,7 +17,7 @@ from mapmrf.engines.elimination.and_or_kernels import message_paths
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition
 from mapmrf.graph import FactorGraph
-from strategies import Recipe, brute_force, recipes
+from strategies import Recipe, brute_force, recipes, with_weights
 
 CACHE = 2.0**20
 """Bytes: enough for the models of these tests."""
@@ -44,7 +44,12 @@ def found_by(search: AndOrSearch, graph: FactorGraph) -> float:
     return -math.inf if labels is None else graph.value(search.tree.by_variable(labels))
 
 
-@given(recipe=recipes(), max_vars=st.integers(0, 3), look_ups=st.sampled_from([1, 7, 10**9]), cached=st.booleans())
+@given(
+    recipe=with_weights(recipes()),
+    max_vars=st.integers(0, 3),
+    look_ups=st.sampled_from([1, 7, 10**9]),
+    cached=st.booleans(),
+)
 def test_the_optimum_is_found_in_steps_of_any_length(
     recipe: Recipe, max_vars: int, look_ups: int, cached: bool
 ) -> None:

@@ -11,10 +11,10 @@ from hypothesis import given
 from elimination_models import frustrated
 from mapmrf.engines.elimination.cost_shifting import CostShifting
 from mapmrf.problem import Problem
-from strategies import Recipe, brute_force, recipes
+from strategies import Recipe, brute_force, recipes, with_weights
 
 
-@given(recipe=recipes())
+@given(recipe=with_weights(recipes()))
 def test_cost_shifting_keeps_every_value_and_never_raises_the_bound(recipe: Recipe) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)

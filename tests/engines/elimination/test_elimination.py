@@ -11,7 +11,7 @@ from elimination_models import grid_edges, prepared
 from mapmrf.engines.elimination.bucket_tree import row_major
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.graph import FactorGraph
-from strategies import Recipe, any_recipes, brute_force, random_recipe, recipes
+from strategies import Recipe, any_recipes, brute_force, random_recipe, recipes, with_weights
 
 
 def maximised(graph: FactorGraph, seed: int = 0, additions: int = 10**9) -> tuple[float, np.ndarray, int]:
@@ -24,7 +24,7 @@ def maximised(graph: FactorGraph, seed: int = 0, additions: int = 10**9) -> tupl
     return elimination.value + graph.constant, elimination.labels(), steps
 
 
-@given(recipe=recipes() | any_recipes(), seed=st.integers(0, 3))
+@given(recipe=with_weights(recipes() | any_recipes()), seed=st.integers(0, 3))
 def test_elimination_finds_the_optimum_of_any_model(recipe: Recipe, seed: int) -> None:
     graph = recipe.graph()
     optimum, _ = brute_force(graph)

@@ -14,7 +14,7 @@ from elimination_models import frustrated, prepared
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import find_partition
 from mapmrf.graph import FactorGraph
-from strategies import Recipe, brute_force, recipes
+from strategies import Recipe, brute_force, recipes, with_weights
 
 
 def join_graph_of(graph: FactorGraph, max_vars: int) -> JoinGraph:
@@ -24,7 +24,7 @@ def join_graph_of(graph: FactorGraph, max_vars: int) -> JoinGraph:
     return JoinGraph(tree, given, partition)
 
 
-@given(recipe=recipes(), max_vars=st.integers(0, 7))
+@given(recipe=with_weights(recipes()), max_vars=st.integers(0, 7))
 def test_join_graph_shifting_keeps_every_value_and_never_raises_the_bound(recipe: Recipe, max_vars: int) -> None:
     graph = recipe.graph()
     optimum, _ = brute_force(graph)

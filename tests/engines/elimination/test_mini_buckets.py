@@ -22,7 +22,7 @@ from mapmrf.engines.elimination.mini_bucket_kernels import (
 )
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
 from mapmrf.graph import FactorGraph
-from strategies import Recipe, brute_force, recipes
+from strategies import Recipe, brute_force, recipes, with_weights
 
 
 def test_matching_gives_all_the_mean_and_forbids_what_one_forbids() -> None:
@@ -89,7 +89,7 @@ def buckets_of(graph: FactorGraph, max_vars: int, sweeps: int = 0, additions: in
     return buckets
 
 
-@given(recipe=recipes(), max_vars=st.integers(0, 7), sweeps=st.integers(0, 2))
+@given(recipe=with_weights(recipes()), max_vars=st.integers(0, 7), sweeps=st.integers(0, 2))
 def test_mini_buckets_bound_from_above_and_large_ones_are_exact(recipe: Recipe, max_vars: int, sweeps: int) -> None:
     graph = recipe.graph()
     optimum, _ = brute_force(graph)

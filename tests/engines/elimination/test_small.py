@@ -11,10 +11,10 @@ from hypothesis import example, given
 from mapmrf import FactorGraph
 from mapmrf.datasets import grid
 from mapmrf.engines.elimination.small import MAX_FUNCTIONS, eliminate_small, small_order
-from strategies import Recipe, any_recipes, brute_force
+from strategies import Recipe, any_recipes, brute_force, with_weights
 
 
-@given(recipe=any_recipes())
+@given(recipe=with_weights(any_recipes()))
 @example(recipe=Recipe([]))
 @example(recipe=Recipe([], [()], [np.array(2.5)]))
 @example(recipe=Recipe([2], [()], [np.array(-np.inf)]))

@@ -11,7 +11,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.moves import ascent, ascent_kernels
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.problem import Problem
-from strategies import Recipe, assert_no_flip_helps, hard_recipes, random_recipe, recipes
+from strategies import Recipe, assert_no_flip_helps, hard_recipes, random_recipe, recipes, with_weights
 
 
 def climb(graph: FactorGraph, start: np.ndarray, entries: int = 10**9) -> np.ndarray:
@@ -25,7 +25,7 @@ def climb(graph: FactorGraph, start: np.ndarray, entries: int = 10**9) -> np.nda
     return ascent.labels
 
 
-@given(recipe=recipes(), data=st.data())
+@given(recipe=with_weights(recipes()), data=st.data())
 def test_at_the_end_no_single_flip_helps(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
     start = np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card], dtype=np.int64)
@@ -33,7 +33,7 @@ def test_at_the_end_no_single_flip_helps(recipe: Recipe, data: st.DataObject) ->
     assert_no_flip_helps(graph, start, rest)
 
 
-@given(recipe=hard_recipes(), entries=st.integers(1, 20))
+@given(recipe=with_weights(hard_recipes()), entries=st.integers(1, 20))
 def test_short_runs_end_where_a_long_one_does(recipe: Recipe, entries: int) -> None:
     graph = recipe.graph()
     start = np.zeros(graph.n_vars, dtype=np.int64)

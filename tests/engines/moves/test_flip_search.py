@@ -12,7 +12,7 @@ from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.flip_state import floor_of, local_scale
 from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.problem import Problem
-from strategies import Recipe, cost, recipes
+from strategies import Recipe, cost, recipes, with_weights
 
 
 def climb(search: FlipSearch | ChainSearch, start: np.ndarray, entries: int) -> list[int]:
@@ -23,7 +23,7 @@ def climb(search: FlipSearch | ChainSearch, start: np.ndarray, entries: int) -> 
     return search.labels().tolist()
 
 
-@given(recipe=recipes(), entries=st.integers(1, 30), depth=st.integers(1, 3))
+@given(recipe=with_weights(recipes()), entries=st.integers(1, 30), depth=st.integers(1, 3))
 @settings(max_examples=15)
 def test_short_runs_of_flips_end_where_a_long_one_does(recipe: Recipe, entries: int, depth: int) -> None:
     graph = recipe.graph()
@@ -31,7 +31,7 @@ def test_short_runs_of_flips_end_where_a_long_one_does(recipe: Recipe, entries: 
     assert climb(search, start, entries) == climb(search, start, 10**9)
 
 
-@given(recipe=recipes(), entries=st.integers(1, 30), breadth=st.integers(1, 3))
+@given(recipe=with_weights(recipes()), entries=st.integers(1, 30), breadth=st.integers(1, 3))
 @settings(max_examples=15)
 def test_short_runs_of_chains_end_where_a_long_one_does(recipe: Recipe, entries: int, breadth: int) -> None:
     graph = recipe.graph()
@@ -40,7 +40,7 @@ def test_short_runs_of_chains_end_where_a_long_one_does(recipe: Recipe, entries:
     assert found[0] == found[1]
 
 
-@given(recipe=recipes(), entries=st.integers(1, 40), data=st.data())
+@given(recipe=with_weights(recipes()), entries=st.integers(1, 40), data=st.data())
 def test_between_runs_scores_and_labels_are_those_of_one_labelling(
     recipe: Recipe, entries: int, data: st.DataObject
 ) -> None:

@@ -12,7 +12,7 @@ from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.flips import FlipSearch
 from mapmrf.engines.moves.kicks import BlockKicks, ChainKicks, FlipKicks
 from mapmrf.problem import Problem
-from strategies import Recipe, hard_recipes, recipes
+from strategies import Recipe, hard_recipes, recipes, with_weights
 
 
 def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
@@ -29,7 +29,7 @@ def kicks_of(problem: Problem, repair: str, largest: int, seed: int) -> FlipKick
     return kicks
 
 
-@given(recipe=recipes(), kick=st.integers(1, 6), entries=st.integers(1, 60), seed=st.integers(0, 5))
+@given(recipe=with_weights(recipes()), kick=st.integers(1, 6), entries=st.integers(1, 60), seed=st.integers(0, 5))
 @settings(max_examples=15)
 @pytest.mark.parametrize("repair", ["flips", "chains"])
 def test_the_labels_between_two_runs_never_get_worse(
@@ -45,7 +45,7 @@ def test_the_labels_between_two_runs_never_get_worse(
         value = max(now, value)
 
 
-@given(recipe=recipes() | hard_recipes(), entries=st.integers(1, 50), seed=st.integers(0, 3))
+@given(recipe=with_weights(recipes() | hard_recipes()), entries=st.integers(1, 50), seed=st.integers(0, 3))
 @settings(max_examples=10)
 @pytest.mark.parametrize("repair", ["flips", "chains"])
 def test_short_runs_end_where_a_long_one_does(repair: str, recipe: Recipe, entries: int, seed: int) -> None:

@@ -13,10 +13,10 @@ from mapmrf.datasets import grid
 from mapmrf.engines.moves import local_search, local_search_kernels
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.problem import Problem
-from strategies import Recipe, random_recipe, recipes
+from strategies import Recipe, random_recipe, recipes, with_weights
 
 
-@given(recipe=recipes(), seed=st.integers(0, 5))
+@given(recipe=with_weights(recipes()), seed=st.integers(0, 5))
 def test_local_search_never_loses_its_best_and_is_a_local_optimum_at_first(recipe: Recipe, seed: int) -> None:
     graph = recipe.graph()
     problem = Problem.compile(graph)

@@ -14,19 +14,20 @@ from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.kernels.jit import compiled
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
-from strategies import Recipe, random_recipe, recipes
+from strategies import Recipe, random_recipe, recipes, with_weights
 
 
-@given(recipe=recipes(), data=st.data())
+@given(recipe=with_weights(recipes()), data=st.data())
 def test_the_places_of_a_labelling_hold_its_potentials(recipe: Recipe, data: st.DataObject) -> None:
     graph = recipe.graph()
     problem, labels = Problem.compile(graph), np.array([data.draw(st.integers(0, r - 1)) for r in recipe.card])
     model, places = lay_out(problem), table_places(problem, labels)
-    value = graph.constant + model.theta_v[model.var_ptr[:-1] + labels].sum() + model.theta_t[places].sum()
+    weight = model.weight if graph.weight is not None else 1.0
+    value = graph.constant + model.theta_v[model.var_ptr[:-1] + labels].sum() + (weight * model.theta_t[places]).sum()
     assert value == pytest.approx(graph.value(labels))
 
 
-@given(recipe=recipes())
+@given(recipe=with_weights(recipes()))
 def test_both_lists_of_the_layout_hold_the_same_edges(recipe: Recipe) -> None:
     model = lay_out(Problem.compile(recipe.graph()))
     owner = np.repeat(np.arange(len(model.table_at)), np.diff(model.scope_ptr))

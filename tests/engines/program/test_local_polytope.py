@@ -13,7 +13,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.polytope import dense, integral
 from mapmrf.problem import Problem
-from strategies import Recipe, hard_recipes, recipes
+from strategies import Recipe, hard_recipes, recipes, with_weights
 
 
 def labellings(graph: FactorGraph) -> list[np.ndarray]:
@@ -47,7 +47,7 @@ def test_every_labelling_is_a_point_at_its_value(kind: object) -> None:
     check()
 
 
-@given(recipe=hard_recipes())
+@given(recipe=with_weights(hard_recipes()))
 @settings(max_examples=30)
 def test_points_and_marginals_are_the_same_thing(recipe: Recipe) -> None:
     problem = Problem.compile(recipe.graph())

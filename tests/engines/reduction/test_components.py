@@ -11,7 +11,7 @@ from mapmrf.engines.reduction.components import components, solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, recipes
+from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
 
 
 def untouched(graph: FactorGraph) -> Simplified:
@@ -31,13 +31,13 @@ def flooded(graph: FactorGraph) -> list[int]:
     return [names.index(i) for i in number]
 
 
-@given(recipe=any_recipes() | recipes())
+@given(recipe=with_weights(any_recipes() | recipes()))
 def test_components_are_those_of_flooding(recipe: Recipe) -> None:
     graph = recipe.graph()
     assert components(Problem.compile(graph)).tolist() == flooded(graph)
 
 
-@given(recipe=any_recipes() | recipes(), log_entries=st.integers(0, 12), simplified=st.booleans())
+@given(recipe=with_weights(any_recipes() | recipes()), log_entries=st.integers(0, 12), simplified=st.booleans())
 def test_solving_components_keeps_the_optimum(recipe: Recipe, log_entries: int, simplified: bool) -> None:
     graph = recipe.graph()
     optimum, labels = brute_force(graph)
@@ -55,7 +55,7 @@ def test_solving_components_keeps_the_optimum(recipe: Recipe, log_entries: int, 
         assert graph.value(back) == pytest.approx(optimum, abs=1e-9)
 
 
-@given(recipe=any_recipes() | recipes())
+@given(recipe=with_weights(any_recipes() | recipes()))
 def test_nothing_is_left_where_everything_fits(recipe: Recipe) -> None:
     graph = recipe.graph()
     small = solve_small(untouched(graph))

@@ -12,7 +12,7 @@ from mapmrf import datasets
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes
+from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes, with_weights
 
 
 def simplified(graph: FactorGraph) -> Simplified:
@@ -32,7 +32,7 @@ def check(graph: FactorGraph, small: Simplified) -> None:
     graph.check_labels(small.labels)
 
 
-@given(recipe=any_recipes() | recipes())
+@given(recipe=with_weights(any_recipes() | recipes()))
 def test_the_optimum_stays(recipe: Recipe) -> None:
     graph = recipe.graph()
     small = simplified(graph)
@@ -43,7 +43,7 @@ def test_the_optimum_stays(recipe: Recipe) -> None:
         assert np.all(small.problem.graph.theta_v > -math.inf)
 
 
-@given(recipe=soft_recipes(max_vars=6) | hard_recipes(max_vars=6), seed=st.integers(0, 2**32 - 1))
+@given(recipe=with_weights(soft_recipes(max_vars=6) | hard_recipes(max_vars=6)), seed=st.integers(0, 2**32 - 1))
 def test_to_and_fro_makes_no_labelling_worse(recipe: Recipe, seed: int) -> None:
     graph = recipe.graph()
     small = simplified(graph)
@@ -58,7 +58,7 @@ def test_to_and_fro_makes_no_labelling_worse(recipe: Recipe, seed: int) -> None:
             assert small.problem.graph.value(back) == pytest.approx(graph.value(small.lift(back)), abs=1e-9)
 
 
-@given(recipe=recipes())
+@given(recipe=with_weights(recipes()))
 def test_a_labelling_of_the_small_model_is_worth_as_much_in_the_whole(recipe: Recipe) -> None:
     graph = recipe.graph()
     small = simplified(graph)
@@ -69,7 +69,7 @@ def test_a_labelling_of_the_small_model_is_worth_as_much_in_the_whole(recipe: Re
         assert np.array_equal(small.project(small.lift(labels)), labels)
 
 
-@given(recipe=any_recipes() | recipes())
+@given(recipe=with_weights(any_recipes() | recipes()))
 def test_the_same_model_gives_the_same_answer(recipe: Recipe) -> None:
     one, two = simplified(recipe.graph()), simplified(recipe.graph())
     assert one.feasible == two.feasible
@@ -78,7 +78,7 @@ def test_the_same_model_gives_the_same_answer(recipe: Recipe) -> None:
     assert np.array_equal(one.labels, two.labels)
 
 
-@given(recipe=tree_recipes())
+@given(recipe=with_weights(tree_recipes()))
 def test_nothing_is_left_of_a_tree(recipe: Recipe) -> None:
     graph = recipe.graph()
     small = simplified(graph)

@@ -27,4 +27,6 @@ def binary_pairs(graph: FactorGraph, name: str) -> Pairs:
     if not (np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all()):
         raise UnsupportedModel(f"{name} takes finite potentials only")
     tables = graph.theta_t[graph.table_ptr[graph.table_of][:, None] + np.arange(4)]
+    if graph.weight is not None:
+        tables = graph.weight[:, None] * tables
     return Pairs(graph.theta_v.reshape(-1, 2), graph.scope.reshape(-1, 2), tables.reshape(-1, 2, 2))

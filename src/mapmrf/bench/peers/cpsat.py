@@ -29,7 +29,7 @@ def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready
     if n_configs > MAX_CONFIGS:
         raise UnsupportedModel(f"cpsat takes at most {MAX_CONFIGS} configurations, this model has {n_configs}")
     model = cp_model.CpModel()
-    program = _CpsatModel(graph, model)
+    program = _CpsatModel(graph.expanded(), model)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = WORKERS
     solver.parameters.random_seed = seed

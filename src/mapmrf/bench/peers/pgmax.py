@@ -24,6 +24,7 @@ ROUNDS = 50
 
 def run(graph: FactorGraph, seconds: float, seed: int) -> Iterator[Found | Ready]:
     """Rounds of some iterations each; the first one is made twice, once for JAX to compile it."""
+    graph = graph.expanded()
     scopes = {frozenset(graph.scope_of(a).tolist()) for a in range(graph.n_factors)}
     if len(scopes) < graph.n_factors:
         raise UnsupportedModel("pgmax takes one factor for a set of variables, this model has several")

@@ -42,8 +42,15 @@ class Functions:
         return self.var[self.ptr[1:] - 1]
 
     @classmethod
+    def of_model(cls, problem: Problem, tree: BucketTree) -> Functions:
+        """The potentials of a problem; a table for every distinct pair of a weight and a table."""
+        graph = problem.graph.expanded()
+        table_at = problem.table_at if graph is problem.graph else graph.table_ptr[graph.table_of[problem.order]]
+        return cls.of(problem, tree, graph.theta_v, graph.theta_t, table_at)
+
+    @classmethod
     def of(cls, problem: Problem, tree: BucketTree, theta_v: Floats, tables: Floats, table_at: Ints) -> Functions:
-        """Unary potentials and tables of a problem: its own, or others; factor `a` has its table at ``table_at[a]``."""
+        """Other unary potentials and tables on the scopes of a problem; factor `a` has its table at ``table_at[a]``."""
         return cls.arranged(
             tree,
             np.concatenate([theta_v, tables]),

@@ -60,7 +60,9 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
     max_entries = min(max_entries, MAX_ENTRIES)
     if graph.n_vars + graph.n_factors > MAX_FUNCTIONS or len(graph.theta_v) + len(graph.theta_t) > max_entries:
         return None
-    if max(largest_size(graph.theta_v), largest_size(graph.theta_t)) > sys.float_info.max / MAX_FUNCTIONS:
+    largest_weight = 1.0 if graph.weight is None else max(1.0, largest_size(graph.weight))
+    largest = max(largest_size(graph.theta_v), largest_size(graph.theta_t))
+    if largest > sys.float_info.max / MAX_FUNCTIONS / largest_weight:
         return None  # sums could overflow
     card = graph.card.tolist()
     neighbours = _neighbours(graph, card)
@@ -140,7 +142,8 @@ class _Buckets:
             self.add([i] if self.card[i] > 1 else [], graph.theta_v[ptr[i] : ptr[i + 1]])
         starts, size = graph.table_ptr[graph.table_of].tolist(), np.diff(graph.table_ptr)[graph.table_of].tolist()
         for a, scope in enumerate(_scopes(graph)):
-            self.add_factor(scope, graph.theta_t[starts[a] : starts[a] + size[a]])
+            table = graph.theta_t[starts[a] : starts[a] + size[a]]
+            self.add_factor(scope, table if graph.weight is None else graph.weight[a] * table)
 
     def add_factor(self, scope: list[int], table: Floats) -> None:
         """Add a factor, without its variables of one state."""

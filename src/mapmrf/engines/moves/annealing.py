@@ -93,7 +93,8 @@ def quadratic_form(problem: Problem) -> BinaryForm:
     floor = floor_of(problem, 1)
     graph, scope = problem.graph, problem.scope.reshape(-1, 2).astype(np.int64)
     theta = np.maximum(graph.theta_v, floor).reshape(-1, 2)
-    entries = [np.maximum(graph.theta_t[problem.table_at + c], floor) for c in range(4)]
+    weight = problem.weight if len(problem.weight) else 1.0
+    entries = [np.maximum(weight * graph.theta_t[problem.table_at + c], floor) for c in range(4)]
     ends = np.concatenate([scope[:, 0], scope[:, 1]])
     slope = np.concatenate([entries[2] - entries[0], entries[1] - entries[0]])
     order = np.argsort(ends, kind="stable")

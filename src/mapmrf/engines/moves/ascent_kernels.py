@@ -14,6 +14,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.moves.move_model import MoveModel
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import compiled, inlined
 
 MARGIN = 1e-13
@@ -75,10 +76,11 @@ def score_states(model: MoveModel, climber: Climber, i: int) -> None:
         broken[k] = 1 if hard else 0
         score[k] = 0.0 if hard else theta
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
-        stride = model.stride_of[e]
-        at = climber.place[model.factor_of[e]] - stride * label
+        a, stride = model.factor_of[e], model.stride_of[e]
+        at = climber.place[a] - stride * label
+        weight = weight_of(model.weight, a)
         for k in range(n_k):
-            theta = model.theta_t[at + k * stride]
+            theta = weight * model.theta_t[at + k * stride]
             if theta == -np.inf:
                 broken[k] += 1
             else:

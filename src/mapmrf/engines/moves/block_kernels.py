@@ -15,6 +15,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.order_kernels import append
 from mapmrf.engines.moves.move_model import MoveModel
 from mapmrf.engines.moves.random_kernels import Bits, next_bits
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 BUCKETS = 512
@@ -294,14 +295,16 @@ def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: In
 
 
 @bare
-def add_function(sums: BlockSums, table: Floats, base: int, stride: int, n_states: int, size: int) -> None:
-    """Add a function to the sums of all states of a variable and of its scope."""
+def add_function(
+    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, size: int
+) -> None:
+    """Add a weight times a function to the sums of all states of a variable and of its scope."""
     total, offset = sums.total, sums.offset
     for k in range(n_states):
         first = base + k * stride
         row = k * size
         for j in range(size):
-            total[row + j] += table[first + offset[j]]
+            total[row + j] += weight * table[first + offset[j]]
 
 
 @inlined
@@ -349,7 +352,7 @@ def add_factor(
             step[u] = model.scope_stride[p]
     if least == at:
         size = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
-        add_function(sums, model.theta_t, base, step[v], model.card[v], size)
+        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], size)
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
         step[model.scope[p]] = 0
 
@@ -366,7 +369,7 @@ def add_message(
         step[scope[k]] = stride
         stride *= card[scope[k]]
     size = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
-    add_function(sums, messages.best, messages.at_ptr[child], step[v], card[v], size)
+    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], size)
     for k in range(begin, end):
         step[scope[k]] = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Ints, largest_size
 from mapmrf.engines.moves.crossover_kernels import PartScratch, fuse
 from mapmrf.engines.moves.move_model import lay_out
 from mapmrf.problem import Problem
@@ -36,11 +36,11 @@ class Crossover:
     """
 
     def __init__(self, problem: Problem, tol: float = TOLERANCE) -> None:
-        n, theta_t = problem.n_vars, problem.graph.theta_t
+        n = problem.n_vars
         self._model = lay_out(problem)
         self._scratch = new_part_scratch(problem)
         self._all = np.arange(n)
-        self._tol = tol * float(np.abs(theta_t[np.isfinite(theta_t)]).max(initial=0.0)) if tol > 0 else 0.0
+        self._tol = tol * _largest_potential(problem) if tol > 0 else 0.0
 
     def fuse(self, labels: Ints, other: Ints, region: Ints | None = None) -> float:
         """Take all parts of another labelling that are better, in place; returns the gain.
@@ -49,6 +49,11 @@ class Crossover:
         """
         among = self._all if region is None else region
         return float(fuse(self._model, labels, other, among, self._scratch, self._tol))
+
+
+def _largest_potential(problem: Problem) -> float:
+    """Size of the largest finite potential of a factor; an upper limit of it if tables have weights."""
+    return largest_size(problem.graph.theta_t) * (largest_size(problem.weight) if len(problem.weight) else 1.0)
 
 
 def new_part_scratch(problem: Problem) -> PartScratch:

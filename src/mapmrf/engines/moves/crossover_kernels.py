@@ -12,6 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints
 from mapmrf.engines.moves.move_model import MoveModel
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import compiled, inlined
 
 
@@ -62,7 +63,8 @@ def gather_part(model: MoveModel, old: Ints, new: Ints, scratch: PartScratch, fi
                     seen[u] = True
                     members[end] = u
                     end += 1
-            now, was = theta_t[there], theta_t[here]
+            weight = weight_of(model.weight, a)
+            now, was = weight * theta_t[there], weight * theta_t[here]
             mended += int(was == -np.inf) - int(now == -np.inf)
             gain += (now if now > -np.inf else 0.0) - (was if was > -np.inf else 0.0)
     return PartGain(end, mended, gain)

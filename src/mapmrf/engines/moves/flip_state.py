@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints, block_sizes, segment_ends
+from mapmrf.arrays import Floats, Ints, block_sizes, segment_ends
 from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState, refresh
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.kernels.records import blank
@@ -37,7 +37,7 @@ def floor_of(problem: Problem, longest: int) -> float:
         return -np.inf
     size = block_sizes(graph.theta_v, graph.var_ptr)
     of_table = block_sizes(graph.theta_t, graph.table_ptr)
-    of_factor = of_table[graph.table_of[problem.order]]
+    of_factor = _weighted(problem, of_table[graph.table_of[problem.order]])
     size += np.bincount(problem.scope, of_factor[problem.edge_factor], problem.n_vars)
     return -float(1.0 + 2 * (longest + 1)) * max(float(size.max(initial=0.0)), np.finfo(np.float64).tiny)
 
@@ -50,7 +50,12 @@ def local_scale(problem: Problem) -> float:
     low, high = segment_ends(graph.theta_t, graph.table_ptr)
     span = high - low
     arity = np.diff(problem.scope_ptr)
-    return float(span[graph.table_of[problem.order]] @ arity) / problem.n_vars
+    return float(_weighted(problem, span[graph.table_of[problem.order]]) @ arity) / problem.n_vars
+
+
+def _weighted(problem: Problem, sizes: Floats) -> Floats:
+    """Sizes of the factors' tables times the sizes of their weights."""
+    return sizes * np.abs(problem.weight) if len(problem.weight) else sizes
 
 
 def set_labels(problem: Problem, flips: FlipState, labels: Ints) -> None:

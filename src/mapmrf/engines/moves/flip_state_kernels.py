@@ -16,6 +16,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.moves.move_model import MoveModel
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import compiled, inlined
 
 MARGIN = 1e-13
@@ -125,10 +126,11 @@ def sum_row(flips: FlipState, i: int) -> int:
     for k in range(n_k):
         score[row + k] = max(model.theta_v[row + k], floor)
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
-        stride = model.stride_of[e]
-        at = flips.place[model.factor_of[e]] - stride * flips.labels[i]
+        a, stride = model.factor_of[e], model.stride_of[e]
+        at = flips.place[a] - stride * flips.labels[i]
+        weight = weight_of(model.weight, a)
         for k in range(n_k):
-            score[row + k] += max(model.theta_t[at + k * stride], floor)
+            score[row + k] += max(weight * model.theta_t[at + k * stride], floor)
     flips.age[i] = 0
     return int(n_k * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i]))
 
@@ -143,6 +145,7 @@ def set_state(flips: FlipState, i: int, k: int, top: int) -> int:
         here = flips.place[a]
         shift = model.stride_of[e] * (k - old)
         flips.place[a] = here + shift
+        weight = weight_of(model.weight, a)
         for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
             j = model.scope[p]
             if j != i:
@@ -153,7 +156,7 @@ def set_state(flips: FlipState, i: int, k: int, top: int) -> int:
                     flips.log_at[top] = s
                     flips.log_score[top] = score[s]
                     top += 1
-                    score[s] += max(theta_t[at + shift], floor) - max(theta_t[at], floor)
+                    score[s] += max(weight * theta_t[at + shift], floor) - max(weight * theta_t[at], floor)
                     at += stride
     flips.labels[i] = k
     return top
@@ -179,8 +182,9 @@ def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
     was, new = model.theta_v[row + old], model.theta_v[row + k]
     for e in range(model.nbr_ptr[i] - 1, model.nbr_ptr[i + 1]):
         if e >= model.nbr_ptr[i]:
-            at = flips.place[model.factor_of[e]]
-            was, new = model.theta_t[at], model.theta_t[at + model.stride_of[e] * (k - old)]
+            a = model.factor_of[e]
+            at, weight = flips.place[a], weight_of(model.weight, a)
+            was, new = weight * model.theta_t[at], weight * model.theta_t[at + model.stride_of[e] * (k - old)]
         if was == -np.inf:
             mended += 1
             was = 0.0

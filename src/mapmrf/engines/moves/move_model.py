@@ -24,6 +24,8 @@ class MoveModel(NamedTuple):
         Variables of every factor, and their strides.
     table_at : (n_factors,)
         Where the factors' tables start in `theta_t`.
+    weight : (n_factors,)
+        What the tables are multiplied by; empty if all weights are 1.
     """
 
     card: Ints
@@ -37,6 +39,7 @@ class MoveModel(NamedTuple):
     scope: Ints
     scope_stride: Ints
     table_at: Ints
+    weight: Floats
 
 
 _laid_out: WeakKeyDictionary[Problem, MoveModel] = WeakKeyDictionary()
@@ -58,6 +61,7 @@ def lay_out(problem: Problem) -> MoveModel:
             scope=_packed(problem.scope),
             scope_stride=_packed(problem.edge_stride),
             table_at=_packed(problem.table_at),
+            weight=problem.weight,
         )
     return _laid_out[problem]
 

@@ -126,7 +126,7 @@ class _Polynomial:
         numbers: list[Ints] = [np.zeros(0, dtype=np.int64)]
         couplings, sizes = [np.zeros(0)], [np.zeros(0)]
         for batch in problem.batches:
-            table = graph.theta_t[batch.table_at[:, None] + np.arange(4)]
+            table = batch.tables(graph.theta_t, slice(0, batch.n))
             i, j = batch.scope.T.astype(np.int64)
             linear += _summed(i, table[:, 2] - table[:, 0], n) + _summed(j, table[:, 1] - table[:, 0], n)
             constant += float(table[:, 0].sum())

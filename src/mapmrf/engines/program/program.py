@@ -110,7 +110,8 @@ def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Fl
 def spread(problem: Problem) -> float:
     """How far the values of two labellings can be apart at most, -inf left out."""
     graph = problem.graph
-    used = np.bincount(graph.table_of, minlength=graph.n_tables)
+    sizes = None if graph.weight is None else np.abs(graph.weight)
+    used = np.bincount(graph.table_of, weights=sizes, minlength=graph.n_tables)
     _, _, range_v = block_losses(graph.theta_v, graph.var_ptr)
     _, _, range_t = block_losses(graph.theta_t, graph.table_ptr)
     return float(range_v.sum() + range_t @ used)

@@ -23,11 +23,13 @@ class WholeCosts:
     """cost = rint(scale (best - theta)) in every block, inf where theta is -inf; offset is the sum of the bests.
 
     The scale is a power of two, so that nothing but the rounding to whole numbers is lost: half a unit per variable and
-    factor, `error` for a whole labelling.
+    factor, `error` for a whole labelling. Factor `a` of the problem has its costs at ``table_at[a]`` of `tables`: there
+    is a table for every distinct pair of a weight and a table.
     """
 
     unary: Floats
     tables: Floats
+    table_at: Ints
     offset: float
     scale: float
     error: float
@@ -35,7 +37,7 @@ class WholeCosts:
     @classmethod
     def of(cls, problem: Problem, bits: int = COST_BITS) -> WholeCosts:
         """The finest costs whose sum is below 2^bits."""
-        graph = problem.graph
+        graph = problem.graph.expanded()
         uses = np.bincount(graph.table_of, minlength=graph.n_tables)
         unary, best_v, range_v = block_losses(graph.theta_v, graph.var_ptr)
         tables, best_t, range_t = block_losses(graph.theta_t, graph.table_ptr)
@@ -47,7 +49,8 @@ class WholeCosts:
         size = float(np.abs(best_v).sum() + np.abs(best_t[used]) @ uses[used] + total)
         # Half a unit per block that is not constant, and the round-off of sums over all of them.
         error = 0.5 * n_rounded / scale + 32 * np.finfo(float).eps * size if math.isfinite(offset) else 0.0
-        return cls(np.rint(unary * scale), np.rint(tables * scale), offset, scale, float(error))
+        table_at = problem.table_at if graph is problem.graph else graph.table_ptr[graph.table_of[problem.order]]
+        return cls(np.rint(unary * scale), np.rint(tables * scale), table_at, offset, scale, float(error))
 
     def bound(self, lower: int) -> float:
         """Upper bound on the log potential of all labellings, given a lower bound on their costs."""
@@ -59,7 +62,7 @@ class WholeCosts:
         total = float(self.unary[graph.var_ptr[:-1] + labels].sum())
         for batch in problem.batches:
             places = np.ravel_multi_index(tuple(labels[batch.scope].T), batch.shape)
-            total += float(self.tables[batch.table_at + places].sum())
+            total += float(self.tables[self.table_at[batch.factors] + places].sum())
         return total
 
     def network(self, problem: Problem) -> dict[str, Any]:
@@ -79,10 +82,11 @@ class WholeCosts:
     def _functions(self, batch: Batch) -> Iterator[tuple[tuple[int, ...], int, bytes, bytes]]:
         """(shape, how many, scopes, costs): a table for each, or one table for all where factors share it."""
         entries, scope = np.arange(batch.n_configs), batch.scope.astype(np.int64)
-        starts, of, counts = np.unique(batch.table_at, return_inverse=True, return_counts=True)
+        table_at = self.table_at[batch.factors]
+        starts, of, counts = np.unique(table_at, return_inverse=True, return_counts=True)
         single = counts[of] == 1
         if single.any():
-            tables = self.tables[batch.table_at[single, None] + entries]
+            tables = self.tables[table_at[single, None] + entries]
             yield batch.shape, len(tables), scope[single].tobytes(), tables.tobytes()
         members, ends = np.argsort(of, kind="stable"), np.cumsum(counts)
         for k in np.flatnonzero(counts > 1).tolist():

@@ -56,7 +56,8 @@ def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: in
     left[variables] = False
     kept = np.flatnonzero(left)
     rest = _restricted(problem, kept, problem.graph.constant + value)
-    return replace(small, problem=rest, maps=(*small.maps, _without(problem, kept, labels)))
+    counts = replace(small.counts, variables_solved=small.counts.variables_solved + len(variables))
+    return replace(small, problem=rest, maps=(*small.maps, _without(problem, kept, labels)), counts=counts)
 
 
 def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Problem, Ints, Order]:
@@ -113,7 +114,7 @@ def _eliminated(part: Problem, order: Order) -> tuple[float, Ints]:
     """Optimum of a model and its labels, by bucket elimination."""
     graph = part.graph
     tree = BucketTree.build(PrimalGraph.of(part), graph.card, order)
-    elimination = Elimination(tree, Functions.of(part, tree, graph.theta_v, graph.theta_t, part.table_at))
+    elimination = Elimination(tree, Functions.of_model(part, tree))
     while not elimination.finished:
         elimination.advance(2**40, tree.n)
     return elimination.value, elimination.labels()
@@ -139,6 +140,7 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
         table_ptr=offsets(sizes),
         theta_t=graph.theta_t[ranges(graph.table_ptr[tables], sizes)],
         constant=constant,
+        weight=None if graph.weight is None else graph.weight[factors],
     )
     return Problem.compile(restricted, threads=problem.threads)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.reduction.reducible_kernels import NOTHING, ReducibleModel, drop_state
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 
 CANDIDATES = 8
@@ -46,12 +47,12 @@ class ComparisonScratch(NamedTuple):
 def gather_pair(model: ReducibleModel, a: int, i: int, i_stride: int, other: int, rows: Floats, at: int) -> None:
     """`gather` for a factor of two variables."""
     table, base = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
-    j, stride = model.scope[other], model.stride[other]
+    j, stride, weight = model.scope[other], model.stride[other], weight_of(model.weight, a)
     first, first_j, n_j = model.var_ptr[i], model.var_ptr[j], model.n_alive[j]
     for k in range(model.n_alive[i]):
         row = base + i_stride * model.alive[first + k]
         for c in range(first_j, first_j + n_j):
-            rows[at] = table[row + stride * model.alive[c]]
+            rows[at] = weight * table[row + stride * model.alive[c]]
             at += 1
 
 
@@ -59,7 +60,7 @@ def gather_pair(model: ReducibleModel, a: int, i: int, i_stride: int, other: int
 def gather_table(model: ReducibleModel, a: int, i: int, i_edge: int, rows: Floats, at: int, digit: Ints) -> None:
     """`gather` for a factor of any arity."""
     table, base = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
-    begin, n = model.scope_ptr[a], model.arity[a]
+    begin, n, weight = model.scope_ptr[a], model.arity[a], weight_of(model.weight, a)
     for k in range(model.n_alive[i]):
         place = base + model.stride[i_edge] * model.alive[model.var_ptr[i] + k]
         for d in range(n):
@@ -68,7 +69,7 @@ def gather_table(model: ReducibleModel, a: int, i: int, i_edge: int, rows: Float
                 place += model.stride[begin + d] * model.alive[model.var_ptr[model.scope[begin + d]]]
         d = n - 1
         while d >= 0:
-            rows[at] = table[place]
+            rows[at] = weight * table[place]
             at += 1
             d = n - 1
             while d >= 0:

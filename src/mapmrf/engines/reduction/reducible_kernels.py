@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 NOTHING: Any = np.int64(-1)
@@ -30,14 +31,17 @@ COUNTERS = np.dtype(
         ("log_scope", np.int64),
         ("work", np.int64),
         ("budget", np.int64),
+        ("n_impossible", np.int64),
+        ("n_dominated", np.int64),
+        ("n_fixed", np.int64),
         ("constant", np.float64),
         ("feasible", np.bool_),
     ],
     align=True,
 )
 """The scalars of a model under reduction: the first place of the queue and its length; how much of the pool, of the
-choices, of the log and of its scopes is in use; table entries looked at, and how many may be; the value of what is
-decided; whether every variable has a state."""
+choices, of the log and of its scopes is in use; table entries looked at, and how many may be; states dropped as
+impossible and as dominated, and variables fixed; the value of what is decided; whether every variable has a state."""
 
 
 class ReducibleModel(NamedTuple):
@@ -57,6 +61,8 @@ class ReducibleModel(NamedTuple):
         The slots of the factors' edges, and how many of them are alive; a factor without any is gone.
     table_at : (n_factors,)
         Where a factor's table starts in `theta_t`, or the complement (``~``) of where it starts in `pool`.
+    weight : (n_factors,)
+        What a factor's table is multiplied by; empty if all weights are 1.
     scope, stride, factor_of, where : (n_edges,)
         Variable, stride in the table, factor of every edge, and its place in `nbr`.
     nbr_ptr, degree, nbr
@@ -78,6 +84,7 @@ class ReducibleModel(NamedTuple):
     scope_ptr: Ints
     arity: Ints
     table_at: Ints
+    weight: Floats
     scope: Ints
     stride: Ints
     factor_of: Ints
@@ -205,6 +212,10 @@ def drop_state(model: ReducibleModel, i: int, place: int, stand_in: int) -> None
     """Take the state at this place of `alive` from variable `i`."""
     first = model.var_ptr[i]
     model.stand_in[first + model.alive[first + place]] = stand_in
+    if stand_in < 0:
+        model.counters[0].n_impossible += 1
+    else:
+        model.counters[0].n_dominated += 1
     model.n_alive[i] -= 1
     for k in range(place, model.n_alive[i]):
         model.alive[first + k] = model.alive[first + k + 1]
@@ -227,6 +238,7 @@ def fix(model: ReducibleModel, i: int) -> None:
     """Take out a variable that has one state left: its factors shrink, and those that become unary are absorbed."""
     state = model.alive[model.var_ptr[i]]
     model.counters[0].constant += model.theta_v[model.var_ptr[i] + state]
+    model.counters[0].n_fixed += 1
     model.gone[i] = True
     while model.degree[i] > 0:
         e = model.nbr[model.nbr_ptr[i] + model.degree[i] - 1]
@@ -246,8 +258,8 @@ def absorb(model: ReducibleModel, a: int) -> None:
     e = model.scope_ptr[a]
     j, stride = model.scope[e], model.stride[e]
     table, at = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
-    first = model.var_ptr[j]
+    first, weight = model.var_ptr[j], weight_of(model.weight, a)
     for place in range(first, first + model.n_alive[j]):
         state = model.alive[place]
-        model.theta_v[first + state] += table[at + stride * state]
+        model.theta_v[first + state] += weight * table[at + stride * state]
     detach(model, e)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -28,6 +28,38 @@ TIMES_MADE, LEAST_MADE, MOST_MADE = 4, 1 << 16, 1 << 25
 
 LEAST_SHARE = 1e-3
 """Share of the states that must have gone, or the smaller model is not worth writing."""
+
+
+@dataclass(frozen=True)
+class ReductionCounts:
+    """What has been taken out of a model, by reason.
+
+    Attributes
+    ----------
+    states_forbidden
+        States that hard constraints exclude.
+    states_dominated
+        States that another one is at least as good as.
+    states_persistent
+        States that a bound excludes, see `mapmrf.engines.reduction.persistency`.
+    variables_fixed
+        Variables with one state left.
+    variables_eliminated
+        Variables that were maximised out, one by one.
+    variables_solved
+        Variables of components that were solved by themselves.
+    """
+
+    states_forbidden: int = 0
+    states_dominated: int = 0
+    states_persistent: int = 0
+    variables_fixed: int = 0
+    variables_eliminated: int = 0
+    variables_solved: int = 0
+
+    def details(self) -> dict[str, float]:
+        """The numbers that are not 0, for the details of a result."""
+        return {name: float(count) for name, count in asdict(self).items() if count}
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +106,13 @@ class LabelMap:
 class Reduction:
     """A model after the kernels have reduced it.
 
+    Parameters
+    ----------
+    problem
+        The model.
+    excluded : (n_states,)
+        States that are known to be in no labelling of interest, and are dropped first.
+
     Attributes
     ----------
     feasible
@@ -82,8 +121,12 @@ class Reduction:
         Whether enough has gone that the smaller model is worth writing.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, excluded: Bools | None = None) -> None:
         self._problem, self._model = problem, _reducible(problem)
+        self._n_excluded = 0
+        if excluded is not None:
+            self._n_excluded = int(np.count_nonzero(excluded & problem.feasible_v))
+            self._model.theta_v[excluded] = -np.inf
         self._log = _log(problem)
         set_up(self._model)
         reduce_model(self._model, self._log, _comparison_scratch(problem), _message_scratch(problem))
@@ -91,6 +134,17 @@ class Reduction:
         self.feasible = bool(self._model.counters[0].feasible)
         n_gone = problem.n_states - int(self._model.n_alive[self._kept].sum())
         self.worthwhile = n_gone > LEAST_SHARE * problem.n_states
+
+    def counts(self) -> ReductionCounts:
+        """What has gone, by reason."""
+        counters = self._model.counters[0]
+        return ReductionCounts(
+            states_forbidden=int(counters.n_impossible) - self._n_excluded,
+            states_dominated=int(counters.n_dominated),
+            states_persistent=self._n_excluded,
+            variables_fixed=int(counters.n_fixed),
+            variables_eliminated=int(counters.n_logged),
+        )
 
     def smaller(self) -> Problem:
         """What is left, as a model of its own."""
@@ -118,6 +172,7 @@ def _reducible(problem: Problem) -> ReducibleModel:
         scope_ptr=problem.scope_ptr.astype(np.int64),
         arity=np.empty(n_factors, dtype=np.int64),
         table_at=problem.table_at.astype(np.int64),
+        weight=problem.weight.copy(),
         scope=problem.scope.astype(np.int64),
         stride=np.empty(n_edges, dtype=np.int64),
         factor_of=np.empty(n_edges, dtype=np.int64),
@@ -186,6 +241,7 @@ def _message_scratch(problem: Problem) -> MessageScratch:
         base=np.empty(n_members, dtype=np.int64),
         own=np.empty(n_members, dtype=np.int64),
         jump=np.empty((n_members, arity), dtype=np.int64),
+        weight=np.empty(n_members),
     )
 
 
@@ -224,7 +280,10 @@ def _label_map(model: ReducibleModel, log: EliminationLog, kept: Ints) -> LabelM
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
-    """What is left, as a model of its own; tables that did not change stay shared, and equal new ones become shared."""
+    """What is left, as a model of its own; tables that did not change stay shared, and equal new ones become shared.
+
+    Factors keep their weights: a table that has lost states is written without them.
+    """
     size, changed = np.empty(problem.n_factors, dtype=np.int64), np.empty(problem.n_factors, dtype=np.bool_)
     measure(model, problem.table_at, size, changed)
     live = np.flatnonzero(size > 0)
@@ -242,7 +301,13 @@ def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph
         table_ptr=table_ptr,
         theta_t=theta_t,
         constant=float(model.counters[0].constant),
+        weight=_weights(model.weight[live]) if len(model.weight) else None,
     )
+
+
+def _weights(weight: Floats) -> Floats | None:
+    """The weights, or None if all are 1."""
+    return None if np.all(weight == 1.0) else weight
 
 
 def _tables(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints
+from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.reduction.dominance_kernels import ComparisonScratch, drop_dominated
 from mapmrf.engines.reduction.reducible_kernels import (
     ONE,
@@ -20,6 +20,7 @@ from mapmrf.engines.reduction.reducible_kernels import (
     push,
     push_neighbours,
 )
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 
@@ -35,6 +36,8 @@ class MessageScratch(NamedTuple):
     member, base, own, jump : (largest degree + 1,), ..., (largest degree + 1, largest arity)
         The factors that the message replaces: where their tables are read, and their strides along the eliminated
         variable and along the message's variables.
+    weight : (largest degree + 1,)
+        What their tables are multiplied by.
     """
 
     digit: Ints
@@ -45,6 +48,7 @@ class MessageScratch(NamedTuple):
     base: Ints
     own: Ints
     jump: Ints
+    weight: Floats
 
 
 @compiled
@@ -175,6 +179,7 @@ def lay_out(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_me
         a = scratch.member[f]
         scratch.base[f] = model.table_at[a] if model.table_at[a] >= 0 else ~model.table_at[a]
         scratch.own[f] = 0
+        scratch.weight[f] = weight_of(model.weight, a)
         for d in range(n):
             scratch.jump[f, d] = 0
         for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
@@ -207,9 +212,9 @@ def maximise(
             total = model.theta_v[first + state]
             for f in range(n_members):
                 if model.table_at[scratch.member[f]] >= 0:
-                    total += model.theta_t[base[f] + scratch.own[f] * state]
+                    total += scratch.weight[f] * model.theta_t[base[f] + scratch.own[f] * state]
                 else:
-                    total += model.pool[base[f] + scratch.own[f] * state]
+                    total += scratch.weight[f] * model.pool[base[f] + scratch.own[f] * state]
             if total > best:
                 best, best_state = total, state
         choice[counters.n_choices + place] = best_state
@@ -265,6 +270,8 @@ def replace(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_me
     model.gone[i] = True
     if n >= 2:
         model.table_at[widest] = ~model.counters[0].pool_used
+        if len(model.weight) > 0:
+            model.weight[widest] = 1.0
         model.counters[0].pool_used += size
         for d in range(n):
             attach(model, widest, scratch.around[d], scratch.step[d])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from mapmrf.arrays import Ints, segment_argmax
-from mapmrf.engines.reduction.reduction import LabelMap, Reduction
+from mapmrf.arrays import Bools, Ints, segment_argmax
+from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCounts
 from mapmrf.problem import Problem
 
 FEW = 0.05
@@ -27,11 +27,14 @@ class Simplified:
         How labellings correspond, for each step of the reduction, the first first.
     feasible
         False if it is known that every labelling is worth -inf.
+    counts
+        What has been taken away, by reason.
     """
 
     problem: Problem
     maps: tuple[LabelMap, ...]
     feasible: bool = True
+    counts: ReductionCounts = field(default_factory=ReductionCounts)
 
     def lift(self, labels: Ints) -> Ints:
         """A labelling of the small model as one of the whole model; what it says nothing about becomes the best."""
@@ -42,7 +45,8 @@ class Simplified:
     def project(self, labels: Ints) -> Ints:
         """A labelling of the whole model as one of the small model; a state that is gone becomes one as good.
 
-        ``lift(project(labels))`` is worth at least as much as `labels`.
+        ``lift(project(labels))`` is worth at least as much as `labels`, unless these have a state that was excluded by
+        a bound.
         """
         for one in self.maps:
             labels = one.project(labels)
@@ -55,22 +59,31 @@ class Simplified:
         return self.lift(segment_argmax(graph.theta_v, graph.var_ptr))
 
 
-def simplify(problem: Problem) -> Simplified:
+def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
     """Take away whatever can be without a change of the optimum, by a limited amount of work.
 
     Again and again: states are dropped that hard constraints exclude or that another state of the variable is at least
     as good as whatever its neighbours do (Goldstein's criterion of dead-end elimination); variables with one state
     left are fixed; variables are maximised out if their factors become one with no more variables than one of them and
     no more entries than all of them: lone variables, hanging trees, variables in the middle of chains.
+
+    Parameters
+    ----------
+    problem
+        The model.
+    excluded : (n_states,)
+        States that no labelling of interest has, which go first: those of `persistency.excluded_states`.
     """
     if problem.graph.constant == -np.inf:
         return Simplified(problem, (), feasible=False)
-    if _is_stiff(problem):
+    if excluded is not None and not excluded.any():
+        excluded = None
+    if excluded is None and _is_stiff(problem):
         return Simplified(problem, ())
-    reduction = Reduction(problem)
+    reduction = Reduction(problem, excluded)
     if not reduction.feasible or not reduction.worthwhile:
         return Simplified(problem, (), reduction.feasible)
-    return Simplified(reduction.smaller(), (reduction.label_map(),))
+    return Simplified(reduction.smaller(), (reduction.label_map(),), counts=reduction.counts())
 
 
 def _is_stiff(problem: Problem) -> bool:
@@ -90,7 +103,11 @@ def _is_stiff(problem: Problem) -> bool:
         tables = graph.theta_t[starts[:, None] + np.arange(batch.n_configs)].reshape(-1, *batch.shape)
         for k in range(batch.arity):
             gain = np.diff(tables, axis=1 + k).reshape(len(starts), -1)
-            least += np.bincount(batch.scope[:, k], gain.min(axis=1)[of], problem.n_vars)
-            most += np.bincount(batch.scope[:, k], gain.max(axis=1)[of], problem.n_vars)
+            low, high = gain.min(axis=1)[of], gain.max(axis=1)[of]
+            if len(batch.weight):
+                ends = batch.weight * low, batch.weight * high
+                low, high = np.minimum(*ends), np.maximum(*ends)
+            least += np.bincount(batch.scope[:, k], low, problem.n_vars)
+            most += np.bincount(batch.scope[:, k], high, problem.n_vars)
     easy = (problem.degree < 3) | (least >= 0.0) | (most <= 0.0)
     return bool(np.mean(easy) < FEW)

@@ -98,7 +98,7 @@ class Portfolio:
         if not self.reduced.feasible:
             yield shared.prove("simplify", -math.inf)
         self.problem = self.reduced.problem
-        shared.details["variables"] = float(self.problem.n_vars)
+        shared.details |= {"variables": float(self.problem.n_vars), **self.reduced.counts.details()}
         shared.incumbent.offer(self.reduced.lift(self.reduced.project(shared.incumbent.labels)))
         if self.problem.n_vars == 0:
             yield shared.prove("simplify", shared.incumbent.value)
@@ -120,8 +120,7 @@ class Portfolio:
         if Elimination.bytes_needed(tree) > self.options.memory * 2**20:
             return
         shared.details["width"] = float(order.width)
-        given = Functions.of(self.problem, tree, model.theta_v, model.theta_t, self.problem.table_at)
-        elimination = Elimination(tree, given)
+        elimination = Elimination(tree, Functions.of_model(self.problem, tree))
         while not elimination.finished:
             elimination.advance(STEP_ADDITIONS, tree.n)
             if not elimination.finished:

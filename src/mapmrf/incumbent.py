@@ -51,7 +51,7 @@ class Incumbent:
         self.graph = graph
         self._evaluator = _Evaluator(graph) if graph.n_factors >= KERNEL_FACTORS else None
         self.labels: Ints = np.array(labels, dtype=np.int64)
-        self.value = graph.value(self.labels)
+        self.value = self.evaluate(self.labels)
         self.bound = bound
 
     def evaluate(self, labels: Ints) -> float:
@@ -113,12 +113,16 @@ class _Evaluator:
         self.last: Ints = np.full(graph.n_vars, -1, dtype=np.int64)
         self.terms_v: Floats = np.zeros(graph.n_vars)
         self.terms_f: Floats = np.zeros(graph.n_factors)
+        self.total = 0.0
 
     def value(self, labels: Ints) -> float:
         from mapmrf.kernels.evaluation import update_factors, update_unaries
 
         labels = self.graph.check_labels(labels)
+        if np.array_equal(labels, self.last):
+            return self.total
         update_unaries(self.tables, labels, self.last, self.terms_v)
         update_factors(self.tables, labels, self.last, self.terms_f)
         self.last[:] = labels
-        return chunked_sum(self.terms_f, chunked_sum(self.terms_v, self.graph.constant))
+        self.total = chunked_sum(self.terms_f, chunked_sum(self.terms_v, self.graph.constant))
+        return self.total

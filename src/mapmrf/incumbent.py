@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.graph import FactorGraph, chunked_sum
 from mapmrf.result import relative_gap
@@ -51,7 +51,7 @@ class Incumbent:
         self.graph = graph
         self._evaluator = _Evaluator(graph) if graph.n_factors >= KERNEL_FACTORS else None
         self.labels: Ints = np.array(labels, dtype=np.int64)
-        self.value = self.evaluate(self.labels)
+        self.value = graph.value(self.labels)
         self.bound = bound
 
     def evaluate(self, labels: Ints) -> float:
@@ -108,7 +108,7 @@ class _Evaluator:
         self.tables = Tables(
             graph.card, graph.var_ptr, graph.theta_v,
             graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
-            np.zeros(0) if graph.weight is None else graph.weight,
+            frozen(np.zeros(0)) if graph.weight is None else graph.weight,
         )  # fmt: skip
         self.last: Ints = np.full(graph.n_vars, -1, dtype=np.int64)
         self.terms_v: Floats = np.zeros(graph.n_vars)

@@ -30,7 +30,7 @@ class Arcs:
     sink: np.ndarray
 
     def flow(self, lattice: bool = True) -> MaximumFlow:
-        """The flow between the terminals; what the source sends through a node straight to the sink is not part of it."""
+        """The flow, without what the source sends through a single node to the sink."""
         wiring = link(len(self.source), self.pairs, self.forward, self.backward, lattice)
         return MaximumFlow(wiring, self.source - self.sink)
 
@@ -226,7 +226,7 @@ def test_a_negative_capacity_is_a_reward_for_cutting_it() -> None:
 
 @given(seed=st.integers(0, 2**32 - 1), data=st.data())
 def test_a_lattice_without_lists_of_arcs_gives_the_flow_of_a_sparse_network(seed: int, data: st.DataObject) -> None:
-    """Grids of 4 and 8 neighbours and volumes of 6 and 26, some pairs missing, some twice, in any order and direction."""
+    """Grids of 4 and 8 neighbours and volumes of 6 and 26, some pairs missing or twice, in any order."""
     random = np.random.default_rng(seed)
     axes, every = data.draw(st.sampled_from([2, 3])), data.draw(st.booleans())
     shape = tuple(random.integers(6, 9, axes).tolist())
@@ -251,7 +251,8 @@ def test_a_lattice_without_lists_of_arcs_gives_the_flow_of_a_sparse_network(seed
 
 KERNELS = (
     "activate", "next_to_grow", "orphan_first", "orphan_last", "grow", "bottleneck", "push", "count_flow", "distance",
-    "find_parent", "let_go", "adopt", "replant", "first_link", "end_link", "neighbour", "link_back", "arc_out", "arc_in",
+    "find_parent", "let_go", "adopt", "replant", "first_link", "end_link", "neighbour", "link_back", "arc_out",
+    "arc_in",
 )  # fmt: skip
 
 

@@ -61,13 +61,15 @@ def end_link(network: Network, i: int) -> int:
 @inlined
 def neighbour(network: Network, i: int, link: int) -> int:
     """Where a link of node `i` leads to."""
-    return i + network.offset[link] if len(network.kind) else network.head[link]
+    j: int = i + network.offset[link] if len(network.kind) else network.head[link]
+    return j
 
 
 @inlined
 def link_back(network: Network, link: int) -> int:
     """The neighbour's link for the way back."""
-    return len(network.offset) - 1 - link if len(network.kind) else network.sister[link]
+    back: int = len(network.offset) - 1 - link if len(network.kind) else network.sister[link]
+    return back
 
 
 @inlined
@@ -79,10 +81,9 @@ def arc_out(network: Network, i: int, link: int) -> int:
 @inlined
 def arc_in(network: Network, i: int, link: int) -> int:
     """Place in `residual` of the arc back."""
-    if len(network.kind):
-        n = len(network.offset)
-        return (i + network.offset[link]) * n + n - 1 - link
-    return network.sister[link]
+    n = len(network.offset)
+    a: int = (i + network.offset[link]) * n + n - 1 - link if len(network.kind) else network.sister[link]
+    return a
 
 
 # -- building ---------------------------------------------------------------------------------------------------------

@@ -49,8 +49,8 @@ class CutModel:
         return np.asarray(self.flow.on_sink_side ^ (self.flip == 1), dtype=np.int64)
 
 
-def why_no_cut(problem: Problem) -> str | None:
-    """Why a model is not solved by a minimum cut, or None if it is."""
+def why_not_binary_pairs(problem: Problem) -> str | None:
+    """Why a model is not one of pairs of variables of at most two states, or None if it is."""
     graph = problem.graph
     if np.any(graph.card > 2):
         i = int(np.argmax(graph.card > 2))
@@ -58,6 +58,14 @@ def why_no_cut(problem: Problem) -> str | None:
     large = np.flatnonzero(graph.arity != 2)
     if len(large):
         return f"factor {large[0]} has {graph.arity[large[0]]} variables, expected 2"
+    return None
+
+
+def why_no_cut(problem: Problem) -> str | None:
+    """Why a model is not solved by a minimum cut, or None if it is."""
+    graph, reason = problem.graph, why_not_binary_pairs(problem)
+    if reason is not None:
+        return reason
     if 2 * graph.n_factors > MAX_ARCS:
         return f"it has {graph.n_factors} factors, more than {MAX_ARCS // 2}"
     _, a = flips_of(problem)

@@ -10,6 +10,7 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.flow.maximum_flow_kernels import (
     FREE,
     MAXIMAL,
+    NO_LIMIT,
     PAUSED,
     UNBOUNDED,
     FlowCursor,
@@ -21,8 +22,6 @@ from mapmrf.engines.flow.maximum_flow_kernels import (
 from mapmrf.engines.flow.network import sparse_wiring, wire
 from mapmrf.engines.flow.network_kernels import Wiring, add_capacities
 from mapmrf.kernels.records import blank
-
-NO_LIMIT = 2**62
 
 
 class MaximumFlow:

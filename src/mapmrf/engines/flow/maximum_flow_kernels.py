@@ -29,6 +29,7 @@ TERMINAL, ORPHAN, FREE = -1, -2, -3
 """In the place of a link to the parent: a root, a node whose parent was lost, and one in neither tree."""
 NOBODY = -1
 FAR = 1 << 60
+NO_LIMIT = 1 << 62
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Why `send_flow` returns: the flow is maximal, the budget is spent, or a path of infinite capacity was found."""
 

@@ -35,13 +35,12 @@ class Picture:
         self.place = np.arange(side * side).reshape(side, side)
 
     def graph(self) -> mapmrf.FactorGraph:
-        """The model, a table per pair."""
+        """The model: one table, and a weight for every pair."""
         place = self.place
         pairs = [np.stack([place[:, :-1], place[:, 1:]], axis=-1), np.stack([place[:-1], place[1:]], axis=-1)]
         edges = np.concatenate([each.reshape(-1, 2) for each in pairs])
         weights = np.concatenate([self.across.ravel(), self.down.ravel()])
-        tables = -weights[:, None, None] * (1 - np.eye(2))
-        return mapmrf.FactorGraph.from_pairwise(self.unary.reshape(-1, 2), edges, tables)
+        return mapmrf.FactorGraph.from_pairwise(self.unary.reshape(-1, 2), edges, np.eye(2) - 1, weight=weights)
 
     def by_peer(self) -> np.ndarray:
         """Labels by PyMaxflow, with its own functions for grids."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from mapmrf.methods.cuts import Cuts as Cuts
     from mapmrf.methods.dd_sg import DDSG as DDSG
     from mapmrf.methods.exhaustive import Exhaustive as Exhaustive
+    from mapmrf.methods.expansion import Expansion as Expansion
     from mapmrf.methods.flips import Flips as Flips
     from mapmrf.methods.fusion import Fusion as Fusion
     from mapmrf.methods.icm import ICM as ICM
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from mapmrf.methods.mplp import MPLP as MPLP
     from mapmrf.methods.mplp_c import MPLPC as MPLPC
     from mapmrf.methods.psdd import PSDD as PSDD
+    from mapmrf.methods.qpbo import QPBO as QPBO
     from mapmrf.methods.restarts import Restarts as Restarts
     from mapmrf.methods.toulbar2 import Toulbar2 as Toulbar2
     from mapmrf.methods.trbp import TRBP as TRBP
@@ -75,6 +77,7 @@ _LAZY = {
     "Cuts": "mapmrf.methods.cuts",
     "DDSG": "mapmrf.methods.dd_sg",
     "Exhaustive": "mapmrf.methods.exhaustive",
+    "Expansion": "mapmrf.methods.expansion",
     "Flips": "mapmrf.methods.flips",
     "Fusion": "mapmrf.methods.fusion",
     "ICM": "mapmrf.methods.icm",
@@ -85,6 +88,7 @@ _LAZY = {
     "MPLP": "mapmrf.methods.mplp",
     "MPLPC": "mapmrf.methods.mplp_c",
     "PSDD": "mapmrf.methods.psdd",
+    "QPBO": "mapmrf.methods.qpbo",
     "Restarts": "mapmrf.methods.restarts",
     "Toulbar2": "mapmrf.methods.toulbar2",
     "TRBP": "mapmrf.methods.trbp",

@@ -18,7 +18,7 @@ from mapmrf.graph_builders import (
     FoldedLists,
     expand,
     fold,
-    list_pairs,
+    fold_pairs,
     list_tables,
     negate_tables,
     slice_tables,
@@ -365,7 +365,7 @@ class FactorGraph:
         >>> graph.value([1, 1])
         1.5
         """
-        return cls._folded(fold(list_pairs(unary, edges, pairwise, weight)), names)
+        return cls._folded(fold_pairs(unary, edges, pairwise, weight), names)
 
     # -- questions ----------------------------------------------------------------------------------------------
 

@@ -93,6 +93,29 @@ def list_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
     )
 
 
+def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: ArrayLike | None) -> FoldedLists:
+    """What `fold` makes of `list_pairs`, in a tenth of the time: without a factor for every variable on the way."""
+    theta_v, tables, pairs = _checked_pairs(unary, edges, pairwise)
+    weights = None if weight is None else as_array(weight, "weight")
+    n, m, k = len(theta_v), len(pairs), theta_v.shape[1]
+    first, second = pairs.T
+    finite = np.isfinite(theta_v.sum()) and np.isfinite(tables.sum())  # nothing is nan or infinite
+    plain = weights is None or (weights.shape == (m,) and np.isfinite(weights).all() and not np.all(weights == 1.0))
+    if not (finite and plain and m and k and pairs.min() >= 0 and pairs.max() < n and np.all(first != second)):
+        return fold(list_pairs(unary, edges, pairwise, weight))
+    shared = tables.ndim == 2
+    lists = FactorLists(
+        np.full(n, k),
+        short(np.arange(0, 2 * m + 1, 2)),
+        short(pairs.reshape(-1)),
+        np.zeros(m, dtype=np.int32) if shared else short(np.arange(m)),
+        short(np.arange(0, tables.size + 1, k * k)),
+        tables.reshape(-1),
+        weights,
+    )
+    return FoldedLists(lists, theta_v.reshape(-1) + 0.0, 0.0)  # no -0.0
+
+
 def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:
     """The three arrays of a pairwise model, if their shapes fit together."""
     unary = np.atleast_2d(as_array(unary, "unary"))

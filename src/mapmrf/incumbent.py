@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.graph import EXACT, FactorGraph, chunked_sum
 from mapmrf.result import relative_gap
@@ -116,17 +116,21 @@ class _Evaluator:
         self.tables = Tables(
             graph.card, graph.var_ptr, graph.theta_v,
             graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
-            np.zeros(0) if graph.weight is None else graph.weight,
+            frozen(np.zeros(0)) if graph.weight is None else graph.weight,
         )  # fmt: skip
         self.last: Ints = np.full(graph.n_vars, -1, dtype=np.int64)
         self.terms_v: Floats = np.zeros(graph.n_vars)
         self.terms_f: Floats = np.zeros(graph.n_factors)
+        self.total = 0.0
 
     def value(self, labels: Ints) -> float:
         from mapmrf.kernels.evaluation import update_factors, update_unaries
 
         labels = self.graph.check_labels(labels)
+        if np.array_equal(labels, self.last):
+            return self.total
         update_unaries(self.tables, labels, self.last, self.terms_v)
         update_factors(self.tables, labels, self.last, self.terms_f)
         self.last[:] = labels
-        return chunked_sum(self.terms_f, chunked_sum(self.terms_v, self.graph.constant))
+        self.total = chunked_sum(self.terms_f, chunked_sum(self.terms_v, self.graph.constant))
+        return self.total

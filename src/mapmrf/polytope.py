@@ -112,10 +112,16 @@ def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
     return m_mu
 
 
-def integral(problem: Problem, labels: Ints) -> tuple[Floats, FactorMarginals]:
-    """The vertex (mu_v, mu_f) of L_G that stands for a labelling; mu_f as a function, block by block."""
+def vertex(problem: Problem, labels: Ints) -> Floats:
+    """The mu_v that stands for a labelling."""
     mu_v = np.zeros(problem.n_states)
     mu_v[problem.graph.var_ptr[:-1] + labels] = 1.0
+    return mu_v
+
+
+def integral(problem: Problem, labels: Ints) -> tuple[Floats, FactorMarginals]:
+    """The vertex (mu_v, mu_f) of L_G that stands for a labelling; mu_f as a function, block by block."""
+    mu_v = vertex(problem, labels)
 
     def mu_f(batch: Batch, rows: slice) -> Floats:
         block = np.zeros((rows.stop - rows.start, batch.n_configs))
@@ -234,6 +240,11 @@ def classify(
     else:
         kind = Kind.FRACTIONAL
     return kind, fractions, found
+
+
+def classify_vertex(problem: Problem) -> tuple[Kind, KindFractions, Residuals]:
+    """What `classify` finds for the vertex of any labelling, at once."""
+    return Kind.VALID, KindFractions(1.0 if problem.n_vars else 0.0, 0.0, 0.0), Residuals(0.0, 0.0, 0.0)
 
 
 def _kinds_of_variables(problem: Problem, mu_v: Floats, tol: float) -> tuple[Bools, Bools]:

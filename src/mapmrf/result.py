@@ -136,8 +136,12 @@ class Result:
     names: Names | None = None
 
     @classmethod
-    def of_labels(cls, graph: FactorGraph, labels: Ints, status: Status, method: str) -> Result:
+    def of_labels(
+        cls, graph: FactorGraph, labels: Ints, status: Status, method: str, value: float | None = None
+    ) -> Result:
         """The result that labels (n_vars,) are by themselves; further figures are added with `dataclasses.replace`.
+
+        Their value is computed unless it is given.
 
         Examples
         --------
@@ -146,7 +150,7 @@ class Result:
         >>> mapmrf.Result.of_labels(graph, graph.check_labels([1, 1]), mapmrf.Status.INTERRUPTED, "by hand")
         Result(by hand: value=2.000000, status=interrupted)
         """
-        value = graph.value(labels)
+        value = graph.value(labels) if value is None else value
         return cls(labels, value, status, method, version=__version__, unit=graph.unit, names=graph.names)
 
     @property

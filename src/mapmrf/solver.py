@@ -22,7 +22,7 @@ from mapmrf.feasible import REPAIR_SECONDS, find_feasible
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
-from mapmrf.polytope import classify, integral, relaxed_value
+from mapmrf.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.problem import Problem
 from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
@@ -329,15 +329,16 @@ class _Run:
             status = self.repair(problem, status)
         closed = self.tolerance.met_by(incumbent) or incumbent.optimal
         mu_v, mu_f = answer.mu_v, answer.mu_f
-        if problem is not None and mu_v is None and closed:
-            mu_v, mu_f = integral(problem, incumbent.labels)  # the vertex of an optimal labelling solves the LP too
         kind = fractions = found = relaxed = None
-        if problem is not None and mu_v is not None and mu_f is not None:
+        if problem is not None and mu_v is None and closed:  # the vertex of an optimal labelling solves the LP too
+            mu_v, relaxed = vertex(problem, incumbent.labels), incumbent.value
+            kind, fractions, found = classify_vertex(problem)
+        elif problem is not None and mu_v is not None and mu_f is not None:
             with suppress(CompilingStopped):  # time is over, and what is not known yet stays unknown
                 kind, fractions, found = classify(problem, mu_v, mu_f)
                 relaxed = relaxed_value(problem, mu_v, mu_f)
         return dataclasses.replace(
-            Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name),
+            Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name, incumbent.value),
             bound=self.bound,
             relaxed_value=relaxed,
             kind=kind,

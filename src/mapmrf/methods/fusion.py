@@ -1,4 +1,4 @@
-"""Fusion: many local optima, recombined by partition crossover."""
+"""Fusion: many local optima, recombined by partition crossover or by minimum cuts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.chains import ChainSearch
 from mapmrf.engines.moves.crossover import Crossover
@@ -20,6 +21,7 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 Optimum = Literal["flips", "chains", "blocks"]
+Crossing = Literal["partition", "flow"]
 
 STEP_ENTRIES = 4_000_000
 """Table entries that one step reads, at most: some 20 ms."""
@@ -55,6 +57,9 @@ class Fusion(Method):
         Of ``blocks``: logarithm to base 2 of the entries of the largest table.
     pool
         Local optima that are kept for crossing again, the best ones seen.
+    crossover
+        ``partition``, or ``flow``: after the parts, every single variable may take the state of the other labelling. A
+        minimum cut finds the best combination, or roof duality as much of it as it can. For models of pairs only.
 
     Examples
     --------
@@ -75,18 +80,25 @@ class Fusion(Method):
     length: int = 20
     width: float = 6.0
     pool: int = 20
+    crossover: Crossing = "partition"
 
     def __post_init__(self) -> None:
+        check_choice(self, "crossover", get_args(Crossing))
         check_choice(self, "descent", get_args(Optimum))
         check_at_least(self, 1, "max_iterations", "starts", "depth", "length")
         check_at_least(self, 0, "width", "pool")
+
+    def supports(self, problem: Problem) -> str | None:
+        """Refuse factors of more than two variables if labellings are crossed by flows."""
+        return why_no_fusion(problem) if self.crossover == "flow" else None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FusionRun:
         """Begin with the labelling given, or with the best state of every variable alone."""
         labels = initial.first_labels(problem.graph)
         climb, best = self._climb(problem, seed), Incumbent(problem.graph, labels)
         climb.restart(labels)
-        return FusionRun(problem, Crossover(problem), climb, best, np.random.default_rng(seed))
+        crossover = _FlowCrossover(problem) if self.crossover == "flow" else Crossover(problem)
+        return FusionRun(problem, crossover, climb, best, np.random.default_rng(seed))
 
     def _climb(self, problem: Problem, seed: int) -> Climb:
         """The local search that was asked for."""
@@ -120,6 +132,8 @@ class FusionRun:
 
     Attributes
     ----------
+    crossover
+        How two labellings are combined.
     climb
         The local search under way: from a random labelling, or from the best one if `polishing`.
     best
@@ -133,7 +147,7 @@ class FusionRun:
     """
 
     problem: Problem
-    crossover: Crossover
+    crossover: Crossover | _FlowCrossover
     climb: Climb
     best: Incumbent
     random: np.random.Generator
@@ -173,6 +187,18 @@ class FusionRun:
         self.pool.append((self.best.evaluate(labels), labels))
         self.pool.sort(key=lambda item: -item[0])
         del self.pool[room:]
+
+
+class _FlowCrossover:
+    """Crossing by whole parts, and then by a cut: roof duality may leave parts undecided that are better as a whole."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.parts, self.cut = Crossover(problem), FusionMove(problem)
+
+    def fuse(self, labels: Ints, other: Ints) -> float:
+        """Take over whatever is better, in place; returns the gain."""
+        gain = self.parts.fuse(labels, other)
+        return gain + self.cut.fuse(labels, other)
 
 
 class _BlockSearch:

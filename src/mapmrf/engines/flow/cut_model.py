@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.flow.cut_model_kernels import NONE, BinaryPairs, CutArcs, find_flips, lay_out_cut
-from mapmrf.engines.flow.maximum_flow import MAX_ARCS, MaximumFlow, link
+from mapmrf.arrays import Ints, frozen, short
+from mapmrf.engines.flow.cut_model_kernels import NONE, BinaryPairs, find_flips, lay_out_cut, set_excess
+from mapmrf.engines.flow.maximum_flow import MaximumFlow
+from mapmrf.engines.flow.network import MAX_ARCS, wire
 from mapmrf.problem import Problem
 
 
@@ -29,14 +31,12 @@ class CutModel:
 
     def __init__(self, problem: Problem) -> None:
         pairs = binary_pairs(problem)
-        self.flip, _ = flips_of(pairs)
-        arcs = _lay_out(pairs, self.flip)
-        best = np.maximum(arcs.unary[:, 0], arcs.unary[:, 1])
-        self.constant = float(problem.graph.constant + best.sum())
-        source, sink = _capacities(arcs.unary, best)
-        self.flow = MaximumFlow(
-            link(problem.n_vars, arcs.first, arcs.second, arcs.forward, arcs.backward), source, sink
-        )
+        self.flip = flips_of(problem)[0]
+        wiring = wire(problem.n_vars, problem.scope)
+        unary, excess = np.empty((problem.n_vars, 2)), np.zeros(problem.n_vars)
+        lay_out_cut(pairs, self.flip, unary, wiring)
+        self.constant = problem.graph.constant + float(set_excess(unary, excess))
+        self.flow = MaximumFlow(wiring, excess)
 
     @property
     def bound(self) -> float:
@@ -49,8 +49,8 @@ class CutModel:
         return np.asarray(self.flow.on_sink_side ^ (self.flip == 1), dtype=np.int64)
 
 
-def why_no_cut(problem: Problem) -> str | None:
-    """Why a model is not solved by a minimum cut, or None if it is."""
+def why_not_binary_pairs(problem: Problem) -> str | None:
+    """Why a model is not one of pairs of variables of at most two states, or None if it is."""
     graph = problem.graph
     if np.any(graph.card > 2):
         i = int(np.argmax(graph.card > 2))
@@ -58,9 +58,17 @@ def why_no_cut(problem: Problem) -> str | None:
     large = np.flatnonzero(graph.arity != 2)
     if len(large):
         return f"factor {large[0]} has {graph.arity[large[0]]} variables, expected 2"
+    return None
+
+
+def why_no_cut(problem: Problem) -> str | None:
+    """Why a model is not solved by a minimum cut, or None if it is."""
+    graph, reason = problem.graph, why_not_binary_pairs(problem)
+    if reason is not None:
+        return reason
     if 2 * graph.n_factors > MAX_ARCS:
         return f"it has {graph.n_factors} factors, more than {MAX_ARCS // 2}"
-    _, a = flips_of(binary_pairs(problem))
+    _, a = flips_of(problem)
     if a == NONE:
         return None
     i, j = problem.scope[2 * a : 2 * a + 2].tolist()
@@ -70,32 +78,32 @@ def why_no_cut(problem: Problem) -> str | None:
 def binary_pairs(problem: Problem) -> BinaryPairs:
     """The pairs of a model whose variables have at most two states."""
     graph = problem.graph
-    theta_v = np.full((problem.n_vars, 2), -np.inf)
     if problem.only_binary:
-        theta_v[:] = graph.theta_v.reshape(-1, 2)
+        theta_v = graph.theta_v.reshape(-1, 2)
     else:
+        theta_v = np.full((problem.n_vars, 2), -np.inf)
         theta_v[np.arange(2) < graph.card[:, None]] = graph.theta_v
-    return BinaryPairs(problem.scope, problem.table_at, graph.theta_t, graph.card, theta_v)
+        frozen(theta_v)
+    return BinaryPairs(
+        packed(problem.scope), packed(problem.table_at), graph.theta_t, problem.weight, graph.card, theta_v
+    )
 
 
-def flips_of(pairs: BinaryPairs) -> tuple[Ints, int]:
-    """Which variables to flip (1 for those), and a pair that is not submodular all the same, or NONE."""
-    parent, flip = np.zeros((2, len(pairs.theta_v)), dtype=np.int32)
-    return flip, int(find_flips(pairs, parent, flip))
+def packed(values: Ints) -> Ints:
+    """Read-only and in 32 bits where they fit, so that kernels are compiled for one kind of array."""
+    return frozen(np.ascontiguousarray(short(values)))
 
 
-def _lay_out(pairs: BinaryPairs, flip: Ints) -> CutArcs:
-    """Unary potentials and arcs, cut to their number."""
-    n, m = len(flip), len(pairs.table_at)
-    first, second = np.empty((2, m), dtype=np.int32)
-    forward, backward = np.empty((2, m))
-    arcs = CutArcs(np.empty((n, 2)), first, second, forward, backward)
-    n_arcs = lay_out_cut(pairs, flip, arcs)
-    return CutArcs(arcs.unary, first[:n_arcs], second[:n_arcs], forward[:n_arcs], backward[:n_arcs])
+_flips: WeakKeyDictionary[Problem, tuple[Ints, int]] = WeakKeyDictionary()
 
 
-def _capacities(unary: Floats, best: Floats) -> tuple[Floats, Floats]:
-    """What state 1 costs and what state 0 costs, over the best; where no state is possible, neither costs anything."""
-    top = np.where(best > -np.inf, best, 0.0)
-    low, high = np.where(best > -np.inf, unary.T, 0.0)
-    return top - high, top - low
+def flips_of(problem: Problem) -> tuple[Ints, int]:
+    """Which variables to flip (1 for those), and a pair that is not submodular all the same, or NONE.
+
+    A problem's flips are found once: whether it is supported, and how it is solved, depends on them.
+    """
+    if problem not in _flips:
+        parent, flip = np.zeros((2, problem.n_vars), dtype=np.int32)
+        spoils = int(find_flips(binary_pairs(problem), parent, flip))
+        _flips[problem] = frozen(flip), spoils
+    return _flips[problem]

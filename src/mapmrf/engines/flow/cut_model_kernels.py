@@ -13,6 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.flow.network_kernels import Wiring, add_capacity
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.parity import root_of
 
@@ -36,6 +38,8 @@ class BinaryPairs(NamedTuple):
         Where its table starts in `theta_t`.
     theta_t
         The tables.
+    weight : (n_factors,)
+        What the tables are multiplied by; empty if all weights are 1.
     card : (n_vars,)
         Number of states.
     theta_v : (n_vars, 2)
@@ -45,29 +49,20 @@ class BinaryPairs(NamedTuple):
     scope: Ints
     table_at: Ints
     theta_t: Floats
+    weight: Floats
     card: Ints
     theta_v: Floats
-
-
-class CutArcs(NamedTuple):
-    """What becomes of the pairs: unary potentials (n_vars, 2), and arcs between nodes (n_factors,), as far as used."""
-
-    unary: Floats
-    first: Ints
-    second: Ints
-    forward: Floats
-    backward: Floats
 
 
 @inlined
 def table_of_pair(pairs: BinaryPairs, a: int) -> Table:
     """The four entries t00, t01, t10, t11 of a pair, -inf where a state is forbidden."""
     i, j, at = pairs.scope[2 * a], pairs.scope[2 * a + 1], pairs.table_at[a]
-    theta_t, theta_v, r = pairs.theta_t, pairs.theta_v, pairs.card[j]
-    t00 = theta_t[at]
-    t01 = theta_t[at + 1] if r == 2 else -np.inf
-    t10 = theta_t[at + r] if pairs.card[i] == 2 else -np.inf
-    t11 = theta_t[at + 3] if pairs.card[i] == 2 and r == 2 else -np.inf
+    theta_t, theta_v, r, weight = pairs.theta_t, pairs.theta_v, pairs.card[j], weight_of(pairs.weight, a)
+    t00 = weight * theta_t[at]
+    t01 = weight * theta_t[at + 1] if r == 2 else -np.inf
+    t10 = weight * theta_t[at + r] if pairs.card[i] == 2 else -np.inf
+    t11 = weight * theta_t[at + 3] if pairs.card[i] == 2 and r == 2 else -np.inf
     if theta_v[i, 0] == -np.inf:
         t00 = t01 = -np.inf
     if theta_v[i, 1] == -np.inf:
@@ -177,29 +172,46 @@ def split(table: Table) -> tuple[float, float, float, float]:
     return both + apart, both - apart, coupling, coupling
 
 
+@inlined
+def is_unary(table: Table) -> bool:
+    """Whether a variable of a pair has one state left."""
+    t00, t01, t10, t11 = table
+    return max(t00, t01) == -np.inf or max(t10, t11) == -np.inf or max(t00, t10) == -np.inf or max(t01, t11) == -np.inf
+
+
 @bare
-def lay_out_cut(pairs: BinaryPairs, flip: Ints, arcs: CutArcs) -> int:
-    """Turn pairs into arcs and unary potentials of the flipped variables; returns the number of arcs."""
-    unary = arcs.unary
+def lay_out_cut(pairs: BinaryPairs, flip: Ints, unary: Floats, wiring: Wiring) -> None:
+    """Turn pairs into capacities and unary potentials (n_vars, 2) of the flipped variables."""
     for i in range(len(flip)):
         unary[i, flip[i]] = pairs.theta_v[i, 0]
         unary[i, 1 - flip[i]] = pairs.theta_v[i, 1]
-    n_arcs = 0
+    guess = 0
     for a in range(len(pairs.table_at)):
         i, j = pairs.scope[2 * a], pairs.scope[2 * a + 1]
         given = table_of_pair(pairs, a)
         table = flipped(given, flip[i], flip[j])
-        t00, t01, t10, t11 = table
-        if max(t00, t01) == -np.inf or max(t10, t11) == -np.inf or max(t00, t10) == -np.inf or max(t01, t11) == -np.inf:
+        if is_unary(table):
             add_unaries(unary, i, j, table)
             continue
-        more_i, more_j, forward, backward = split(table)
-        unary[i, 0] += t00 / 2.0
-        unary[j, 0] += t00 / 2.0
-        unary[i, 1] += t00 / 2.0 + more_i
-        unary[j, 1] += t00 / 2.0 + more_j
+        half, (more_i, more_j, forward, backward) = table[0] / 2.0, split(table)
+        unary[i, 0] += half
+        unary[j, 0] += half
+        unary[i, 1] += half + more_i
+        unary[j, 1] += half + more_j
         if favours(given) != EITHER:
-            arcs.first[n_arcs], arcs.second[n_arcs] = i, j
-            arcs.forward[n_arcs], arcs.backward[n_arcs] = forward, backward
-            n_arcs += 1
-    return n_arcs
+            guess = add_capacity(wiring, a, guess, forward, backward)
+
+
+@bare
+def set_excess(unary: Floats, excess: Floats) -> float:
+    """What a variable loses in state 1 over state 0, as capacity; returns the sum of the best states' potentials."""
+    total = lost = 0.0
+    for i in range(len(excess)):
+        best = max(unary[i, 0], unary[i, 1])
+        if best == -np.inf:
+            return -np.inf
+        excess[i] = unary[i, 0] - unary[i, 1]
+        sum_now = total + best  # what is lost in rounding is kept
+        lost += (total - sum_now) + best if abs(total) >= abs(best) else (best - sum_now) + total
+        total = sum_now
+    return total + lost

@@ -10,21 +10,18 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.flow.maximum_flow_kernels import (
     FREE,
     MAXIMAL,
+    NO_LIMIT,
     PAUSED,
     UNBOUNDED,
     FlowCursor,
-    Network,
     SearchTrees,
     change_terminals,
-    link_pairs,
     plant,
     send_flow,
 )
+from mapmrf.engines.flow.network import sparse_wiring, wire
+from mapmrf.engines.flow.network_kernels import Wiring, add_capacities
 from mapmrf.kernels.records import blank
-
-MAX_ARCS = 2**31 - 1
-"""Arcs that a network may have: they are numbered in 32 bits."""
-NO_LIMIT = 2**62
 
 
 class MaximumFlow:
@@ -35,17 +32,22 @@ class MaximumFlow:
 
     Parameters
     ----------
-    network
-        Arcs with their capacities, which become residual capacities; see `link`.
-    source, sink : (n,)
-        Capacity from the source to every node, and from there to the sink. Of both, one must be finite.
+    wiring
+        A network with its capacities, which become residual capacities; see `link`.
+    excess : (n,)
+        Capacity from the source to every node, or, as a negative number, from there to the sink.
+
+    Attributes
+    ----------
+    excess : (n,)
+        What is left of these capacities.
 
     Examples
     --------
     >>> import numpy as np
     >>> from mapmrf.engines.flow.maximum_flow import MaximumFlow, link
-    >>> network = link(3, np.array([0, 1]), np.array([1, 2]), np.array([2.0, 5.0]), np.zeros(2))
-    >>> flow = MaximumFlow(network, np.array([9.0, 1.0, 0.0]), np.array([0.0, 0.0, 4.0]))
+    >>> wiring = link(3, np.array([[0, 1], [1, 2]]), np.array([2.0, 5.0]), np.zeros(2))
+    >>> flow = MaximumFlow(wiring, np.array([9.0, 1.0, -4.0]))
     >>> flow.run(), flow.value, flow.on_sink_side.tolist()
     (True, 3.0, [False, True, True])
     >>> flow.change(np.array([0, 2]), np.array([-8.0, 0.0]), np.array([0.0, 3.0]))
@@ -53,15 +55,19 @@ class MaximumFlow:
     (True, 2.0)
     """
 
-    def __init__(self, network: Network, source: Floats, sink: Floats) -> None:
-        n = len(network.ptr) - 1
+    def __init__(self, wiring: Wiring, excess: Floats) -> None:
+        n = len(excess) + 2 * wiring.margin
         parent, dist, next_active, next_orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
         in_sink, stamp = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int64)
-        self.network = network
-        self.trees = SearchTrees(
-            source - sink, parent, in_sink, stamp, dist, next_active, next_orphan, blank(FlowCursor)
-        )
-        self.straight = float(np.minimum(source, sink).sum())
+        self.wiring, self.network = wiring, wiring.network
+        self.trees = SearchTrees(np.zeros(n), parent, in_sink, stamp, dist, next_active, next_orphan, blank(FlowCursor))
+        self._inner = slice(wiring.margin, n - wiring.margin)
+        self.excess = self.trees.excess[self._inner]
+        self.excess[:] = excess
+        self.begin()
+
+    def begin(self) -> None:
+        """Start anew from the capacities that are in the network and in `excess` now, with no flow sent."""
         self.state = PAUSED
         plant(self.trees)
 
@@ -85,14 +91,15 @@ class MaximumFlow:
             What is added for each of them.
         """
         if self.state != UNBOUNDED:
-            change_terminals(self.network, self.trees, np.asarray(nodes, dtype=np.int64), source, sink)
+            nodes = np.asarray(nodes, dtype=np.int64) + self.wiring.margin
+            change_terminals(self.network, self.trees, nodes, source, sink)
             self.state = PAUSED
 
     @property
     def value(self) -> float:
         """The flow so far: at any time at most the minimum cut."""
         cursor = self.trees.cursor
-        return math.inf if self.state == UNBOUNDED else float(self.straight + cursor.lost + cursor.sent)
+        return math.inf if self.state == UNBOUNDED else float(cursor.lost + cursor.sent)
 
     @property
     def is_maximal(self) -> bool:
@@ -107,15 +114,16 @@ class MaximumFlow:
     @property
     def on_sink_side(self) -> Bools:
         """The nodes on the sink's side of a cut, a minimum one if the flow is maximal: those in the sink's tree."""
-        return np.asarray(self.trees.in_sink & (self.trees.parent != FREE))
+        trees = self.trees
+        return np.asarray(trees.in_sink[self._inner] & (trees.parent[self._inner] != FREE))
 
 
-def link(n: int, first: Ints, second: Ints, forward: Floats, backward: Floats) -> Network:
-    """A network of `n` nodes from pairs of different nodes and the capacities of the arcs in both directions."""
-    m = 2 * len(first)
-    network = Network(
-        np.zeros(n + 1, dtype=np.int32), np.empty(m, dtype=np.int32), np.empty(m, dtype=np.int32), np.empty(m)
-    )
-    first, second = (np.asarray(nodes, dtype=np.int32) for nodes in (first, second))
-    link_pairs(first, second, forward, backward, network)
-    return network
+def link(n: int, pairs: Ints, forward: Floats, backward: Floats, lattice: bool = True) -> Wiring:
+    """A network of `n` nodes from pairs (n_pairs, 2) of different nodes, and capacities of the arcs in both directions.
+
+    With `lattice` it has no lists of arcs where the pairs allow that.
+    """
+    scope = np.ascontiguousarray(pairs, dtype=np.int32).reshape(-1)
+    wiring = wire(n, scope) if lattice else sparse_wiring(n, scope)
+    add_capacities(wiring, np.asarray(forward, dtype=np.float64), np.asarray(backward, dtype=np.float64))
+    return wiring

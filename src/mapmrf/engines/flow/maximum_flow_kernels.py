@@ -14,33 +14,31 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.flow.network_kernels import (
+    Network,
+    arc_in,
+    arc_out,
+    end_link,
+    first_link,
+    link_back,
+    neighbour,
+)
 from mapmrf.kernels.jit import bare, inlined
 
 TERMINAL, ORPHAN, FREE = -1, -2, -3
-"""In the place of an arc to the parent: a root, a node whose parent was lost, and one in neither tree."""
+"""In the place of a link to the parent: a root, a node whose parent was lost, and one in neither tree."""
 NOBODY = -1
 FAR = 1 << 60
+NO_LIMIT = 1 << 62
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Why `send_flow` returns: the flow is maximal, the budget is spent, or a path of infinite capacity was found."""
 
 
-class Network(NamedTuple):
-    """A directed graph, every arc with its reverse.
+class Touch(NamedTuple):
+    """Where the trees touch: a node of the source's tree, and its link to one of the sink's; NOBODY if nowhere."""
 
-    Attributes
-    ----------
-    ptr : (n + 1,)
-        The arcs that leave node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``.
-    head, sister : (n_arcs,)
-        Where an arc leads to, and its reverse.
-    residual : (n_arcs,)
-        How much more flow it can take.
-    """
-
-    ptr: Ints
-    head: Ints
-    sister: Ints
-    residual: Floats
+    tail: int
+    link: int
 
 
 class FlowCursor:
@@ -66,7 +64,7 @@ class SearchTrees(NamedTuple):
     excess : (n,)
         Residual capacity from the source if positive, to the sink if negative.
     parent : (n,)
-        The arc to the parent, or TERMINAL, ORPHAN or FREE.
+        The link to the parent, or TERMINAL, ORPHAN or FREE.
     in_sink : (n,)
         Whether the node is in the sink's tree; means nothing for a free node.
     stamp, dist : (n,)
@@ -148,81 +146,81 @@ def orphan_last(trees: SearchTrees, i: int) -> None:
 
 
 @inlined
-def grow(network: Network, trees: SearchTrees, i: int) -> int:
-    """Add the free neighbours of a node to its tree; return an arc from the source's tree to the sink's, or NOBODY."""
-    head, sister, residual = network.head, network.sister, network.residual
-    parent, in_sink, stamp, dist = trees.parent, trees.in_sink, trees.stamp, trees.dist
+def grow(network: Network, trees: SearchTrees, i: int) -> Touch:
+    """Add the free neighbours of a node to its tree; returns where it touches the other tree, if it does."""
+    residual, parent, in_sink = network.residual, trees.parent, trees.in_sink
+    stamp, dist = trees.stamp, trees.dist
     sink = in_sink[i]
-    for a in range(network.ptr[i], network.ptr[i + 1]):
-        back = sister[a]
-        along = back if sink else a  # flow goes from the source's tree to the sink's
-        if residual[along] <= 0.0:
+    for link in range(first_link(network, i), end_link(network, i)):
+        # flow goes from the source's tree to the sink's
+        if residual[arc_in(network, i, link) if sink else arc_out(network, i, link)] <= 0.0:
             continue
-        j = head[a]
+        j = neighbour(network, i, link)
         if parent[j] == FREE:
             in_sink[j] = sink
-            parent[j] = back
+            parent[j] = link_back(network, link)
             stamp[j] = stamp[i]
             dist[j] = dist[i] + 1
             activate(trees, j)
         elif in_sink[j] != sink:
-            return along
+            return Touch(j, link_back(network, link)) if sink else Touch(i, link)
         elif stamp[j] <= stamp[i] and dist[j] > dist[i]:  # nearer to the root through i
-            parent[j] = back
+            parent[j] = link_back(network, link)
             stamp[j] = stamp[i]
             dist[j] = dist[i] + 1
-    return NOBODY
+    return Touch(NOBODY, NOBODY)
 
 
 # -- augment ----------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def bottleneck(network: Network, trees: SearchTrees, middle: int) -> float:
-    """Residual capacity of the path from root to root through an arc between the trees."""
-    head, sister, residual = network.head, network.sister, network.residual
-    parent = trees.parent
-    least: float = residual[middle]
-    i = head[sister[middle]]
+def bottleneck(network: Network, trees: SearchTrees, touch: Touch) -> float:
+    """Residual capacity of the path from root to root through the arc where the trees touch."""
+    residual, parent = network.residual, trees.parent
+    i = touch.tail
+    least: float = residual[arc_out(network, i, touch.link)]
     while parent[i] >= 0:
-        least = min(least, residual[sister[parent[i]]])
-        i = head[parent[i]]
+        least = min(least, residual[arc_in(network, i, parent[i])])
+        i = neighbour(network, i, parent[i])
     least = min(least, trees.excess[i])
-    i = head[middle]
+    i = neighbour(network, touch.tail, touch.link)
     while parent[i] >= 0:
-        least = min(least, residual[parent[i]])
-        i = head[parent[i]]
+        least = min(least, residual[arc_out(network, i, parent[i])])
+        i = neighbour(network, i, parent[i])
     least = min(least, -trees.excess[i])
     return least
 
 
 @inlined
-def push(network: Network, trees: SearchTrees, middle: int, amount: float) -> int:
+def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> int:
     """Send flow along the path through an arc; below a saturated arc nodes become orphans. Returns its length."""
-    head, sister, residual, parent = network.head, network.sister, network.residual, trees.parent
-    residual[middle] -= amount
-    residual[sister[middle]] += amount
+    residual, parent = network.residual, trees.parent
+    i = touch.tail
+    residual[arc_out(network, i, touch.link)] -= amount
+    residual[arc_in(network, i, touch.link)] += amount
     length = 1
-    i = head[sister[middle]]
     while parent[i] >= 0:
-        a = parent[i]
-        residual[a] += amount
-        residual[sister[a]] -= amount
-        if residual[sister[a]] <= 0.0:
+        link = parent[i]
+        down = arc_in(network, i, link)
+        residual[arc_out(network, i, link)] += amount
+        residual[down] -= amount
+        if residual[down] <= 0.0:
             orphan_first(trees, i)
-        i = head[a]
+        i = neighbour(network, i, link)
         length += 1
     trees.excess[i] -= amount
     if trees.excess[i] <= 0.0:
         orphan_first(trees, i)
-    i = head[middle]
+    i = neighbour(network, touch.tail, touch.link)
     while parent[i] >= 0:
-        a = parent[i]
-        residual[sister[a]] += amount
-        residual[a] -= amount
-        if residual[a] <= 0.0:
+        link = parent[i]
+        up = arc_out(network, i, link)
+        residual[arc_in(network, i, link)] += amount
+        residual[up] -= amount
+        if residual[up] <= 0.0:
             orphan_first(trees, i)
-        i = head[a]
+        i = neighbour(network, i, link)
         length += 1
     trees.excess[i] += amount
     if trees.excess[i] >= 0.0:
@@ -245,21 +243,21 @@ def count_flow(cursor: FlowCursor, amount: float) -> None:
 
 
 @inlined
-def distance(head: Ints, trees: SearchTrees, j: int, time: int) -> int:
+def distance(network: Network, trees: SearchTrees, j: int, time: int) -> int:
     """Arcs from a node to the root of its tree, FAR if it hangs on an orphan."""
     parent, stamp = trees.parent, trees.stamp
     d = 0
     while stamp[j] != time:
-        a = parent[j]
+        link = parent[j]
         d += 1
-        if a < 0:
+        if link < 0:
             trees.cursor.work += d
-            if a == ORPHAN:
+            if link == ORPHAN:
                 return FAR
             stamp[j] = time
             trees.dist[j] = 1
             return d
-        j = head[a]
+        j = neighbour(network, j, link)
     trees.cursor.work += d
     rest: int = trees.dist[j]
     return d + rest
@@ -267,26 +265,26 @@ def distance(head: Ints, trees: SearchTrees, j: int, time: int) -> int:
 
 @inlined
 def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
-    """The arc to the neighbour nearest to the root that can be a node's new parent, or FREE."""
-    head, parent, stamp, dist = network.head, trees.parent, trees.stamp, trees.dist
+    """The link to the neighbour nearest to the root that can be a node's new parent, or FREE."""
+    residual, parent, stamp, dist = network.residual, trees.parent, trees.stamp, trees.dist
     sink, time = trees.in_sink[i], trees.cursor.time
-    nearest, best = FAR, FREE
-    for a in range(network.ptr[i], network.ptr[i + 1]):
-        j = head[a]
+    best, nearest = FREE, FAR
+    for link in range(first_link(network, i), end_link(network, i)):
+        if residual[arc_out(network, i, link) if sink else arc_in(network, i, link)] <= 0.0:
+            continue
+        j = neighbour(network, i, link)
         if parent[j] == FREE or trees.in_sink[j] != sink:
             continue
-        if network.residual[a if sink else network.sister[a]] <= 0.0:
-            continue
-        d = distance(head, trees, j, time)
+        d = distance(network, trees, j, time)
         if d == FAR:
             continue
         if d < nearest:
-            nearest, best = d, a
+            nearest, best = d, link
         while stamp[j] != time:
             stamp[j] = time
             dist[j] = d
             d -= 1
-            j = head[parent[j]]
+            j = neighbour(network, j, parent[j])
     if best != FREE:
         stamp[i] = time
         dist[i] = nearest + 1
@@ -296,15 +294,15 @@ def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
 @inlined
 def let_go(network: Network, trees: SearchTrees, i: int) -> None:
     """A node without a parent becomes free: its children are orphans, and neighbours may grow to it again."""
-    parent, sink = trees.parent, trees.in_sink[i]
-    for a in range(network.ptr[i], network.ptr[i + 1]):
-        j = network.head[a]
+    residual, parent, sink = network.residual, trees.parent, trees.in_sink[i]
+    for link in range(first_link(network, i), end_link(network, i)):
+        j = neighbour(network, i, link)
         up = parent[j]
         if up == FREE or trees.in_sink[j] != sink:
             continue
-        if network.residual[a if sink else network.sister[a]] > 0.0:
+        if residual[arc_out(network, i, link) if sink else arc_in(network, i, link)] > 0.0:
             activate(trees, j)
-        if up >= 0 and network.head[up] == i:
+        if up == link_back(network, link):
             orphan_last(trees, j)
 
 
@@ -326,7 +324,7 @@ def adopt(network: Network, trees: SearchTrees) -> None:
             trees.parent[i] = found
             if found == FREE:
                 let_go(network, trees, i)
-            cursor.work += 2 + 2 * (network.ptr[i + 1] - network.ptr[i])
+            cursor.work += 2 + 2 * (end_link(network, i) - first_link(network, i))
         cursor.first_orphan = others
         cursor.last_orphan = last if others != NOBODY else NOBODY
 
@@ -337,9 +335,10 @@ def adopt(network: Network, trees: SearchTrees) -> None:
 @bare
 def plant(trees: SearchTrees) -> None:
     """Begin both trees: every node with capacity from the source or to the sink is a root."""
-    trees.cursor.first_active = trees.cursor.last_active = NOBODY
-    trees.cursor.first_orphan = trees.cursor.last_orphan = NOBODY
-    trees.cursor.current = NOBODY
+    cursor = trees.cursor
+    cursor.first_active = cursor.last_active = cursor.first_orphan = cursor.last_orphan = cursor.current = NOBODY
+    cursor.time = cursor.paths = 0
+    cursor.sent = cursor.lost = 0.0
     for i in range(len(trees.excess)):
         trees.next_active[i] = NOBODY
         trees.parent[i] = FREE
@@ -369,19 +368,19 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
             i = next_to_grow(trees)
         if i == NOBODY:
             break
-        middle = grow(network, trees, i)
-        cursor.work += 2 + network.ptr[i + 1] - network.ptr[i]
+        touch = grow(network, trees, i)
+        cursor.work += 2 + end_link(network, i) - first_link(network, i)
         cursor.time += 1
-        if middle == NOBODY:
+        if touch.tail == NOBODY:
             continue
         trees.next_active[i] = i  # active, but in no queue: it is the next to grow
         cursor.current = i
-        amount = bottleneck(network, trees, middle)
+        amount = bottleneck(network, trees, touch)
         if amount == np.inf:
             why = UNBOUNDED
             break
         count_flow(cursor, amount)
-        cursor.work += 4 * push(network, trees, middle, amount)
+        cursor.work += 4 * push(network, trees, touch, amount)
         adopt(network, trees)
         paths += 1
     cursor.paths += paths
@@ -421,36 +420,16 @@ def replant(network: Network, trees: SearchTrees, i: int) -> None:
     sink = trees.excess[i] < 0.0
     if parent[i] == FREE or in_sink[i] != sink:
         in_sink[i] = sink
-        for a in range(network.ptr[i], network.ptr[i + 1]):
-            j, back = network.head[a], network.sister[a]
+        for link in range(first_link(network, i), end_link(network, i)):
+            j = neighbour(network, i, link)
             if trees.stamp[j] == -1:
                 continue
-            if parent[j] == back:
+            if parent[j] == link_back(network, link):
                 orphan_last(trees, j)
-            if parent[j] != FREE and in_sink[j] != sink and network.residual[back if sink else a] > 0.0:
+            if parent[j] == FREE or in_sink[j] == sink:
+                continue
+            if network.residual[arc_in(network, i, link) if sink else arc_out(network, i, link)] > 0.0:
                 activate(trees, j)
     parent[i] = TERMINAL
     trees.stamp[i] = trees.cursor.time
     trees.dist[i] = 1
-
-
-@bare
-def link_pairs(first: Ints, second: Ints, forward: Floats, backward: Floats, network: Network) -> None:
-    """Sort arcs between pairs of nodes by the node that they leave, in both directions."""
-    ptr, head, sister, residual = network.ptr, network.head, network.sister, network.residual
-    n = len(ptr) - 1
-    for e in range(len(first)):
-        ptr[first[e] + 1] += 1
-        ptr[second[e] + 1] += 1
-    for i in range(n):
-        ptr[i + 1] += ptr[i]
-    for e in range(len(first)):
-        i, j = first[e], second[e]
-        a, b = ptr[i], ptr[j]  # for now where the next arc goes
-        ptr[i] += 1
-        ptr[j] += 1
-        head[a], sister[a], residual[a] = j, b, forward[e]
-        head[b], sister[b], residual[b] = i, a, backward[e]
-    for i in range(n, 0, -1):
-        ptr[i] = ptr[i - 1]
-    ptr[0] = 0

@@ -1,0 +1,79 @@
+"""Networks for the pairs of a model: a lattice where the pairs are regular, a sparse one otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.flow.network_kernels import (
+    LATTICE,
+    MAX_DIRECTIONS,
+    NOT_A_LATTICE,
+    SPARSE,
+    Network,
+    Wiring,
+    find_offsets,
+    link_pairs,
+)
+
+MAX_ARCS = 2**31 - 1
+"""Arcs that a sparse network may have: they are numbered in 32 bits."""
+LEAST_FILL = 0.5
+"""Share of the arcs of a lattice that must be there: others waste memory."""
+LARGEST_MARGIN = 0.25
+"""Length of a lattice's margin, as a share of its nodes."""
+
+
+def wire(n: int, scope: Ints) -> Wiring:
+    """The network of `n` nodes and pairs of them, (2 n_pairs,), without capacities.
+
+    If the pairs lie in a few directions, as those of the pixels of a picture do, it is a lattice: the network has no
+    lists of arcs, and neighbours are found by arithmetic. The order of the pairs does not matter, some may be missing,
+    and some may come twice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.engines.flow.network import wire
+    >>> place = np.arange(400).reshape(20, 20)
+    >>> across, down = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
+    >>> pairs = np.concatenate([np.stack(ends, axis=-1).reshape(-1, 2) for ends in (across, down)])
+    >>> wire(400, pairs.ravel()).network.offset.tolist()
+    [-20, -1, 1, 20]
+    >>> wire(3, np.array([0, 1, 1, 2])).network.head.tolist()
+    [1, 0, 2, 1]
+    """
+    scope = np.ascontiguousarray(scope, dtype=np.int32)
+    offset = lattice_offsets(n, scope)
+    return sparse_wiring(n, scope) if offset is None else lattice_wiring(n, scope, offset)
+
+
+def lattice_offsets(n: int, scope: Ints) -> Ints | None:
+    """From a node to its neighbours in all directions, ascending, or None if the pairs are no lattice."""
+    apart = np.zeros(MAX_DIRECTIONS // 2, dtype=np.int64)
+    n_apart = int(find_offsets(scope, apart))
+    if n_apart == NOT_A_LATTICE:
+        return None
+    apart = np.sort(apart[:n_apart])
+    dense = len(scope) // 2 >= LEAST_FILL * n_apart * n
+    if n_apart == 0 or not dense or apart[-1] > LARGEST_MARGIN * n:
+        return None
+    return np.concatenate([-apart[::-1], apart])
+
+
+def lattice_wiring(n: int, scope: Ints, offset: Ints) -> Wiring:
+    """A lattice with these offsets."""
+    margin, none = int(offset[-1]), np.zeros(0, dtype=np.int32)
+    residual = np.zeros((n + 2 * margin) * len(offset))
+    return Wiring(Network(LATTICE, none, none, none, offset, residual), scope, none, margin)
+
+
+def sparse_wiring(n: int, scope: Ints) -> Wiring:
+    """A sparse network."""
+    m = len(scope)
+    head, sister = np.empty((2, m), dtype=np.int32)
+    place = np.empty(m // 2, dtype=np.int32)
+    offset = np.zeros(0, dtype=np.int64)
+    network = Network(SPARSE, np.zeros(n + 1, dtype=np.int32), head, sister, offset, np.zeros(m))
+    link_pairs(scope, network, place)
+    return Wiring(network, scope, place, 0)

@@ -9,6 +9,7 @@ from typing import ClassVar, get_args
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.trws_labels import LabelPasses, fits_pairs
 from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
 from mapmrf.engines.messages.visit_order import VariableOrder, VisitOrder
 from mapmrf.method import Answer, Method, Progress, Start
@@ -66,7 +67,7 @@ class TRWS(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
         """Order the variables and lay the factors out along them, all messages zero."""
-        passes = SpinPasses if fits_spins(problem) else TablePasses
+        passes = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
         return TRWSRun(passes(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, GAP_TOLERANCE)))
 
     def step(self, problem: Problem, state: TRWSRun) -> Progress:

@@ -1,0 +1,89 @@
+"""Pairwise models of any number of states, with one message per pair."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.engines.messages.passes import SequentialPasses
+from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
+from mapmrf.engines.messages.trws_labels_kernels import LabelMessages, LabelModel, iterate_labels
+from mapmrf.engines.messages.trws_links_kernels import PairLinks, sort_links
+from mapmrf.engines.messages.trws_tables_kernels import PairScratch, PairTables, turn_tables
+from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.pair_forms import NO_FORM
+from mapmrf.problem import Problem
+
+WIDE = 4
+"""From this many states on tables are also kept transposed, so that both directions read them row by row."""
+MAX_TRANSPOSED = 1 << 22
+"""Table entries above which no transposed copies are made."""
+
+
+def fits_pairs(problem: Problem) -> bool:
+    """Whether all factors are finite tables of two variables."""
+    return all(batch.arity == 2 and not batch.hard for batch in problem.batches)
+
+
+class LabelPasses(SequentialPasses):
+    """Passes over a pairwise model, as the kernels of `trws_labels_kernels` see it."""
+
+    def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
+        in_order, labels = np.zeros((2, problem.n_vars), dtype=np.int32)
+        super().__init__(order.seq, stopping, in_order)
+        self.problem = problem
+        self.model = label_model(problem, order)
+        room = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
+        self.messages = LabelMessages(np.zeros(room), labels, in_order)
+        self.room = PairScratch.allocate(int(problem.graph.card.max(initial=1)))
+
+    @property
+    def work(self) -> int:
+        """What an iteration costs, in table entries of `TablePasses`."""
+        forms, work = self.problem.forms, 8 * self.problem.n_states
+        for batch in self.problem.batches:
+            n_plain = int(np.count_nonzero(forms.of[batch.factors] == NO_FORM)) if len(forms.of) else batch.n
+            work += n_plain * batch.n_configs + batch.n * (8 + 8 * sum(batch.shape))
+        return work
+
+    def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
+        """Run iterations in the kernel."""
+        return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.room)
+
+
+def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
+    """Sort the pairs along the visits; the potentials stay where they are."""
+    graph, n, m = problem.graph, problem.n_vars, problem.n_factors
+    links = PairLinks.allocate(n, m, max(n, 2 * m + 1, len(graph.theta_v)))
+    sort_links(problem.scope, order.rank, links)
+    dtype, widths = links.ptr.dtype, sorted({max(batch.shape) for batch in problem.batches})
+    return LabelModel(
+        theta_v=graph.theta_v,
+        theta_at=graph.var_ptr[order.seq].astype(dtype),
+        card=graph.card[order.seq].astype(dtype),
+        omega=order.omega,
+        links=links,
+        width=widths[0] if len(widths) == 1 else 0,
+        block=_blocks(problem, links) if len(widths) > 1 else np.zeros(0, dtype=np.int64),
+        tables=pair_tables(problem),
+        constant=graph.constant,
+    )
+
+
+def _blocks(problem: Problem, links: PairLinks) -> Ints:
+    """Where the messages of edges start, with room for either end's states."""
+    width = np.concatenate([np.full(batch.n, max(batch.shape)) for batch in problem.batches])
+    return offsets(width[links.factor // 2])
+
+
+def pair_tables(problem: Problem) -> PairTables:
+    """The tables of a problem's pairs, also transposed if that helps and they are not symmetric."""
+    graph, forms = problem.graph, problem.forms
+    turned: Floats = np.zeros(0)
+    wide = max((max(batch.shape) for batch in problem.batches), default=0) >= WIDE
+    plain = len(forms.of) == 0 or bool(np.any(forms.of == NO_FORM) or np.any(forms.part_at >= 0))
+    if wide and plain and len(graph.theta_t) <= MAX_TRANSPOSED:
+        turned = np.zeros_like(graph.theta_t)
+        turn_tables(graph.table_of, graph.table_ptr, graph.card[graph.scope[1::2]], graph.theta_t, turned)
+        turned = graph.theta_t if np.array_equal(turned, graph.theta_t) else turned
+    return PairTables(graph.theta_t, problem.table_at, problem.weight, turned, forms)

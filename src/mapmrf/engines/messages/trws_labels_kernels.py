@@ -1,0 +1,222 @@
+"""Sequential tree-reweighted passes over pairs of variables with any number of states.
+
+A pair holds one message: after a visit to one of its ends the message to the other end, which is visited next. Tables
+are finite, so messages are, too; states with a unary potential of -inf never have anything to give.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.messages.passes_kernels import (
+    INFEASIBLE,
+    LIMIT,
+    PassFigures,
+    PassSpan,
+    PassStopping,
+    at_rest,
+    keep_best,
+)
+from mapmrf.engines.messages.trws_links_kernels import PairLinks
+from mapmrf.engines.messages.trws_tables_kernels import (
+    PairScratch,
+    PairTables,
+    Place,
+    add_row,
+    entry,
+    largest,
+    pass_message,
+    reward,
+)
+from mapmrf.kernels.jit import bare, compiled, inlined
+
+
+ONE = np.uintp(1)
+
+
+class LabelModel(NamedTuple):
+    """A model of pairs, laid out along the visits.
+
+    Attributes
+    ----------
+    theta_v
+        The unary potentials, as in the graph.
+    theta_at, card : (n_vars,)
+        Where the block of each visited variable starts in it, and its states.
+    omega : (n_vars,)
+        Share of its belief that a variable gives to each pair that comes next.
+    links
+        The pairs, in both directions.
+    width
+        Room for every message; 0 if they differ.
+    block
+        Where the message of every edge starts, if they differ.
+    tables
+        The potentials of pairs.
+    constant
+        The constant of the model.
+    """
+
+    theta_v: Floats
+    theta_at: Ints
+    card: Ints
+    omega: Floats
+    links: PairLinks
+    width: int
+    block: Ints
+    tables: PairTables
+    constant: float
+
+
+class LabelMessages(NamedTuple):
+    """Where passes stand: the message of every pair; the labelling decoded last, and the best one, by visits."""
+
+    d: Floats
+    labels: Ints
+    best: Ints
+
+
+@inlined
+def block_of(model: LabelModel, e: Place) -> Place:
+    """Where the message of an edge starts."""
+    return e * np.uintp(model.width) if model.width > 0 else np.uintp(model.block[e])
+
+
+@inlined
+def add_message(at: Place, d: Floats, belief: Floats, n: Place) -> None:
+    """Add a message to a belief."""
+    for k in range(n):
+        belief[k] += d[at + k]
+
+
+@inlined
+def first_largest(score: Floats, n: Place) -> Place:
+    """The first of the states with the largest score."""
+    top = largest(score, np.uintp(0), n)
+    own = np.uintp(0)
+    for k in range(n):
+        back = n - k - ONE
+        own = back if score[back] == top else own
+    return own
+
+
+@inlined
+def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score: Floats) -> None:
+    """Fix a label given those of the variables before.
+
+    `score` has the unary potentials and the messages of the variables to come. Rewards for a label come last: all else
+    is known before the label of the variable visited last.
+    """
+    links, tables, n = model.links, model.tables, np.uintp(model.card[s])
+    begins = links.back_ptr if forward else links.ptr
+    others = links.down if forward else links.up
+    flip = np.uintp(0) if forward else ONE
+    first, last = np.uintp(begins[s]), np.uintp(begins[s + ONE])
+    for i in range(first, last):
+        code = np.uintp(links.factor[links.id[i] if forward else i]) ^ flip
+        if reward(code, tables) <= 0.0:
+            u = np.uintp(others[i])
+            add_row(code, np.uintp(labels[u]), tables, n, np.uintp(model.card[u]), score)
+    own = first_largest(score, n)
+    top = score[own]
+    for i in range(first, last):
+        more = reward(np.uintp(links.factor[links.id[i] if forward else i]) ^ flip, tables)
+        if more > 0.0:
+            label = np.uintp(labels[np.uintp(others[i])])
+            now = score[label] + more
+            score[label] = now
+            own = label if now > top or (now == top and label < own) else own
+            top = now if now > top else top
+    labels[s] = own
+
+
+@bare
+def value_of_labels(begin: int, end: int, model: LabelModel, labels: Ints) -> float:
+    """What the labels of some variables are worth by themselves and together with those of later ones."""
+    ptr, up, factor, tables, value = model.links.ptr, model.links.up, model.links.factor, model.tables, 0.0
+    for s in range(np.uintp(begin), np.uintp(end)):
+        own, n_own = np.uintp(labels[s]), np.uintp(model.card[s])
+        value += model.theta_v[np.uintp(model.theta_at[s]) + own]
+        for e in range(np.uintp(ptr[s]), np.uintp(ptr[s + ONE])):
+            t = np.uintp(up[e])
+            value += entry(np.uintp(factor[e]), own, np.uintp(labels[t]), tables, np.uintp(model.card[t]), n_own)
+    return value
+
+
+@inlined
+def give(
+    code: Place, s: Place, n_other: Place, at: Place, best: float, model: LabelModel, d: Floats, room: PairScratch
+) -> float:
+    """Send a share of a belief through a pair; return the largest entry of the message."""
+    n, to = np.uintp(model.card[s]), np.uintp(len(room.belief))
+    omega, belief, h = model.omega[s], room.belief, room.h
+    for k in range(n):
+        h[to + k] = omega * (belief[k] - best) - d[at + k]
+    return pass_message(code, model.tables, d, at, n, n_other, room)
+
+
+@bare
+def visit_labels(
+    forward: bool, decode: bool, begin: int, end: int, model: LabelModel, messages: LabelMessages, room: PairScratch
+) -> float:
+    """Visit some variables one after another and fix their labels; return the bound that is due to them.
+
+    It is -inf if a variable has no possible state.
+    """
+    links, d, belief, score = model.links, messages.d, room.belief, room.score
+    ptr, back_ptr, id = links.ptr, links.back_ptr, links.id
+    flip = np.uintp(0) if forward else ONE
+    bound = 0.0
+    for v in range(np.uintp(begin), np.uintp(end)):
+        s = v if forward else np.uintp(begin) + np.uintp(end) - ONE - v
+        n, at = np.uintp(model.card[s]), np.uintp(model.theta_at[s])
+        for k in range(n):
+            belief[k] = model.theta_v[at + k]
+        low, high = np.uintp(ptr[s]), np.uintp(ptr[s + ONE])
+        back_low, back_high = np.uintp(back_ptr[s]), np.uintp(back_ptr[s + ONE])
+        first, last = (low, high) if forward else (back_low, back_high)
+        for i in range(first, last):
+            add_message(block_of(model, i if forward else np.uintp(id[i])), d, belief, n)
+        if decode:
+            for k in range(n):
+                score[k] = belief[k]
+            choose_label(forward, s, model, messages.labels, score)
+        behind, ahead = (back_low, back_high) if forward else (low, high)
+        for i in range(behind, ahead):
+            add_message(block_of(model, np.uintp(id[i]) if forward else i), d, belief, n)
+        best = largest(belief, np.uintp(0), n)
+        if best == -np.inf:
+            return -np.inf
+        bound += best
+        for i in range(first, last):
+            e = i if forward else np.uintp(id[i])
+            n_other = np.uintp(model.card[links.up[i] if forward else links.down[i]])
+            code = np.uintp(links.factor[e]) ^ flip
+            bound += give(code, s, n_other, block_of(model, e), best, model, d, room)
+    return bound
+
+
+@compiled
+def iterate_labels(
+    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: LabelModel, messages: LabelMessages,
+    room: PairScratch,
+) -> tuple[int, int, PassFigures]:  # fmt: skip
+    """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
+    n_vars = len(model.card)
+    for n in range(span.begin, span.end):
+        decode = n % span.decode_every == 0
+        bound = 0.0
+        for half in range(2):
+            bound = visit_labels(half == 0, decode, 0, n_vars, model, messages, room)
+            if decode:
+                value = value_of_labels(0, n_vars, model, messages.labels)
+                figures = keep_best(figures, value + model.constant, messages.labels, messages.best)
+        why, figures = at_rest(figures, bound + model.constant, stopping)
+        if bound == -np.inf:
+            return n + 1 - span.begin, INFEASIBLE, figures
+        if why != LIMIT:
+            return n + 1 - span.begin, why, figures
+    return span.end - span.begin, LIMIT, figures

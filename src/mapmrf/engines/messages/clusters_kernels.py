@@ -2,7 +2,7 @@
 
 A pair is a factor of two variables in the `Regions` of MPLP. A cluster is a cycle of pairs; its reparametrised
 potential is a sum of tables on its pairs. What a cluster gives to a pair is added to the pair's table in `theta`, which
-therefore must not be shared.
+therefore must not be shared and has weight 1.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.messages.mplp_kernels import PassOrder, Regions, pair_entry, pass_factors, pass_pairs2
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration
+from mapmrf.kernels.structured_pairs import StructuredPairs
 
 Cycle = tuple[Ints, Ints]
 """A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first."""
@@ -92,6 +94,15 @@ class CycleScratch(NamedTuple):
     ahead: Floats
     back: Floats
     width: int
+
+
+class ClusterScratch(NamedTuple):
+    """Working memory for cycles, lifts and factors, and the forms of the pairs."""
+
+    cycle: CycleScratch
+    lift: FactorScratch
+    factor: FactorScratch
+    pairs: StructuredPairs
 
 
 class Links(NamedTuple):
@@ -243,7 +254,7 @@ def read_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables,
         for s1 in range(card_e[first]):
             for s2 in range(k2):
                 at = s1 * k2 + s2
-                value = pair_entry(regions, regions.table_at[a] + at, first, s1, s2)
+                value = pair_entry(regions, 1.0, regions.table_at[a] + at, first, s1, s2)
                 place = s2 * width + s1 if flip else s1 * width + s2
                 walk[t * width * width + place] = value + tables.own[o + at]
 
@@ -284,7 +295,7 @@ def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables,
 def factor_entry(regions: Regions, a: int, at: int, state: Ints) -> float:
     """Entry of a factor's reparametrised table at a configuration, whose place in `theta` is `at`."""
     first = regions.scope_ptr[a]
-    value = regions.theta[at]
+    value = weight_of(regions.weight, a) * regions.theta[at]
     for k in range(regions.scope_ptr[a + 1] - first):
         value -= regions.lam[regions.edge_ptr[first + k] + state[k]]
         if regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
@@ -313,7 +324,7 @@ def hold_pairs(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -
         for s1 in range(card_e[e]):
             for s2 in range(card_e[e + 1]):
                 at = regions.table_at[p] + s1 * card_e[e + 1] + s2
-                scratch.given[place] = pair_entry(regions, at, e, s1, s2)
+                scratch.given[place] = pair_entry(regions, 1.0, at, e, s1, s2)
                 scratch.out[place] = -np.inf
                 place += 1
 
@@ -390,18 +401,17 @@ def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) ->
 
 @bare
 def passes_clusters(
-    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts,
-    cycle_scratch: CycleScratch, lift_scratch: FactorScratch, factor_scratch: FactorScratch,
-) -> None:  # fmt: skip
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts, scratch: ClusterScratch
+) -> None:
     """Iterations over all lifts, all clusters and then all factors, of any shape."""
     n, n_lifts = len(cycles.ptr) - 1, len(lifts.factor)
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1
         for q in range(n_lifts):
-            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift_scratch)
+            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, scratch.lift)
         for q in range(n):
-            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle_scratch)
-        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, factor_scratch)
+            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, scratch.cycle)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, scratch.pairs, scratch.factor)
 
 
 # -- the bound, and what a search sees --------------------------------------------------------------------------------

@@ -10,10 +10,10 @@ from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max
 
 
 @compiled
-def any_shape(theta_t, card_e, scratch, general):
+def any_shape(theta_t, card_e, scratch, general, weight):
     if general:
-        return table_max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, scratch)
-    return max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, scratch)
+        return table_max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
+    return max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2), (4, 1), (2, 5), (2, 3, 2), (1, 1, 1), (2, 3, 1, 2)])

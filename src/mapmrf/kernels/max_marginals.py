@@ -157,12 +157,13 @@ def max_marginals(
 def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: Floats) -> float:
     """The largest entry of a table of two variables times a weight, plus what they are given."""
     top = -np.inf
-    row = at
     for s1 in range(k1):
+        row = at + s1 * k2
         mine = given[s1]
-        for s2 in range(k1, k1 + k2):
-            top = max(top, weight * theta_t[row] + (mine + given[s2]))
-            row += 1
+        best = -np.inf  # of every row by itself, so that rows need not wait for each other
+        for s2 in range(k2):
+            best = max(best, weight * theta_t[row + s2] + (mine + given[k1 + s2]))
+        top = max(top, best)
     return top
 
 

@@ -78,7 +78,7 @@ def weighted_form(forms: PairForms, f: int, weight: float, n: int, is_first: boo
 
 @inlined
 def form_message(seen: WeightedForm, pairs: StructuredPairs, h: Floats, at: int, out: Floats, to: int, n: int) -> None:
-    """Fill ``out[to : to + n]`` with the maxima over the other variable's states of the table plus ``h[at : at + n]``."""
+    """Fill ``out[to : to + n]`` with the maxima over the other variable of the table plus ``h[at : at + n]``."""
     parts, shifted, weight = pairs.forms.parts, pairs.shifted, seen.weight
     if seen.near < 0:
         transform(seen.form, h, at, out, to, n, pairs.envelope)

@@ -174,7 +174,9 @@ class Dual:
     def bound(self) -> float:
         """The dual's value, evaluated from scratch: an upper bound whatever the messages are."""
         n, tools = self.n_factors, [(self.pairs, self.scratch), *self.helpers]
-        chunks = [FactorChunk(at, min(at + BOUND_CHUNK, n)) for at in range(0, max(1, n), BOUND_CHUNK)]
+        if n <= BOUND_CHUNK:
+            return self.constant + bound_of(self.regions, FactorChunk(0, n), self.pairs, self.scratch)
+        chunks = [FactorChunk(at, min(at + BOUND_CHUNK, n)) for at in range(0, n, BOUND_CHUNK)]
         shares: list[float] = []
         for at in range(0, len(chunks), self.workers.n):
             some = zip(chunks[at : at + self.workers.n], tools, strict=False)

@@ -1,7 +1,7 @@
 """Block coordinate descent on the dual of the local polytope, factor by factor, and decoding from it.
 
-A factor's reparametrised table is its weight times its table, minus its messages `lam`; `belief` holds theta_i plus all messages to i. A
-state that is proven impossible has the belief -inf for good; messages are always finite.
+A factor's reparametrised table is its weight times its table, minus its messages `lam`; `belief` holds theta_i plus all
+messages to i. A state that is proven impossible has the belief -inf for good; messages are always finite.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
-from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_top
+from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, pair_max_marginals, table_top
 from mapmrf.kernels.structured_pairs import StructuredPairs, form_max_marginals, form_of, form_top
 
 
@@ -72,7 +72,7 @@ class FactorChunk(NamedTuple):
 
 @inlined
 def pair_entry(regions: Regions, weight: float, at: int, e: int, s1: int, s2: int) -> float:
-    """Entry of a pair's reparametrised table, from its weight and its place in `theta`; `e` is the pair's first edge."""
+    """Entry of a pair's reparametrised table, by its weight and its place in `theta`; `e` is the pair's first edge."""
     belief, state_at, lam, edge_ptr = regions.belief, regions.state_at, regions.lam, regions.edge_ptr
     if belief[state_at[e] + s1] == -np.inf or belief[state_at[e + 1] + s2] == -np.inf:
         return -np.inf  # messages of impossible states are stale
@@ -108,10 +108,58 @@ def pass_pairs2(regions: Regions, visit: Ints, backward: bool) -> None:
     table_at, state_at, weight = regions.table_at, regions.state_at, regions.weight
     theta, lam, belief = regions.theta, regions.lam, regions.belief
     n = len(visit)
+    if len(weight) == 0:  # a loop of its own: even this question costs several percent when it is asked for every pair
+        for q in range(n):
+            a = visit[n - 1 - q] if backward else visit[q]
+            i_at, j_at = state_at[2 * a], state_at[2 * a + 1]
+            give_pair2(table_at[a], i_at, j_at, 4 * a, 1.0, theta, lam, belief)
+        return
     for q in range(n):
         a = visit[n - 1 - q] if backward else visit[q]
         i_at, j_at = state_at[2 * a], state_at[2 * a + 1]
-        give_pair2(table_at[a], i_at, j_at, 4 * a, weight_of(weight, a), theta, lam, belief)
+        give_pair2(table_at[a], i_at, j_at, 4 * a, weight[a], theta, lam, belief)
+
+
+@inlined
+def take_back(states: int, held: int, place: int, n: int, belief: Floats, lam: Floats, given: Floats) -> None:
+    """Fill `given` from `place` on with the beliefs of one variable, without what a factor has sent it."""
+    for s in range(n):
+        given[place + s] = belief[states + s] - lam[held + s]
+
+
+@inlined
+def give_out(
+    share: float, states: int, held: int, place: int, n: int, belief: Floats, lam: Floats, scratch: FactorScratch
+) -> None:
+    """Send a variable its share of the max-marginals in `out` from `place` on."""
+    given, out = scratch.given, scratch.out
+    for s in range(n):
+        if out[place + s] == -np.inf:
+            belief[states + s] = -np.inf
+        else:
+            mine = share * out[place + s]
+            belief[states + s] = mine
+            lam[held + s] = mine - given[place + s]
+
+
+@inlined
+def give_pair(a: int, regions: Regions, pairs: StructuredPairs, scratch: FactorScratch) -> None:
+    """Take the messages of a pair of any variables back and share its max-marginals out equally."""
+    state_at, card_e, lam, belief = regions.state_at, regions.card_e, regions.lam, regions.belief
+    first = regions.scope_ptr[a]
+    base, at = regions.edge_ptr[first], regions.table_at[a]
+    i_at, j_at, k1, k2 = state_at[first], state_at[first + 1], card_e[first], card_e[first + 1]
+    take_back(i_at, base, 0, k1, belief, lam, scratch.given)
+    take_back(j_at, base + k1, k1, k2, belief, lam, scratch.given)
+    weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+    if form >= 0:
+        form_max_marginals(pairs, form, weight, k1, scratch)
+    elif weight == 1.0:
+        pair_max_marginals(regions.theta, at, k1, k2, 1.0, scratch)
+    else:
+        pair_max_marginals(regions.theta, at, k1, k2, weight, scratch)
+    give_out(0.5, i_at, base, 0, k1, belief, lam, scratch)
+    give_out(0.5, j_at, base + k1, k1, k2, belief, lam, scratch)
 
 
 @inlined
@@ -123,37 +171,32 @@ def pass_factors(
     All go `toward` one place of its scope, or to all variables in equal shares if `toward` is empty.
     """
     scope_ptr, state_at, card_e = regions.scope_ptr, regions.state_at, regions.card_e
-    lam, belief, given, out = regions.lam, regions.belief, scratch.given, scratch.out
+    lam, belief, given = regions.lam, regions.belief, scratch.given
     n = len(visit)
     for q in range(n):
         a = visit[n - 1 - q] if backward else visit[q]
         first = scope_ptr[a]
-        arity = scope_ptr[a + 1] - first
         base = regions.edge_ptr[first]
+        arity = scope_ptr[a + 1] - first
+        if arity == 2 and len(toward) == 0:
+            give_pair(a, regions, pairs, scratch)
+            continue
         place = 0
-        for e in range(first, first + arity):
-            for s in range(card_e[e]):
-                given[place] = belief[state_at[e] + s] - lam[base + place]
-                place += 1
+        for e in range(first, scope_ptr[a + 1]):
+            take_back(state_at[e], base + place, place, card_e[e], belief, lam, given)
+            place += card_e[e]
         weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
         if form >= 0:
             form_max_marginals(pairs, form, weight, card_e[first], scratch)
         else:
             max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, weight, scratch)
         place = 0
-        for k in range(arity):
-            e = first + k
+        for e in range(first, scope_ptr[a + 1]):
             share = 1.0 / arity
             if len(toward) > 0:
-                share = 1.0 if k == toward[q] else 0.0
-            for s in range(card_e[e]):
-                if out[place] == -np.inf:
-                    belief[state_at[e] + s] = -np.inf
-                else:
-                    mine = share * out[place]
-                    belief[state_at[e] + s] = mine
-                    lam[base + place] = mine - given[place]
-                place += 1
+                share = 1.0 if e - first == toward[q] else 0.0
+            give_out(share, state_at[e], base + place, place, card_e[e], belief, lam, scratch)
+            place += card_e[e]
 
 
 @bare

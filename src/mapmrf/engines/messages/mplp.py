@@ -104,7 +104,7 @@ class Dual:
             order=order,
             alternate=schedule == "alternate",
             max_card=max_card,
-            pairs=StructuredPairs.allocate(problem.forms, max_card),
+            pairs=StructuredPairs.allocate(problem.quick_forms, max_card),
             scratch=FactorScratch.allocate(max(widest, max_card), arity),
             workers=Workers(threads if problem.n_factors >= PARALLEL_FROM else 1),
         )

@@ -14,7 +14,7 @@ import mapmrf
 SOURCE = Path(mapmrf.__file__).parent
 
 FLOORS = (
-    ("_version", "errors", "arrays", "compilation", "interrupts"),
+    ("_version", "errors", "arrays", "compilation", "interrupts", "workers"),
     ("pair_forms",),
     ("graph_checks", "names", "options", "gap", "kernels"),
     ("graph_builders",),

@@ -26,6 +26,9 @@ NO_FORM, POTTS, LINEAR, QUADRATIC = -1, 0, 1, 2
 LEAST_STATES = 4
 """States from which a form is quicker than the table."""
 
+WORTHWHILE = (8, 8, 64)
+"""States from which Potts, linear and quadratic forms are quicker than their tables."""
+
 ROUND_OFF = 16 * sys.float_info.epsilon
 """How far a table may be from its form, relative to its largest entry: the round-off of the user's own sums."""
 
@@ -102,6 +105,38 @@ def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weig
     rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
     of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM  # a reward for differing is no concave function
     return PairForms(of, kind, slope, np.array([form.limit for form in found]), *_laid_out(found))
+
+
+def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHILE) -> PairForms:
+    """The forms without those for which the table is quicker.
+
+    Parameters
+    ----------
+    forms
+        The forms of a model's pairs.
+    card_f : (n_factors,)
+        Number of states of the first variable of every factor.
+    least
+        The least number of states for each of Potts, linear and quadratic.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf import FactorGraph
+    >>> from mapmrf.pair_forms import worthwhile
+    >>> from mapmrf.problem import Problem
+    >>> graph = FactorGraph.from_pairwise(np.zeros((2, 6)), [[0, 1]], np.eye(6))
+    >>> forms = Problem.compile(graph).forms
+    >>> forms.of.tolist(), worthwhile(forms, np.array([6])).of.tolist()
+    ([0], [])
+    """
+    if len(forms.of) == 0:
+        return forms
+    slow = (forms.of >= 0) & (card_f < np.array(least)[forms.kind[forms.of]])
+    if not slow.any():
+        return forms
+    of = np.where(slow, np.int32(NO_FORM), forms.of)
+    return forms._replace(of=of if (of >= 0).any() else of[:0])
 
 
 def _laid_out(found: list[TableForm]) -> tuple[Floats, Ints, Floats]:

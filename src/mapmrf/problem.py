@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 from mapmrf.graph import FactorGraph
-from mapmrf.pair_forms import LEAST_STATES, PairForms, TableBlock, find_forms
+from mapmrf.pair_forms import LEAST_STATES, PairForms, TableBlock, find_forms, worthwhile
 
 CHUNK_ENTRIES = 1 << 18
 """Table entries that are looked at together."""
@@ -250,6 +250,11 @@ class Problem:
         """Which pairs are Potts, linear or quadratic, see `mapmrf.pair_forms`."""
         graph = self.graph
         return find_forms(graph.n_tables, _square_tables(graph), graph.table_of[self.order], self.weight)
+
+    @cached_property
+    def quick_forms(self) -> PairForms:
+        """The forms of those pairs for which messages are quicker than by their tables."""
+        return worthwhile(self.forms, self.graph.card[self.scope[self.scope_ptr[:-1]]])
 
     @cached_property
     def feasible_v(self) -> Bools:

@@ -6,26 +6,32 @@ import numpy as np
 import pytest
 
 from mapmrf.kernels.jit import compiled
-from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max_marginals
+from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max_marginals, table_top
 
 
 @compiled
-def any_shape(theta_t, card_e, scratch, general):
+def any_shape(theta_t, card_e, scratch, general, weight):
     if general:
-        return table_max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, scratch)
-    return max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, scratch)
+        return table_max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
+    return max_marginals(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
+
+
+@compiled
+def only_top(theta_t, card_e, scratch, weight):
+    return table_top(theta_t, 2, card_e, 1, len(card_e) - 1, weight, scratch)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2), (4, 1), (2, 5), (2, 3, 2), (1, 1, 1), (2, 3, 1, 2)])
 @pytest.mark.parametrize("hard", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("general", [False, True])
-def test_max_marginals_are_those_of_numpy(shape: tuple[int, ...], hard: float, general: bool) -> None:
+@pytest.mark.parametrize("weight", [1.0, 0.7])
+def test_max_marginals_are_those_of_numpy(shape: tuple[int, ...], hard: float, general: bool, weight: float) -> None:
     random = np.random.default_rng(sum(shape))
     table = random.normal(size=shape)
     table[random.random(shape) < hard] = -np.inf
     given = random.normal(size=sum(shape))
     given[0] = -np.inf if hard == 0.5 else given[0]
-    total = table.copy()
+    total = weight * table
     place = 0
     for k, size in enumerate(shape):
         total += given[place : place + size].reshape([-1 if j == k else 1 for j in range(len(shape))])
@@ -35,7 +41,8 @@ def test_max_marginals_are_those_of_numpy(shape: tuple[int, ...], hard: float, g
     scratch.given[: sum(shape)] = given
     scratch.out[:] = 7.0
     theta_t = np.concatenate([[0.0, 0.0], table.ravel()])
-    top = any_shape(theta_t, np.array((9, *shape)), scratch, general)
+    top = any_shape(theta_t, np.array((9, *shape)), scratch, general, weight)
     assert scratch.out[sum(shape) :].tolist() == [7.0] * 3
     np.testing.assert_allclose(scratch.out[: sum(shape)], np.concatenate(expected), rtol=1e-13)
     assert top == pytest.approx(total.max(), rel=1e-13)
+    assert only_top(theta_t, np.array((9, *shape)), scratch, weight) == pytest.approx(total.max(), rel=1e-13)

@@ -65,7 +65,7 @@ class MPLP(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> DualDescent:
         """Zero messages, but for hanging trees."""
-        dual = Dual.build(problem, self.order, self.schedule, seed)
+        dual = Dual.build(problem, self.order, self.schedule, seed, problem.threads)
         return DualDescent(dual, ClimbingIncumbent(problem, initial))
 
     def step(self, problem: Problem, state: DualDescent) -> Progress:
@@ -83,3 +83,7 @@ class MPLP(Method):
     def answer(self, problem: Problem, state: DualDescent) -> Answer:
         """The best labelling; the loop has the bound."""
         return Answer(labels=state.labelling.labels)
+
+    def close(self, problem: Problem, state: DualDescent) -> None:
+        """End the threads."""
+        state.dual.close()

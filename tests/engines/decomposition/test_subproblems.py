@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
+from mapmrf.kernels.structured_pairs import StructuredPairs
 from mapmrf.problem import Problem
 from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes
 
@@ -95,12 +96,15 @@ def test_a_variable_has_a_copy_in_every_forest_that_touches_it(recipe: Recipe) -
 def choose(problem: Problem, parts: Decomposition, theta_c: np.ndarray, slack: float) -> tuple[float, Chosen]:
     """Solve all subproblems: the sum of the maxima, and the choices, all 1 before."""
     graph, state = problem.graph, np.zeros(8, dtype=np.int64)
+    widest = int(graph.card.max(initial=1))
+    pairs = StructuredPairs.allocate(problem.quick_forms, widest)
     choices = Chosen(np.ones(len(parts.copies.at), dtype=np.int32), np.ones(problem.n_factors, dtype=np.int32))
     if parts.n_forests:
-        scratch = TreeScratch(np.zeros(len(theta_c)), np.zeros(int(graph.card.max(initial=1))), state)
+        scratch = TreeScratch(np.zeros(len(theta_c)), np.zeros(widest), state, pairs)
         args = (parts.copies, parts.legs, parts.roots, choices, scratch, slack)
         return solve_forests(graph.theta_t, theta_c, *args), choices
-    cache = FactorCache(np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors), state)
+    stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
+    cache = FactorCache(stale, top_f, state, np.zeros(widest), pairs)
     return solve_factors(graph.theta_t, theta_c, parts.legs, choices, cache, slack), choices
 
 

@@ -25,9 +25,9 @@ from mapmrf.engines.admm.structs import (
     Scratch,
     SphereState,
 )
-from mapmrf.engines.admm.workers import Workers
 from mapmrf.polytope import FactorMarginals, dense
 from mapmrf.problem import Batch, Problem
+from mapmrf.workers import Workers
 
 VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""

@@ -7,51 +7,85 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.decomposition.tree_kernels import Chosen, Legs, next_state, sum_of
+from mapmrf.engines.decomposition.tree_kernels import Chosen, Legs, form_up, leg_form, next_state, sum_of
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
+from mapmrf.kernels.structured_pairs import StructuredPairs
 
 
 class FactorCache(NamedTuple):
-    """Whether a factor's potentials have changed since it chose, its maximum then, and scratch for a joint state."""
+    """What factors remember of their last choice, and working memory.
+
+    Attributes
+    ----------
+    stale, top_f : (n_factors,)
+        Whether a factor's potentials have changed since it chose, and its maximum then.
+    state
+        A joint state.
+    inner
+        For each state of one variable, the best of the other one.
+    pairs
+        The forms of pairs.
+    """
 
     stale: Bools
     top_f: Floats
     state: Ints
+    inner: Floats
+    pairs: StructuredPairs
 
 
 @inlined
 def _best_binary_pair(
-    theta_t: Floats, at: int, theta_c: Floats, first: int, second: int, slack: float
+    theta_t: Floats, at: int, weight: float, theta_c: Floats, first: int, second: int, slack: float
 ) -> tuple[float, int]:
     """Maximum and best entry of a 2x2 table."""
     low, high = theta_c[second], theta_c[second + 1]
-    v0, v1 = theta_t[at] + low, theta_t[at + 1] + high
-    v2, v3 = theta_t[at + 2] + low, theta_t[at + 3] + high
+    v0, v1 = weight * theta_t[at] + low, weight * theta_t[at + 1] + high
+    v2, v3 = weight * theta_t[at + 2] + low, weight * theta_t[at + 3] + high
     top0, top1 = theta_c[first] + max(v0, v1), theta_c[first + 1] + max(v2, v3)
     s0, s1 = (1 if v1 > v0 + slack else 0), (3 if v3 > v2 + slack else 2)
     return max(top0, top1), (s1 if top1 > top0 + slack else s0)
 
 
 @inlined
-def _best_pair(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, slack: float) -> tuple[float, int]:
+def _best_of_rows(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, inner: Floats) -> None:
+    """Fill `inner` with the best entry of every row of a table, with the potentials of the second copy."""
+    begin = legs.ptr[a]
+    at, second, n_second = legs.table_at[a], legs.at[begin + 1], legs.card[begin + 1]
+    for s1 in range(legs.card[begin]):
+        row = at + s1 * n_second
+        best = -np.inf
+        for s2 in range(n_second):
+            best = max(best, weight * theta_t[row + s2] + theta_c[second + s2])
+        inner[s1] = best
+
+
+@inlined
+def _best_pair(
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float
+) -> tuple[float, int]:
     """Maximum and best entry of a table of two variables."""
+    inner, weight, form = cache.inner, weight_of(legs.weight, a), leg_form(legs, a)
+    if form >= 0:
+        form_up(form, legs, a, theta_c, inner, cache.pairs)
+    elif weight == 1.0:
+        _best_of_rows(theta_t, theta_c, legs, a, 1.0, inner)
+    else:
+        _best_of_rows(theta_t, theta_c, legs, a, weight, inner)
     begin = legs.ptr[a]
     at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
     n_second = legs.card[begin + 1]
     top, best, chosen = -np.inf, 0, -np.inf
     for s1 in range(legs.card[begin]):
-        row = at + s1 * n_second
-        inner = -np.inf
-        for s2 in range(n_second):
-            inner = max(inner, theta_t[row + s2] + theta_c[second + s2])
-        value = theta_c[first + s1] + inner
+        value = theta_c[first + s1] + inner[s1]
         top = max(top, value)
         if value > chosen + slack:
             chosen, best = value, s1
     row = at + best * n_second
-    last, chosen = 0, theta_t[row] + theta_c[second]
+    last, chosen = 0, weight * theta_t[row] + theta_c[second]
     for s2 in range(1, n_second):
-        value = theta_t[row + s2] + theta_c[second + s2]
+        value = weight * theta_t[row + s2] + theta_c[second + s2]
         if value > chosen + slack:
             chosen, last = value, s2
     return top, best * n_second + last
@@ -62,14 +96,14 @@ def _best_table(
     theta_t: Floats, theta_c: Floats, legs: Legs, a: int, label_c: Ints, state: Ints, slack: float
 ) -> tuple[float, int]:
     """Maximum and best entry of a table of any arity; labels the copies, too."""
-    begin, end = legs.ptr[a], legs.ptr[a + 1]
+    begin, end, weight = legs.ptr[a], legs.ptr[a + 1], weight_of(legs.weight, a)
     for leg in range(begin, end):
         state[leg - begin] = 0
         label_c[legs.copy[leg]] = 0
     top, best, chosen = -np.inf, 0, -np.inf
     place = 0
     while place >= 0:
-        value = theta_t[legs.table_at[a] + place] + sum_of(legs, begin, end, state, theta_c)
+        value = weight * theta_t[legs.table_at[a] + place] + sum_of(legs, begin, end, state, theta_c)
         top = max(top, value)
         if value > chosen + slack:
             chosen, best = value, place
@@ -96,10 +130,15 @@ def solve_factors(
             if legs.ptr[a + 1] - first == 2:
                 n_second = legs.card[first + 1]
                 if legs.card[first] == 2 and n_second == 2:
-                    at = legs.table_at[a]
-                    top, t = _best_binary_pair(theta_t, at, theta_c, legs.at[first], legs.at[first + 1], slack)
+                    at, weight, one, two = (
+                        legs.table_at[a],
+                        weight_of(legs.weight, a),
+                        legs.at[first],
+                        legs.at[first + 1],
+                    )
+                    top, t = _best_binary_pair(theta_t, at, weight, theta_c, one, two, slack)
                 else:
-                    top, t = _best_pair(theta_t, theta_c, legs, a, slack)
+                    top, t = _best_pair(theta_t, theta_c, legs, a, cache, slack)
                 label_c[legs.copy[first]] = t // n_second
                 label_c[legs.copy[first + 1]] = t % n_second
             else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges, segment_argmax, segment_max
+from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_argmax, segment_max
 from mapmrf.engines.decomposition.factor_kernels import FactorCache
 from mapmrf.engines.decomposition.subgradient_kernels import (
     DESCENT_FIGURES,
@@ -20,6 +20,7 @@ from mapmrf.engines.decomposition.subgradient_kernels import (
 )
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch
+from mapmrf.kernels.structured_pairs import StructuredPairs
 from mapmrf.method import Answer, Progress
 from mapmrf.polytope import FactorMarginals, integral
 from mapmrf.problem import Batch, Problem
@@ -34,6 +35,12 @@ ROUND_OFF = 1e-12
 MOST_CONFIGS = 30_000_000
 """Configurations up to which the factors' choices are averaged; beyond, the last choices stand for the average."""
 
+MOST_SHARED = 4_000_000
+"""The same if factors share tables, unless the tables themselves have as many entries: an image stays small."""
+
+SAMPLE = 1_000_000
+"""Table entries that are looked at to find the typical size of a potential where factors have weights."""
+
 
 @dataclass(frozen=True)
 class DescentOptions:
@@ -47,6 +54,10 @@ class DescentOptions:
     decay: float = 0.0
     exponent: float = 1.0
     most_configs: int = MOST_CONFIGS
+
+    def most_sums(self, problem: Problem) -> int:
+        """Configurations up to which the factors' choices are averaged."""
+        return min(self.most_configs, max(MOST_SHARED, len(problem.graph.theta_t)))
 
     def step_options(self, unit: float) -> StepOptions:
         """The rule as the kernels see it, in units of the typical size of a potential."""
@@ -73,8 +84,9 @@ class SubgradientDescent:
     ) -> None:
         """Spread the unary potentials evenly over the copies; an initial labelling counts as the best so far."""
         self.parts = parts
-        self.subproblems = parts.subproblems(problem)
-        self.state = _first_state(problem, parts, options)
+        averaging = problem.n_configs <= options.most_sums(problem)
+        self.subproblems = parts.subproblems(problem, averaging)
+        self.state = _first_state(problem, parts, options, averaging)
         self.scratch = _scratch(problem, parts)
         work = problem.n_configs + problem.n_states + 4 * len(parts.copies.at)
         self.chunk = max(1, STEP_WORK // max(1, work))
@@ -174,13 +186,13 @@ class SubgradientDescent:
         return mu_v
 
 
-def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions) -> DescentState:
+def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions, averaging: bool) -> DescentState:
     """The state before the first round."""
     graph, copies = problem.graph, parts.copies
     n_copies = np.diff(copies.ptr)
     owner = np.repeat(np.arange(problem.n_vars), n_copies)
     places = ranges(graph.var_ptr[owner], copies.card)
-    n_sums = problem.n_configs if problem.n_configs <= options.most_configs else 0
+    n_sums = problem.n_configs if averaging else 0
     votes, seen = np.zeros((2, int(graph.card.max(initial=1))), dtype=np.int64)
     labels = segment_argmax(graph.theta_v, graph.var_ptr)
     figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
@@ -203,18 +215,30 @@ def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions
 def _scratch(problem: Problem, parts: Decomposition) -> TreeScratch | FactorCache:
     """Working memory of the kernel for the parts."""
     state = np.zeros(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64)
+    widest = int(problem.graph.card.max(initial=1))
+    pairs = StructuredPairs.allocate(problem.quick_forms, widest)
     if parts.n_forests:
-        widest = int(problem.graph.card.max(initial=1))
-        return TreeScratch(np.zeros(int(parts.copies.card.sum())), np.zeros(widest), state)
-    return FactorCache(np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors), state)
+        return TreeScratch(np.zeros(int(parts.copies.card.sum())), np.zeros(widest), state, pairs)
+    stale, top_f = np.ones(problem.n_factors, dtype=bool), np.zeros(problem.n_factors)
+    return FactorCache(stale, top_f, state, np.zeros(widest), pairs)
 
 
 def unit_of(problem: Problem) -> float:
-    """The size of a potential: the median of what states and configurations lose to the best of their block."""
+    """The size of a potential: the median of what states and configurations lose to the best of their block.
+
+    Where factors have weights and are many, those of every few factors stand for all.
+    """
     graph = problem.graph
-    lost = np.concatenate([_losses(graph.theta_v, graph.var_ptr), _losses(graph.theta_t, graph.table_ptr)])
-    used = np.bincount(graph.table_of, minlength=graph.n_tables)
-    weight = np.concatenate([np.ones(len(graph.theta_v)), np.repeat(used, np.diff(graph.table_ptr))])
+    theta_t, table_ptr, table_of = graph.theta_t, graph.table_ptr, graph.table_of
+    step = 1
+    if graph.weight is not None:
+        step = 1 + problem.n_configs // SAMPLE
+        sizes = np.diff(table_ptr)[table_of[::step]]
+        theta_t = theta_t[ranges(table_ptr[table_of[::step]], sizes)] * np.repeat(graph.weight[::step], sizes)
+        table_ptr, table_of = offsets(sizes), np.arange(len(sizes))
+    lost = np.concatenate([_losses(graph.theta_v, graph.var_ptr), _losses(theta_t, table_ptr)])
+    used = step * np.bincount(table_of, minlength=len(table_ptr) - 1)
+    weight = np.concatenate([np.ones(len(graph.theta_v)), np.repeat(used, np.diff(table_ptr))])
     counts = (lost > 0) & np.isfinite(lost)
     lost, weight = lost[counts], weight[counts]
     if len(lost) == 0:

@@ -14,6 +14,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
 from mapmrf.engines.decomposition.tree_kernels import Chosen, Copies, Legs, TreeScratch, solve_forests
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3
@@ -89,7 +90,7 @@ class Subproblems(NamedTuple):
     copies, legs, roots, n_forests
         The subproblems; single factors have no roots, and count as one forest.
     config_at : (n_factors,)
-        Where the factors' blocks start in `mu_f`, in the order of their visits.
+        Where the factors' blocks start in `mu_f`, in the order of their visits; empty if nothing is averaged there.
     """
 
     theta_v: Floats
@@ -214,7 +215,7 @@ def value_of(parts: Subproblems, labels: Ints) -> float:
         place = legs.table_at[v]
         for leg in range(legs.ptr[v], legs.ptr[v + 1]):
             place += legs.stride[leg] * labels[legs.var[leg]]
-        total += parts.theta_t[place]
+        total += weight_of(legs.weight, v) * parts.theta_t[place]
     return total
 
 

@@ -63,9 +63,10 @@ class Decomposition:
         copies = _copies(problem, copy_ptr, forest)
         return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
 
-    def subproblems(self, problem: Problem) -> Subproblems:
-        """The subproblems with their potentials, as the kernels see them."""
+    def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
+        """The subproblems with their potentials, as the kernels see them; `averaging` if there are averages of `mu_f`."""
         graph = problem.graph
+        config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
         best = segment_max(graph.theta_v, graph.var_ptr)
         return Subproblems(
             theta_v=graph.theta_v,
@@ -77,7 +78,7 @@ class Decomposition:
             legs=self.legs,
             roots=self.roots,
             n_forests=max(1, self.n_forests),
-            config_at=problem.config_ptr[:-1][self.visit].astype(np.int64),
+            config_at=config_at,
         )
 
 
@@ -105,10 +106,12 @@ def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
 
 def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
     """The legs of the factors in the order of their visits."""
-    copy = copy_of[leg_edge]
+    copy, forms = copy_of[leg_edge], problem.quick_forms.of
     return Legs(
         ptr=offsets(np.diff(problem.scope_ptr)[visit]).astype(np.int64),
         table_at=problem.table_at[visit].astype(np.int64),
+        weight=problem.weight[visit] if len(problem.weight) else np.zeros(0),
+        form=forms[visit] if len(forms) else np.zeros(0, dtype=np.int32),
         at=copies.at[copy],
         copy=copy.astype(np.int32),
         var=problem.scope[leg_edge].astype(np.int32),

@@ -11,7 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.kernels.structured_pairs import StructuredPairs, form_message, weighted_form
+from mapmrf.pair_forms import NO_FORM
 
 
 class Copies(NamedTuple):
@@ -42,6 +45,9 @@ class Legs(NamedTuple):
         Offsets of the visits' legs.
     table_at : (n_visits,)
         Where the factor's table starts in `theta_t`.
+    weight, form : (n_visits,)
+        What the table is multiplied by, and the number of its form or NO_FORM; empty if all weights are 1, and if no
+        table has a form.
     at, copy, var, card, stride : (n_legs,)
         Where the copy's states start in `theta_c`, its number, its variable, the number of its states, and the stride
         of the variable in the table.
@@ -49,6 +55,8 @@ class Legs(NamedTuple):
 
     ptr: Ints
     table_at: Ints
+    weight: Floats
+    form: Ints
     at: Ints
     copy: Ints
     var: Ints
@@ -64,11 +72,12 @@ class Chosen(NamedTuple):
 
 
 class TreeScratch(NamedTuple):
-    """Beliefs of the copies, a message, and a joint state of the legs of a factor."""
+    """Beliefs of the copies, a message, a joint state of the legs of a factor, and the forms of pairs."""
 
     belief: Floats
     message: Floats
     state: Ints
+    pairs: StructuredPairs
 
 
 class CopyGraph(NamedTuple):
@@ -171,10 +180,10 @@ def _push(stack: Ints, height: int, scope_ptr: Ints, graph: CopyGraph, reached: 
 def _binary_pair_up(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats) -> float:
     """Message of a 2x2 factor towards the root, added to the belief without its maximum, which is returned."""
     at, to, source = legs.table_at[v], legs.at[first], legs.at[first + 1]
-    up, down = legs.stride[first], legs.stride[first + 1]
+    up, down, weight = legs.stride[first], legs.stride[first + 1], weight_of(legs.weight, v)
     low, high = belief[source], belief[source + 1]
-    m0 = max(theta_t[at] + low, theta_t[at + down] + high)
-    m1 = max(theta_t[at + up] + low, theta_t[at + up + down] + high)
+    m0 = max(weight * theta_t[at] + low, weight * theta_t[at + down] + high)
+    m1 = max(weight * theta_t[at + up] + low, weight * theta_t[at + up + down] + high)
     top = max(m0, m1)
     if top > -np.inf:
         belief[to] += m0 - top
@@ -183,8 +192,24 @@ def _binary_pair_up(theta_t: Floats, legs: Legs, v: int, first: int, belief: Flo
 
 
 @inlined
-def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats, message: Floats) -> float:
+def leg_form(legs: Legs, v: int) -> int:
+    """The number of a visit's form, or NO_FORM."""
+    return legs.form[v] if len(legs.form) > 0 else NO_FORM
+
+
+@inlined
+def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: StructuredPairs) -> None:
+    """Fill `out` with the maxima of a structured pair and the far leg's part of `h`, for each state of the near leg."""
+    first = legs.ptr[v]
+    n, is_first = legs.card[first], legs.stride[first] > 1
+    seen = weighted_form(pairs.forms, form, weight_of(legs.weight, v), n, is_first)
+    form_message(seen, pairs, h, legs.at[first + 1], out, 0, n)
+
+
+@inlined
+def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: TreeScratch) -> float:
     """Fill in the message of a pair towards the root; return its maximum."""
+    belief, message = scratch.belief, scratch.message
     at, source = legs.table_at[v], legs.at[first + 1]
     stride, width = legs.stride[first + 1], legs.card[first + 1]
     top = -np.inf
@@ -192,10 +217,27 @@ def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats, me
         row = at + p * legs.stride[first]
         best = -np.inf
         for s in range(width):
-            best = max(best, theta_t[row + s * stride] + belief[source + s])
+            best = max(best, weight * theta_t[row + s * stride] + belief[source + s])
         message[p] = best
         top = max(top, best)
     return top
+
+
+@inlined
+def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
+    """Fill in the message of a factor towards the root, in the quickest way; return its maximum."""
+    weight, form = weight_of(legs.weight, v), leg_form(legs, v)
+    if form >= 0:
+        form_up(form, legs, v, scratch.belief, scratch.message, scratch.pairs)
+        top = -np.inf
+        for p in range(legs.card[first]):
+            top = max(top, scratch.message[p])
+        return top
+    if legs.ptr[v + 1] - first > 2:
+        return _table_up(theta_t, legs, v, first, scratch)
+    if weight == 1.0:
+        return _pair_up(theta_t, legs, v, first, 1.0, scratch)
+    return _pair_up(theta_t, legs, v, first, weight, scratch)
 
 
 @inlined
@@ -224,7 +266,8 @@ def sum_of(legs: Legs, begin: int, end: int, state: Ints, values: Floats) -> flo
 @inlined
 def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
     """Fill in the message of a factor of any arity towards the root; return its maximum."""
-    belief, message, state = scratch
+    belief, message, state = scratch.belief, scratch.message, scratch.state
+    weight = weight_of(legs.weight, v)
     end, n_states, stride = legs.ptr[v + 1], legs.card[first], legs.stride[first]
     for p in range(n_states):
         message[p] = -np.inf
@@ -235,7 +278,7 @@ def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScra
         below = sum_of(legs, first + 1, end, state, belief)
         row = legs.table_at[v] + place
         for p in range(n_states):
-            message[p] = max(message[p], theta_t[row + p * stride] + below)
+            message[p] = max(message[p], weight * theta_t[row + p * stride] + below)
         place = next_state(legs, first + 1, end, state, place)
     top = -np.inf
     for p in range(n_states):
@@ -258,9 +301,10 @@ def _pair_down(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats, 
     """Label the far copy of a pair, given the near one; return the place in the table."""
     near = label_c[legs.copy[first]] * legs.stride[first]
     row, source, stride = legs.table_at[v] + near, legs.at[first + 1], legs.stride[first + 1]
-    top, best = theta_t[row] + belief[source], 0
+    weight = weight_of(legs.weight, v)
+    top, best = weight * theta_t[row] + belief[source], 0
     for s in range(1, legs.card[first + 1]):
-        value = theta_t[row + s * stride] + belief[source + s]
+        value = weight * theta_t[row + s * stride] + belief[source + s]
         if value > top + slack:
             top, best = value, s
     label_c[legs.copy[first + 1]] = best
@@ -272,7 +316,7 @@ def _table_down(
     theta_t: Floats, legs: Legs, v: int, first: int, label_c: Ints, scratch: TreeScratch, slack: float
 ) -> int:
     """The same for a factor of any arity."""
-    belief, state = scratch.belief, scratch.state
+    belief, state, weight = scratch.belief, scratch.state, weight_of(legs.weight, v)
     end = legs.ptr[v + 1]
     near = label_c[legs.copy[first]] * legs.stride[first]
     for leg in range(first + 1, end):
@@ -281,7 +325,7 @@ def _table_down(
     top, best = -np.inf, 0
     place = 0
     while place >= 0:
-        value = theta_t[legs.table_at[v] + near + place] + sum_of(legs, first + 1, end, state, belief)
+        value = weight * theta_t[legs.table_at[v] + near + place] + sum_of(legs, first + 1, end, state, belief)
         if value > top + slack:
             top, best = value, place
             for leg in range(first + 1, end):
@@ -312,10 +356,7 @@ def solve_forests(
         if arity == 2 and legs.card[first] == 2 and legs.card[first + 1] == 2:
             total += _binary_pair_up(theta_t, legs, v, first, belief)
             continue
-        if arity == 2:
-            top = _pair_up(theta_t, legs, v, first, belief, message)
-        else:
-            top = _table_up(theta_t, legs, v, first, scratch)
+        top = _message_up(theta_t, legs, v, first, scratch)
         total += top
         if top > -np.inf:
             for p in range(legs.card[first]):

@@ -8,6 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets, ranges, short
 from mapmrf.engines.messages.clusters_kernels import (
+    ClusterScratch,
     Cycle,
     CycleList,
     CycleScratch,
@@ -111,10 +112,14 @@ class Clusters:
         regions = self.dual.regions
         sizes = self.dual.sizes(factors)
         copies = regions.theta[ranges(regions.table_at[factors], sizes)]
+        if len(regions.weight):
+            copies *= np.repeat(regions.weight[factors], sizes)
+            regions.weight[factors] = 1.0
         table_at = regions.table_at.astype(np.int64)
         table_at[factors] = len(regions.theta) + offsets(sizes)[:-1].astype(np.int64)
         self.dual.regions = regions._replace(table_at=short(table_at), theta=np.concatenate([regions.theta, copies]))
         self.private[factors] = True
+        self.dual.forget_forms(factors)
 
     def link(self, factors: Ints, max_entries: int) -> None:
         """Find the pairs of all variables that factors hold, small factors first, as far as the entries allow.
@@ -260,9 +265,8 @@ class Clusters:
         if dual.quick and self.n_lifts == 0:
             passes_clusters2(dual.regions, sweeps, self.cycles, self.tables, scratch)
         else:
-            passes_clusters(
-                dual.regions, sweeps, self.cycles, self.tables, self.lifts, scratch, self.lift_scratch, dual.scratch
-            )
+            every = ClusterScratch(scratch, self.lift_scratch, dual.scratch, dual.pairs)
+            passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, every)
 
     def bound(self) -> float:
         """The value of the dual with clusters, evaluated from scratch."""
@@ -288,6 +292,7 @@ def _append_pairs(dual: Dual, scope: Ints) -> None:
     dual.regions = regions._replace(
         table_at=short(np.concatenate([regions.table_at, table_at])),
         theta=np.concatenate([regions.theta, np.zeros(int(sizes.sum()))]),
+        weight=np.concatenate([regions.weight, np.ones(n if len(regions.weight) else 0)]),
         scope_ptr=short(np.concatenate([regions.scope_ptr, regions.scope_ptr[-1] + 2 * np.arange(1, n + 1)])),
         scope=short(np.concatenate([regions.scope, scope])),
         state_at=short(np.concatenate([regions.state_at, regions.var_ptr[scope]])),
@@ -295,6 +300,7 @@ def _append_pairs(dual: Dual, scope: Ints) -> None:
         edge_ptr=short(np.concatenate([regions.edge_ptr, regions.edge_ptr[-1] + np.cumsum(card)])),
         lam=np.concatenate([regions.lam, np.zeros(int(card.sum()))]),
     )
+    dual.forget_forms(added)
     ptr, edges = edges_by_variable(dual.regions.scope, dual.n_vars)
     factor_of = short(np.concatenate([dual.neighbours.factor_of, np.repeat(added, 2)]))
     dual.neighbours = dual.neighbours._replace(ptr=ptr, edge=edges, factor_of=factor_of)

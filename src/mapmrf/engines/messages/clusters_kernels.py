@@ -2,7 +2,7 @@
 
 A pair is a factor of two variables in the `Regions` of MPLP. A cluster is a cycle of pairs; its reparametrised
 potential is a sum of tables on its pairs. What a cluster gives to a pair is added to the pair's table in `theta`, which
-therefore must not be shared.
+therefore must not be shared and has weight 1.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.messages.mplp_kernels import PassOrder, Regions, pair_entry, pass_factors, pass_pairs2
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, next_configuration
+from mapmrf.kernels.structured_pairs import StructuredPairs
 
 Cycle = tuple[Ints, Ints]
 """A cycle of pairs: their numbers in walking order, and 1 where one is walked from its second variable to its first."""
@@ -94,6 +96,15 @@ class CycleScratch(NamedTuple):
     width: int
 
 
+class ClusterScratch(NamedTuple):
+    """Working memory for cycles, lifts and factors, and the forms of the pairs."""
+
+    cycle: CycleScratch
+    lift: FactorScratch
+    factor: FactorScratch
+    pairs: StructuredPairs
+
+
 class Links(NamedTuple):
     """Larger factors and pairs of their variables; axis : (n, 2), places in the scope of the pair's two variables."""
 
@@ -137,16 +148,19 @@ def take_cycle2(
 def best_paths2(n: int, walk: Floats, ahead: Floats, back: Floats) -> None:
     """Best paths ahead and back along a cycle of binary variables whose tables are in `walk`."""
     for k in range(4):
+        ahead[k] = back[4 * n + k] = 0.0 if k == 0 or k == 3 else -np.inf  # paths without a step
         ahead[4 + k] = walk[k]
         back[4 * (n - 1) + k] = walk[4 * (n - 1) + k]
     for w in range(4, 4 * (n - 1), 4):
-        for x in range(2):
-            for y in range(2):
-                ahead[w + 4 + 2 * x + y] = max(ahead[w + 2 * x] + walk[w + y], ahead[w + 2 * x + 1] + walk[w + 2 + y])
+        w00, w01, w10, w11 = walk[w], walk[w + 1], walk[w + 2], walk[w + 3]
+        for z in range(w, w + 4, 2):
+            ahead[z + 4] = max(ahead[z] + w00, ahead[z + 1] + w10)
+            ahead[z + 5] = max(ahead[z] + w01, ahead[z + 1] + w11)
     for w in range(4 * (n - 2), 0, -4):
-        for x in range(2):
-            for y in range(2):
-                back[w + 2 * x + y] = max(walk[w + 2 * x] + back[w + 4 + y], walk[w + 2 * x + 1] + back[w + 6 + y])
+        w00, w01, w10, w11 = walk[w], walk[w + 1], walk[w + 2], walk[w + 3]
+        for y in range(2):
+            back[w + y] = max(w00 + back[w + 4 + y], w01 + back[w + 6 + y])
+            back[w + 2 + y] = max(w10 + back[w + 4 + y], w11 + back[w + 6 + y])
 
 
 @inlined
@@ -167,18 +181,21 @@ def give_cycle2(
     best_paths2(n, walk, ahead, back)
     for t in range(n):
         at, o, w, flip = table_at[cycles.pair[lo + t]], 4 * (lo + t), 4 * t, cycles.flip[lo + t]
-        for x in range(2):
-            for y in range(2):
-                if t == 0:
-                    rest = back[4 + 2 * y + x]
-                elif t == n - 1:
-                    rest = ahead[w + 2 * y + x]
-                else:
-                    rest = max(ahead[w + x] + back[w + 4 + 2 * y], ahead[w + 2 + x] + back[w + 5 + 2 * y])
-                mine = tables.share[lo + t] * (walk[w + 2 * x + y] + rest)
-                k = 2 * y + x if flip else 2 * x + y
-                own[o + k] -= mine
-                theta[at + k] += mine
+        share = tables.share[lo + t]
+        a00, a01, a10, a11 = ahead[w], ahead[w + 1], ahead[w + 2], ahead[w + 3]
+        b00, b01, b10, b11 = back[w + 4], back[w + 5], back[w + 6], back[w + 7]
+        mine00 = share * (walk[w] + max(a00 + b00, a10 + b01))
+        mine01 = share * (walk[w + 1] + max(a00 + b10, a10 + b11))
+        mine10 = share * (walk[w + 2] + max(a01 + b00, a11 + b01))
+        mine11 = share * (walk[w + 3] + max(a01 + b10, a11 + b11))
+        own[o] -= mine00
+        own[o + 1 + flip] -= mine01
+        own[o + 2 - flip] -= mine10
+        own[o + 3] -= mine11
+        theta[at] += mine00
+        theta[at + 1 + flip] += mine01
+        theta[at + 2 - flip] += mine10
+        theta[at + 3] += mine11
 
 
 @bare
@@ -243,7 +260,7 @@ def read_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables,
         for s1 in range(card_e[first]):
             for s2 in range(k2):
                 at = s1 * k2 + s2
-                value = pair_entry(regions, regions.table_at[a] + at, first, s1, s2)
+                value = pair_entry(regions, 1.0, regions.table_at[a] + at, first, s1, s2)
                 place = s2 * width + s1 if flip else s1 * width + s2
                 walk[t * width * width + place] = value + tables.own[o + at]
 
@@ -284,7 +301,7 @@ def give_cycle(c: int, regions: Regions, cycles: CycleList, tables: CycleTables,
 def factor_entry(regions: Regions, a: int, at: int, state: Ints) -> float:
     """Entry of a factor's reparametrised table at a configuration, whose place in `theta` is `at`."""
     first = regions.scope_ptr[a]
-    value = regions.theta[at]
+    value = weight_of(regions.weight, a) * regions.theta[at]
     for k in range(regions.scope_ptr[a + 1] - first):
         value -= regions.lam[regions.edge_ptr[first + k] + state[k]]
         if regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
@@ -313,7 +330,7 @@ def hold_pairs(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) -
         for s1 in range(card_e[e]):
             for s2 in range(card_e[e + 1]):
                 at = regions.table_at[p] + s1 * card_e[e + 1] + s2
-                scratch.given[place] = pair_entry(regions, at, e, s1, s2)
+                scratch.given[place] = pair_entry(regions, 1.0, at, e, s1, s2)
                 scratch.out[place] = -np.inf
                 place += 1
 
@@ -390,18 +407,17 @@ def give_lift(q: int, regions: Regions, lifts: Lifts, scratch: FactorScratch) ->
 
 @bare
 def passes_clusters(
-    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts,
-    cycle_scratch: CycleScratch, lift_scratch: FactorScratch, factor_scratch: FactorScratch,
-) -> None:  # fmt: skip
+    regions: Regions, sweeps: PassOrder, cycles: CycleList, tables: CycleTables, lifts: Lifts, scratch: ClusterScratch
+) -> None:
     """Iterations over all lifts, all clusters and then all factors, of any shape."""
     n, n_lifts = len(cycles.ptr) - 1, len(lifts.factor)
     for iteration in range(sweeps.begin, sweeps.end):
         backward = sweeps.alternate and iteration % 2 == 1
         for q in range(n_lifts):
-            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, lift_scratch)
+            give_lift(n_lifts - 1 - q if backward else q, regions, lifts, scratch.lift)
         for q in range(n):
-            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, cycle_scratch)
-        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, factor_scratch)
+            give_cycle(n - 1 - q if backward else q, regions, cycles, tables, scratch.cycle)
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, scratch.pairs, scratch.factor)
 
 
 # -- the bound, and what a search sees --------------------------------------------------------------------------------
@@ -413,12 +429,14 @@ def step_best(t: int, regions: Regions, cycles: CycleList, tables: CycleTables, 
     a, flip = cycles.pair[t], cycles.flip[t]
     first = regions.scope_ptr[a]
     kx, ky, k2 = regions.card_e[first + flip], regions.card_e[first + 1 - flip], regions.card_e[first + 1]
+    at, shift, step = regions.table_at[a], tables.own_at[t] - regions.table_at[a], 1 if flip else k2
     for y in range(ky):
         best = -np.inf
+        entry = at + (y * k2 if flip else y)
         for x in range(kx):
-            at = y * k2 + x if flip else x * k2 + y
-            if regions.theta[regions.table_at[a] + at] > -np.inf:
-                best = max(best, path[here, x] + tables.own[tables.own_at[t] + at])
+            if regions.theta[entry] > -np.inf:
+                best = max(best, path[here, x] + tables.own[shift + entry])
+            entry += step
         path[1 - here, y] = best
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.clusters_kernels import CycleList
 from mapmrf.engines.messages.mplp_kernels import Regions, pair_entry
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import compiled, inlined
 from mapmrf.kernels.parity import root_of
 
@@ -99,12 +100,13 @@ def gains(begin: int, end: int, regions: Regions, cycles: CycleList, path: Float
                 a, flip = cycles.pair[t], cycles.flip[t]
                 first = scope_ptr[a]
                 kx, ky, k2 = card_e[first + flip], card_e[first + 1 - flip], card_e[first + 1]
+                weight, at = weight_of(regions.weight, a), regions.table_at[a]
                 most = -np.inf
                 for y in range(ky):
                     best = -np.inf
                     for x in range(kx):
                         s1, s2 = (y, x) if flip else (x, y)
-                        value = pair_entry(regions, regions.table_at[a] + s1 * k2 + s2, first, s1, s2)
+                        value = pair_entry(regions, weight, at + s1 * k2 + s2, first, s1, s2)
                         most = max(most, value)
                         best = max(best, path[here, x] + value)
                     path[1 - here, y] = best
@@ -194,13 +196,13 @@ def weigh_projections(pairs: Ints, regions: Regions, projection: Projection) -> 
         first = regions.scope_ptr[p]
         i, j = regions.scope[first], regions.scope[first + 1]
         n1, n2 = node_ptr[i + 1] - node_ptr[i], node_ptr[j + 1] - node_ptr[j]
-        k2 = card_e[first + 1]
+        k2, at, weight = card_e[first + 1], regions.table_at[p], weight_of(regions.weight, p)
         for c in range(n1 * n2):
             same, apart = -np.inf, -np.inf
             in1, in2 = projection.node_state[node_ptr[i] + c // n2], projection.node_state[node_ptr[j] + c % n2]
             for s1 in range(card_e[first]):
                 for s2 in range(k2):
-                    value = pair_entry(regions, regions.table_at[p] + s1 * k2 + s2, first, s1, s2)
+                    value = pair_entry(regions, weight, at + s1 * k2 + s2, first, s1, s2)
                     if (s1 == in1) == (s2 == in2):
                         same = max(same, value)
                     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,9 +14,12 @@ from mapmrf.engines.messages.max_product_kernels import (
     Beliefs,
     FactorTables,
     MessageSchedule,
+    MessageScratch,
     bound_of_tables,
     decode_in_order,
+    gather_beliefs,
     pass_messages,
+    send_messages,
     value_of_tables,
     walk,
 )
@@ -24,13 +28,20 @@ from mapmrf.engines.messages.max_product_pairs_kernels import (
     bound_of_pairs,
     decode_pairs,
     flood_pairs,
+    gather_pairs,
+    send_pairs,
     sweep_pairs,
     value_of_pairs,
 )
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.graph import FactorGraph
 from mapmrf.kernels.max_marginals import FactorScratch
+from mapmrf.kernels.structured_pairs import StructuredPairs
 from mapmrf.problem import Problem
+from mapmrf.workers import Workers
+
+PARALLEL_FROM = 100_000
+"""Factors from which several threads are worth their meetings."""
 
 # -- the walk and the weights -----------------------------------------------------------------------------------------
 
@@ -100,6 +111,9 @@ class Messages(Protocol):
     def is_infeasible(self) -> bool:
         """Whether the messages have shown that there is no feasible labelling."""
 
+    def close(self) -> None:
+        """End the threads."""
+
 
 def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messages:
     """Messages of 0, kept in the shortest way that the model allows."""
@@ -108,6 +122,31 @@ def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messa
     if tables and np.all(graph.card == 2) and np.all(graph.theta_v.reshape(-1, 2).max(axis=1) > -np.inf):
         return PairMessages(problem, tour, weights)
     return TableMessages(problem, tour, weights)
+
+
+class FloodingThreads:
+    """Iterations of flooding on several threads: messages of some factors each, then beliefs of some variables each.
+
+    A variable adds its messages up in the order of its factors, as one thread does, so the answer is the same.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
+        self.factors = self.workers.spans(problem.n_factors)
+        self.variables = self.workers.spans(problem.n_vars)
+
+    def iterate(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
+        """At most `n` iterations.
+
+        `send` is called with two factors and the number of a thread, `gather` with two variables; both say how they
+        are to be called by the kernels.
+        """
+        done, worst = 0, math.inf
+        while done < n and worst > tol:
+            worst = max(self.workers.run(send, [(*span, t) for t, span in enumerate(self.factors)]))
+            self.workers.run(gather, list(self.variables))
+            done += 1
+        return done, worst
 
 
 class PairMessages:
@@ -123,19 +162,36 @@ class PairMessages:
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         """Split the tables into their constant, linear and quadratic parts."""
-        theta_t, at = problem.graph.theta_t, problem.table_at
-        t00, t01, t10, t11 = (theta_t[at + k] for k in range(4))
-        c = 0.5 * (t00 + t11 - t01 - t10)
-        linear = 0.5 * np.stack([t10 + t11 - t00 - t01, t01 + t11 - t00 - t10], axis=1).ravel()
+        graph = problem.graph
+        table_of = graph.table_of if problem.sorted_by is None else graph.table_of[problem.sorted_by]
+        starts, last = graph.table_ptr[:-1], len(graph.theta_t) - 1  # a table that no factor uses may be smaller
+        t00, t01, t10, t11 = (graph.theta_t[np.minimum(starts + k, last)] for k in range(4))
+        c = _weighted((0.5 * (t00 + t11 - t01 - t10))[table_of], problem)
+        linear = np.empty(problem.n_edges)
+        linear[::2] = _weighted((0.5 * (t10 + t11 - t00 - t01))[table_of], problem)
+        linear[1::2] = _weighted((0.5 * (t01 + t11 - t00 - t10))[table_of], problem)
         theta = _finite_fields(problem, np.abs(linear) + np.repeat(np.abs(c), 2))
         b = theta[:, 1] - theta[:, 0]
         h = b + np.bincount(problem.scope, weights=linear, minlength=problem.n_vars)
-        self.constant = problem.graph.constant + 0.5 * float(theta.sum()) + 0.25 * float((t00 + t01 + t10 + t11).sum())
+        mean = _weighted((t00 + t01 + t10 + t11)[table_of], problem)
+        self.constant = graph.constant + 0.5 * float(theta.sum()) + 0.25 * float(mean.sum())
         self.problem, self.tour, self.weights = problem, tour, weights
-        self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, -linear)  # messages of 0 beside the linear parts
+        self.threads = FloodingThreads(problem)
+        np.negative(linear, out=linear)  # messages of 0 beside the linear parts
+        self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of the schedule."""
+        if schedule.flooding and self.threads.workers.n > 1:
+            pairs, neighbours = self.pairs, Neighbours.of(self.problem)
+
+            def send(first: int, last: int, _: int) -> float:
+                return send_pairs(pairs, schedule, first, last)
+
+            def gather(first: int, last: int) -> None:
+                gather_pairs(pairs, neighbours, first, last)
+
+            return self.threads.iterate(send, gather, schedule.tol, end - begin)
         if schedule.flooding:
             return flood_pairs(self.pairs, np.empty_like(self.pairs.b), schedule, end - begin)
         return sweep_pairs(self.pairs, self.tour.factor_order, schedule, begin, end)
@@ -159,6 +215,17 @@ class PairMessages:
     def is_infeasible(self) -> bool:
         """Never: every variable has a state left, and all tables are finite."""
         return False
+
+    def close(self) -> None:
+        """End the threads."""
+        self.threads.workers.close()
+
+
+def _weighted(values: Floats, problem: Problem) -> Floats:
+    """Numbers of the factors, each times the factor's weight."""
+    if len(problem.weight):
+        values *= problem.weight
+    return values
 
 
 def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
@@ -184,16 +251,35 @@ class TableMessages:
         self.beliefs = Beliefs(weights.rho, graph.theta_v.copy(), graph.theta_v.copy(), np.zeros(problem.n_edge_states))
         self.tables = FactorTables(
             problem.scope_ptr, problem.scope, short(graph.card[problem.scope]), short(problem.edge_stride),
-            graph.var_ptr, problem.edge_ptr, problem.table_at, graph.theta_t,
+            graph.var_ptr, problem.edge_ptr, problem.table_at, graph.theta_t, problem.weight,
         )  # fmt: skip
-        widest = int(graph.card.max(initial=1)) * int(np.diff(problem.scope_ptr).max(initial=1))
-        self.spare = np.empty_like(graph.theta_v)
-        self.scratch = FactorScratch.allocate(widest, widest)
+        most, arity = int(graph.card.max(initial=1)), int(np.diff(problem.scope_ptr).max(initial=1))
+        self.threads = FloodingThreads(problem)
+        spare = np.empty_like(graph.theta_v)
+        self.scratch = [
+            MessageScratch(
+                spare,
+                FactorScratch.allocate(most * arity, most * arity),
+                StructuredPairs.allocate(problem.quick_forms, most),
+            )
+            for _ in range(self.threads.workers.n)
+        ]
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of both schedules."""
-        order = self.tour.factor_order
-        return pass_messages(self.tables, self.beliefs, order, schedule, begin, end, self.spare, self.scratch)
+        tables, beliefs = self.tables, self.beliefs
+        if not schedule.flooding or self.threads.workers.n == 1:
+            order = self.tour.factor_order
+            return pass_messages(tables, beliefs, order, schedule, begin, end, self.scratch[0])
+        neighbours = Neighbours.of(self.problem)
+
+        def send(first: int, last: int, thread: int) -> float:
+            return send_messages(tables, beliefs, schedule, first, last, self.scratch[thread])
+
+        def gather(first: int, last: int) -> None:
+            gather_beliefs(tables, neighbours, beliefs, first, last)
+
+        return self.threads.iterate(send, gather, schedule.tol, end - begin)
 
     def decode(self, in_order: bool) -> Ints:
         """A labelling."""
@@ -201,7 +287,7 @@ class TableMessages:
             return segment_argmax(self.beliefs.b, self.problem.graph.var_ptr)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
         neighbours, order = Neighbours.of(self.problem), self.tour.var_order
-        decode_in_order(self.tables, neighbours, self.beliefs, order, labels, self.scratch)
+        decode_in_order(self.tables, neighbours, self.beliefs, order, labels, self.scratch[0].factor)
         return labels
 
     def value(self, labels: Ints) -> float:
@@ -210,7 +296,7 @@ class TableMessages:
 
     def bound(self) -> float:
         """Upper bound on every labelling."""
-        bound = bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.spare, self.scratch)
+        bound = bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.scratch[0])
         return self.problem.graph.constant + bound
 
     def is_infeasible(self) -> bool:
@@ -218,10 +304,20 @@ class TableMessages:
         best = segment_max(self.beliefs.theta_v, self.problem.graph.var_ptr)
         return bool(best.min(initial=0.0) == -math.inf)
 
+    def close(self) -> None:
+        """End the threads."""
+        self.threads.workers.close()
+
 
 def potential_scale(graph: FactorGraph) -> float:
-    """Mean spread of the finite entries of a table or a unary potential, over those that have one; else 1."""
-    spreads = np.concatenate([_spreads(graph.theta_v, graph.var_ptr), _spreads(graph.theta_t, graph.table_ptr)])
+    """Mean spread of the finite entries of a table or a unary potential, over those that have one; else 1.
+
+    With weights, every factor counts with its weight times its table.
+    """
+    of_tables = _spreads(graph.theta_t, graph.table_ptr)
+    if graph.weight is not None:
+        of_tables = np.abs(graph.weight) * of_tables[graph.table_of]
+    spreads = np.concatenate([_spreads(graph.theta_v, graph.var_ptr), of_tables])
     positive = spreads[spreads > 0]
     return float(positive.mean()) if len(positive) else 1.0
 

@@ -4,6 +4,8 @@ b_i     = theta_i + sum_a u_ai                                                  
 n_ia    = rho_a b_i - u_ai                                                       message of a variable to a factor
 u_ai(k) = max over x_a with x_i = k of theta_a(x_a) + sum_{j != i} n_ja(x_j)     message of a factor
 
+theta_a is the factor's table times its weight.
+
 Messages have their maximum taken off. With all rho_a = 1 this is belief propagation. With rho_a the share of spanning
 forests that hold a it is the tree-reweighted form; its messages as they are usually written are u_ai / rho_a.
 
@@ -19,8 +21,10 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
-from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, table_max_marginals
+from mapmrf.kernels.max_marginals import FactorScratch, Triple, table_max_marginals, table_top
+from mapmrf.kernels.structured_pairs import StructuredPairs, form_messages, form_of, form_top
 
 
 class FactorTables(NamedTuple):
@@ -34,6 +38,7 @@ class FactorTables(NamedTuple):
     edge_ptr: Ints
     table_at: Ints
     theta_t: Floats
+    weight: Floats
 
 
 class Beliefs(NamedTuple):
@@ -53,6 +58,24 @@ class MessageSchedule(NamedTuple):
     tol: float
 
 
+class MessageScratch(NamedTuple):
+    """Working memory.
+
+    Attributes
+    ----------
+    spare : (n_states,)
+        For the beliefs.
+    factor
+        For one factor.
+    pairs
+        The forms of pairs, with working memory.
+    """
+
+    spare: Floats
+    factor: FactorScratch
+    pairs: StructuredPairs
+
+
 # -- one factor -------------------------------------------------------------------------------------------------------
 
 
@@ -69,7 +92,7 @@ def variable_messages(f: int, tables: FactorTables, beliefs: Beliefs, sent: Floa
 
 
 @inlined
-def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, sent: Floats, out: Floats) -> None:
+def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, weight: float, sent: Floats, out: Floats) -> None:
     """Messages of a table of two variables, each from what the other one sent."""
     for s in range(k1 + k2):
         out[s] = -np.inf
@@ -78,15 +101,16 @@ def pair_messages(theta_t: Floats, at: int, k1: int, k2: int, sent: Floats, out:
         mine = sent[s1]
         best = -np.inf
         for s2 in range(k2):
-            theta = theta_t[row + s2]
+            theta = weight * theta_t[row + s2]
             best = max(best, theta + sent[k1 + s2])
             out[k1 + s2] = max(out[k1 + s2], theta + mine)
         out[s1] = best
 
 
 @inlined
-def triple_messages(theta_t: Floats, at: int, k1: int, k2: int, k3: int, sent: Floats, out: Floats) -> None:
+def triple_messages(theta_t: Floats, at: int, card: Triple, weight: float, sent: Floats, out: Floats) -> None:
     """Messages of a table of three variables."""
+    k1, k2, k3 = card
     third = k1 + k2
     for s in range(third + k3):
         out[s] = -np.inf
@@ -96,7 +120,7 @@ def triple_messages(theta_t: Floats, at: int, k1: int, k2: int, k3: int, sent: F
             row = at + (s1 * k2 + s2) * k3
             best = -np.inf
             for s3 in range(k3):
-                theta = theta_t[row + s3]
+                theta = weight * theta_t[row + s3]
                 best = max(best, theta + sent[third + s3])
                 out[third + s3] = max(out[third + s3], theta + (sent1 + sent2))
             out[s1] = max(out[s1], best + sent2)
@@ -104,19 +128,26 @@ def triple_messages(theta_t: Floats, at: int, k1: int, k2: int, k3: int, sent: F
 
 
 @inlined
-def factor_messages(f: int, tables: FactorTables, scratch: FactorScratch) -> None:
+def factor_messages(f: int, tables: FactorTables, scratch: MessageScratch) -> None:
     """Messages of factor `f`, before their maximum is taken off; -inf for a state without support."""
-    theta_t, card_e, at = tables.theta_t, tables.card_e, tables.table_at[f]
-    sent, out = scratch.given, scratch.out
-    first = tables.scope_ptr[f]
+    theta_t, card_e, at, weight = tables.theta_t, tables.card_e, tables.table_at[f], weight_of(tables.weight, f)
+    sent, out = scratch.factor.given, scratch.factor.out
+    first, form = tables.scope_ptr[f], form_of(scratch.pairs.forms, f)
     arity = tables.scope_ptr[f + 1] - first
+    if form >= 0:
+        form_messages(scratch.pairs, form, weight, card_e[first], scratch.factor)
+        return
     if arity == 2:
-        pair_messages(theta_t, at, card_e[first], card_e[first + 1], sent, out)
+        if weight == 1.0:
+            pair_messages(theta_t, at, card_e[first], card_e[first + 1], 1.0, sent, out)
+        else:
+            pair_messages(theta_t, at, card_e[first], card_e[first + 1], weight, sent, out)
         return
     if arity == 3:
-        triple_messages(theta_t, at, card_e[first], card_e[first + 1], card_e[first + 2], sent, out)
+        card = Triple(card_e[first], card_e[first + 1], card_e[first + 2])
+        triple_messages(theta_t, at, card, weight, sent, out)
         return
-    table_max_marginals(theta_t, at, card_e, first, arity, scratch)
+    table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch.factor)
     n_states = 0
     for k in range(arity):
         n_states += card_e[first + k]
@@ -125,22 +156,59 @@ def factor_messages(f: int, tables: FactorTables, scratch: FactorScratch) -> Non
             out[s] -= sent[s]
 
 
+@inlined
+def update_factor(
+    f: int, tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, after: Floats, scratch: MessageScratch
+) -> float:
+    """Send new messages from factor `f`; return the largest change asked for, inf if a state dies.
+
+    `after` are beliefs to be kept up: sums to which new messages are added if flooding, the current beliefs otherwise,
+    or an empty array.
+    """
+    scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
+    theta_v, u, out = beliefs.theta_v, beliefs.u, scratch.factor.out
+    flooding, keeping = schedule.flooding, len(after) > 0
+    variable_messages(f, tables, beliefs, scratch.factor.given)
+    factor_messages(f, tables, scratch)
+    worst = 0.0
+    base = edge_ptr[scope_ptr[f]]
+    for e in range(scope_ptr[f], scope_ptr[f + 1]):
+        top = -np.inf
+        for at in range(edge_ptr[e], edge_ptr[e + 1]):
+            top = max(top, out[at - base])
+        shift = tables.var_ptr[scope[e]] - edge_ptr[e]
+        for at in range(edge_ptr[e], edge_ptr[e + 1]):
+            new = out[at - base]
+            if new == -np.inf:
+                worst = np.inf if theta_v[shift + at] > -np.inf else worst
+                theta_v[shift + at] = -np.inf
+                if keeping:
+                    after[shift + at] = -np.inf
+                continue
+            new -= top
+            old = u[at]
+            worst = max(worst, abs(new - old))
+            new += schedule.damping * (old - new)
+            u[at] = new
+            if keeping:
+                after[shift + at] += new if flooding else new - old
+    return worst
+
+
 # -- an iteration -----------------------------------------------------------------------------------------------------
 
 
 @bare
 def pass_messages(
     tables: FactorTables, beliefs: Beliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int,
-    spare: Floats, scratch: FactorScratch,
+    scratch: MessageScratch,
 ) -> tuple[int, float]:  # fmt: skip
     """Iterations `begin` to `end`, or to convergence; return how many, and the largest change that the last asked for.
 
     Flooding takes all messages of an iteration from the beliefs before it. Otherwise each is from the current beliefs,
-    factors in their order, in even iterations backwards. A state that dies is an infinite change. `spare` is scratch
-    for the beliefs.
+    factors in their order, in even iterations backwards. A state that dies is an infinite change.
     """
-    scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
-    theta_v, b, u, out = beliefs.theta_v, beliefs.b, beliefs.u, scratch.out
+    theta_v, b, spare = beliefs.theta_v, beliefs.b, scratch.spare
     flooding = schedule.flooding
     worst = np.inf
     m = len(tables.table_at)
@@ -155,26 +223,7 @@ def pass_messages(
             f = place
             if not flooding:
                 f = order[m - 1 - place if k % 2 == 0 else place]
-            variable_messages(f, tables, beliefs, scratch.given)
-            factor_messages(f, tables, scratch)
-            base = edge_ptr[scope_ptr[f]]
-            for e in range(scope_ptr[f], scope_ptr[f + 1]):
-                top = -np.inf
-                for at in range(edge_ptr[e], edge_ptr[e + 1]):
-                    top = max(top, out[at - base])
-                shift = tables.var_ptr[scope[e]] - edge_ptr[e]
-                for at in range(edge_ptr[e], edge_ptr[e + 1]):
-                    new = out[at - base]
-                    if new == -np.inf:
-                        worst = np.inf if theta_v[shift + at] > -np.inf else worst
-                        theta_v[shift + at] = after[shift + at] = -np.inf
-                        continue
-                    new -= top
-                    old = u[at]
-                    worst = max(worst, abs(new - old))
-                    new += schedule.damping * (old - new)
-                    u[at] = new
-                    after[shift + at] += new if flooding else new - old
+            worst = max(worst, update_factor(f, tables, beliefs, schedule, after, scratch))
         if flooding:
             for s in range(len(b)):
                 b[s] = spare[s]
@@ -182,6 +231,30 @@ def pass_messages(
     if not flooding:
         add_up(tables, beliefs)
     return k - begin, worst
+
+
+@bare
+def send_messages(
+    tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, begin: int, end: int, scratch: MessageScratch
+) -> float:
+    """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
+    worst = 0.0
+    for f in range(begin, end):
+        worst = max(worst, update_factor(f, tables, beliefs, schedule, scratch.spare[:0], scratch))
+    return worst
+
+
+@bare
+def gather_beliefs(tables: FactorTables, neighbours: Neighbours, beliefs: Beliefs, begin: int, end: int) -> None:
+    """The beliefs of variables `begin` to `end` from the messages: the sums of flooding, in the same order."""
+    for i in range(begin, end):
+        first, last = tables.var_ptr[i], tables.var_ptr[i + 1]
+        for s in range(first, last):
+            beliefs.b[s] = beliefs.theta_v[s]
+        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+            shift = tables.edge_ptr[neighbours.edge[at]] - first
+            for s in range(first, last):
+                beliefs.b[s] += beliefs.u[shift + s]
 
 
 @bare
@@ -215,7 +288,7 @@ def best_completions(
 ) -> None:
     """Factor `f`'s message along edge `e` from entry `at` of its table on, variables that have a label fixed at it."""
     scope, card_e, stride_e = tables.scope, tables.card_e, tables.stride_e
-    best, state = scratch.out, scratch.state
+    best, state, weight = scratch.out, scratch.state, weight_of(tables.weight, f)
     first, last = tables.scope_ptr[f], tables.scope_ptr[f + 1]
     for edge in range(first, last):
         state[edge - first] = 0
@@ -231,7 +304,7 @@ def best_completions(
                 value += sent - beliefs.u[tables.edge_ptr[edge] + s]
                 place += stride_e[edge] * s
         for s in range(card_e[e]):
-            best[s] = max(best[s], value + tables.theta_t[place + s * stride_e[e]])
+            best[s] = max(best[s], value + weight * tables.theta_t[place + s * stride_e[e]])
         for edge in range(first, last):  # the next configuration of the free variables
             if edge != e and labels[scope[edge]] < 0:
                 state[edge - first] += 1
@@ -261,7 +334,7 @@ def fixed_message(
             best[s] = beliefs.u[tables.edge_ptr[e] + s]
     elif n_free == 1:
         for s in range(tables.card_e[e]):
-            best[s] = tables.theta_t[at + s * stride_e[e]]
+            best[s] = weight_of(tables.weight, f) * tables.theta_t[at + s * stride_e[e]]
     else:
         best_completions(e, f, int(at), int(n_free), tables, beliefs, labels, scratch)
 
@@ -301,7 +374,7 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
         at = tables.table_at[f]
         for e in range(tables.scope_ptr[f], tables.scope_ptr[f + 1]):
             at += tables.stride_e[e] * labels[tables.scope[e]]
-        total += tables.theta_t[at]
+        total += weight_of(tables.weight, f) * tables.theta_t[at]
     return total
 
 
@@ -309,9 +382,7 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
 
 
 @bare
-def bound_of_tables(
-    tables: FactorTables, beliefs: Beliefs, parent: Floats, left: Floats, scratch: FactorScratch
-) -> float:
+def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: MessageScratch) -> float:
     """Upper bound on every labelling, but for the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
 
     The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a
@@ -320,7 +391,7 @@ def bound_of_tables(
     are, and the bound is what the forests are worth together. Dead states have no part in it.
     """
     scope_ptr, var_ptr, edge_ptr = tables.scope_ptr, tables.var_ptr, tables.edge_ptr
-    rho, b, given = beliefs.rho, beliefs.b, scratch.given
+    rho, b, given, left = beliefs.rho, beliefs.b, scratch.factor.given, scratch.spare
     for s in range(len(left)):
         left[s] = beliefs.theta_v[s]
     total = 0.0
@@ -336,8 +407,12 @@ def bound_of_tables(
                     lam = (rho[f] - parent[e]) * b[s] - beliefs.u[at]
                     left[s] -= lam
                 given[at - base] = lam
-        arity = scope_ptr[f + 1] - first
-        total += max_marginals(tables.theta_t, tables.table_at[f], tables.card_e, first, arity, scratch)
+        arity, card_e = scope_ptr[f + 1] - first, tables.card_e
+        weight, form = weight_of(tables.weight, f), form_of(scratch.pairs.forms, f)
+        if form >= 0:
+            total += form_top(scratch.pairs, form, weight, card_e[first], scratch.factor)
+        else:
+            total += table_top(tables.theta_t, tables.table_at[f], card_e, first, arity, weight, scratch.factor)
     for i in range(len(var_ptr) - 1):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):

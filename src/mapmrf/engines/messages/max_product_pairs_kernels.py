@@ -89,6 +89,32 @@ def flood_pairs(pairs: PairBeliefs, scratch: Floats, schedule: MessageSchedule, 
 
 
 @bare
+def send_pairs(pairs: PairBeliefs, schedule: MessageSchedule, begin: int, end: int) -> float:
+    """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
+    scope, c, rho, _, b, d = pairs
+    worst = 0.0
+    for f in range(begin, end):
+        e1, e2 = 2 * f, 2 * f + 1
+        old1, old2 = d[e1], d[e2]
+        new1 = clipped(c[f], rho[f] * b[scope[e2]] - old2)
+        new2 = clipped(c[f], rho[f] * b[scope[e1]] - old1)
+        worst = max(worst, max(abs(new1 - old1), abs(new2 - old2)))
+        d[e1] = new1 + schedule.damping * (old1 - new1)
+        d[e2] = new2 + schedule.damping * (old2 - new2)
+    return worst
+
+
+@bare
+def gather_pairs(pairs: PairBeliefs, neighbours: Neighbours, begin: int, end: int) -> None:
+    """The beliefs of variables `begin` to `end` from the messages: the sums of flooding, in the same order."""
+    for i in range(begin, end):
+        total = pairs.h[i]
+        for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
+            total += pairs.d[neighbours.edge[at]]
+        pairs.b[i] = total
+
+
+@bare
 def sweep_pairs(pairs: PairBeliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
     """The same, each message from the current beliefs; even iterations take the factors in reverse order."""
     scope, c, rho, h, b, d = pairs

@@ -89,6 +89,10 @@ class MessagePassing(Method):
         details = {"change": state.change} if state.change < math.inf else {}
         return Answer(labels=labels, bound=_least(state.bound, now.bound), details=details)
 
+    def close(self, problem: Problem, state: MessageRun) -> None:
+        """End the threads."""
+        state.messages.close()
+
 
 class MessageMeasurement(NamedTuple):
     """A decoded labelling, its log potential, and the bound, None where there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
+    FactorChunk,
     PassOrder,
     Regions,
     bound_of,
@@ -21,9 +22,13 @@ from mapmrf.engines.messages.mplp_kernels import (
     peel_factors,
 )
 from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.tiles import TiledPass, tiles_of
 from mapmrf.kernels.max_marginals import FactorScratch
+from mapmrf.kernels.structured_pairs import StructuredPairs
 from mapmrf.method import Progress
+from mapmrf.pair_forms import NO_FORM
 from mapmrf.problem import Problem
+from mapmrf.workers import Workers
 
 FactorOrder = Literal["variables", "model", "random"]
 PassDirection = Literal["alternate", "forward"]
@@ -32,6 +37,10 @@ STEP_ENTRIES = 3_000_000
 """Table entries that one step goes through, at most: some 20 ms."""
 ROUND_OFF = 1e-13
 """Relative decrease of the bound that counts as none."""
+PARALLEL_FROM = 100_000
+"""Factors from which several threads are worth their meetings."""
+BOUND_CHUNK = 1 << 16
+"""Factors whose part of the bound is summed up together, whatever the number of threads."""
 
 
 # -- the dual ---------------------------------------------------------------------------------------------------------
@@ -53,6 +62,10 @@ class Dual:
         Whether all factors are 2x2 tables and nothing is -inf.
     max_card
         Number of states of the widest variable.
+    pairs, scratch
+        The forms of pairs, and working memory; the same again in `helpers` for every further thread.
+    tiles
+        The factors of a pass in the order of several threads; None if one does it all.
     """
 
     regions: Regions
@@ -65,10 +78,14 @@ class Dual:
     order: FactorOrder
     alternate: bool
     max_card: int
+    pairs: StructuredPairs
     scratch: FactorScratch
+    workers: Workers
+    helpers: list[tuple[StructuredPairs, FactorScratch]] = field(default_factory=list)
+    tiles: TiledPass | None = None
 
     @classmethod
-    def build(cls, problem: Problem, order: FactorOrder, schedule: PassDirection, seed: int) -> Dual:
+    def build(cls, problem: Problem, order: FactorOrder, schedule: PassDirection, seed: int, threads: int = 1) -> Dual:
         """All messages zero, except those of hanging trees, which are passed to the roots once and for all."""
         graph = problem.graph
         peeled, toward, core = _peel(problem)
@@ -87,11 +104,32 @@ class Dual:
             order=order,
             alternate=schedule == "alternate",
             max_card=max_card,
+            pairs=StructuredPairs.allocate(problem.quick_forms, max_card),
             scratch=FactorScratch.allocate(max(widest, max_card), arity),
+            workers=Workers(threads if problem.n_factors >= PARALLEL_FROM else 1),
         )
         if len(peeled):
-            pass_trees(dual.regions, short(peeled), short(toward), dual.scratch)
+            pass_trees(dual.regions, short(peeled), short(toward), dual.pairs, dual.scratch)
+        dual.share_out(max(widest, max_card), arity)
         return dual
+
+    def share_out(self, widest: int, arity: int) -> None:
+        """Prepare passes on several threads, where there are some and the factors leave room for them."""
+        if self.workers.n > 1:
+            entries = self.work_per_pass() / max(1, len(self.visit))
+            self.tiles = tiles_of(self.visit, self.regions.scope_ptr, self.regions.scope, self.workers.n, entries)
+        for _ in range(self.workers.n - 1):
+            pairs = StructuredPairs.allocate(self.pairs.forms, self.max_card)
+            self.helpers.append((pairs, FactorScratch.allocate(widest, arity)))
+
+    def forget_forms(self, factors: Ints) -> None:
+        """Treat factors, some of which may be new, as tables from now on."""
+        forms = self.pairs.forms
+        if len(forms.of):
+            of = np.full(max(len(forms.of), int(factors.max(initial=-1)) + 1), NO_FORM, dtype=forms.of.dtype)
+            of[: len(forms.of)] = forms.of
+            of[factors] = NO_FORM
+            self.pairs = self.pairs._replace(forms=forms._replace(of=of))
 
     @property
     def n_factors(self) -> int:
@@ -105,10 +143,29 @@ class Dual:
 
     def passes(self, begin: int, end: int) -> None:
         """Do the iterations from `begin` to `end`: a pass over the cyclic part each."""
-        if self.quick:
+        if self.tiles is not None:
+            for iteration in range(begin, end):
+                self.tiled_pass(self.tiles, iteration)
+        elif self.quick:
             passes_pairs2(self.regions, self.sweeps(begin, end))
         else:
-            passes_factors(self.regions, self.sweeps(begin, end), self.scratch)
+            passes_factors(self.regions, self.sweeps(begin, end), self.pairs, self.scratch)
+
+    def tiled_pass(self, tiles: TiledPass, iteration: int) -> None:
+        """One iteration on several threads: what the factors see of each other is the same as in their order."""
+        backward = self.alternate and iteration % 2 == 1
+        tools = [(self.pairs, self.scratch), *self.helpers]
+        for parts in reversed(tiles.groups) if backward else tiles.groups:
+            sweeps = [PassOrder(part, iteration, iteration + 1, self.alternate) for part in parts]
+            if self.quick:
+                self.workers.run(passes_pairs2, [(self.regions, sweep) for sweep in sweeps])
+            else:
+                calls = [(self.regions, sweep, *mine) for sweep, mine in zip(sweeps, tools, strict=False)]
+                self.workers.run(passes_factors, calls)
+
+    def close(self) -> None:
+        """End the threads."""
+        self.workers.close()
 
     def sweeps(self, begin: int, end: int) -> PassOrder:
         """The iterations from `begin` to `end` as the kernels see them."""
@@ -116,7 +173,15 @@ class Dual:
 
     def bound(self) -> float:
         """The dual's value, evaluated from scratch: an upper bound whatever the messages are."""
-        return self.constant + bound_of(self.regions, self.scratch)
+        n, tools = self.n_factors, [(self.pairs, self.scratch), *self.helpers]
+        if n <= BOUND_CHUNK:
+            return self.constant + bound_of(self.regions, FactorChunk(0, n), self.pairs, self.scratch)
+        chunks = [FactorChunk(at, min(at + BOUND_CHUNK, n)) for at in range(0, n, BOUND_CHUNK)]
+        shares: list[float] = []
+        for at in range(0, len(chunks), self.workers.n):
+            some = zip(chunks[at : at + self.workers.n], tools, strict=False)
+            shares += self.workers.run(bound_of, [(self.regions, chunk, *mine) for chunk, mine in some])
+        return self.constant + sum(shares[1:], shares[0])
 
     def work_per_pass(self) -> int:
         """Table entries that one iteration goes through."""
@@ -155,6 +220,7 @@ def _regions(problem: Problem) -> Regions:
         var_ptr=short(graph.var_ptr).copy(),
         theta=graph.theta_t.copy(),
         table_at=short(problem.table_at).copy(),
+        weight=problem.weight.copy(),
         scope_ptr=short(problem.scope_ptr).copy(),
         scope=short(problem.scope).copy(),
         state_at=short(graph.var_ptr[problem.scope]),

@@ -1,7 +1,7 @@
 """Block coordinate descent on the dual of the local polytope, factor by factor, and decoding from it.
 
-A factor's reparametrised table is its table minus its messages `lam`; `belief` holds theta_i plus all messages to i. A
-state that is proven impossible has the belief -inf for good; messages are always finite.
+A factor's reparametrised table is its weight times its table, minus its messages `lam`; `belief` holds theta_i plus all
+messages to i. A state that is proven impossible has the belief -inf for good; messages are always finite.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
-from mapmrf.kernels.max_marginals import FactorScratch, max_marginals
+from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, pair_max_marginals, table_top
+from mapmrf.kernels.structured_pairs import StructuredPairs, form_max_marginals, form_of, form_top
 
 
 class Regions(NamedTuple):
@@ -25,6 +27,8 @@ class Regions(NamedTuple):
         Offsets of the variables' blocks in `belief`.
     theta, table_at
         The tables, and where each factor's starts; factors may share a table.
+    weight
+        What the factors' tables are multiplied by; empty if all weights are 1.
     scope_ptr, scope
         Edges of every factor, and the variable of every edge.
     state_at, card_e, edge_ptr
@@ -37,6 +41,7 @@ class Regions(NamedTuple):
     var_ptr: Ints
     theta: Floats
     table_at: Ints
+    weight: Floats
     scope_ptr: Ints
     scope: Ints
     state_at: Ints
@@ -55,21 +60,30 @@ class PassOrder(NamedTuple):
     alternate: bool
 
 
+class FactorChunk(NamedTuple):
+    """Factors `begin` to `end`, which are summed over together."""
+
+    begin: int
+    end: int
+
+
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
 @inlined
-def pair_entry(regions: Regions, at: int, e: int, s1: int, s2: int) -> float:
-    """Entry of a pair's reparametrised table, at its place in `theta`; `e` is the pair's first edge."""
+def pair_entry(regions: Regions, weight: float, at: int, e: int, s1: int, s2: int) -> float:
+    """Entry of a pair's reparametrised table, by its weight and its place in `theta`; `e` is the pair's first edge."""
     belief, state_at, lam, edge_ptr = regions.belief, regions.state_at, regions.lam, regions.edge_ptr
     if belief[state_at[e] + s1] == -np.inf or belief[state_at[e + 1] + s2] == -np.inf:
         return -np.inf  # messages of impossible states are stale
-    entry: float = regions.theta[at] - (lam[edge_ptr[e] + s1] + lam[edge_ptr[e + 1] + s2])
+    entry: float = weight * regions.theta[at] - (lam[edge_ptr[e] + s1] + lam[edge_ptr[e + 1] + s2])
     return entry
 
 
 @inlined
-def give_pair2(at: int, i_at: int, j_at: int, base: int, theta: Floats, lam: Floats, belief: Floats) -> None:
+def give_pair2(
+    at: int, i_at: int, j_at: int, base: int, weight: float, theta: Floats, lam: Floats, belief: Floats
+) -> None:
     """Take the messages of a 2x2 table without -inf back and share its max-marginals out equally.
 
     Arrays one by one: a tuple of ten in so small a loop costs more than the arithmetic.
@@ -78,10 +92,10 @@ def give_pair2(at: int, i_at: int, j_at: int, base: int, theta: Floats, lam: Flo
     g1 = belief[i_at + 1] - lam[base + 1]
     h0 = belief[j_at] - lam[base + 2]
     h1 = belief[j_at + 1] - lam[base + 3]
-    t00 = theta[at] + (g0 + h0)
-    t01 = theta[at + 1] + (g0 + h1)
-    t10 = theta[at + 2] + (g1 + h0)
-    t11 = theta[at + 3] + (g1 + h1)
+    t00 = weight * theta[at] + (g0 + h0)
+    t01 = weight * theta[at + 1] + (g0 + h1)
+    t10 = weight * theta[at + 2] + (g1 + h0)
+    t11 = weight * theta[at + 3] + (g1 + h1)
     p0, p1 = 0.5 * max(t00, t01), 0.5 * max(t10, t11)
     q0, q1 = 0.5 * max(t00, t10), 0.5 * max(t01, t11)
     belief[i_at], belief[i_at + 1], belief[j_at], belief[j_at + 1] = p0, p1, q0, q1
@@ -91,48 +105,98 @@ def give_pair2(at: int, i_at: int, j_at: int, base: int, theta: Floats, lam: Flo
 @inlined
 def pass_pairs2(regions: Regions, visit: Ints, backward: bool) -> None:
     """One pass over pairs of binary variables without -inf; factor `a` has the edges 2a and 2a + 1."""
-    table_at, state_at = regions.table_at, regions.state_at
+    table_at, state_at, weight = regions.table_at, regions.state_at, regions.weight
+    theta, lam, belief = regions.theta, regions.lam, regions.belief
     n = len(visit)
+    if len(weight) == 0:  # a loop of its own: even this question costs several percent when it is asked for every pair
+        for q in range(n):
+            a = visit[n - 1 - q] if backward else visit[q]
+            i_at, j_at = state_at[2 * a], state_at[2 * a + 1]
+            give_pair2(table_at[a], i_at, j_at, 4 * a, 1.0, theta, lam, belief)
+        return
     for q in range(n):
         a = visit[n - 1 - q] if backward else visit[q]
         i_at, j_at = state_at[2 * a], state_at[2 * a + 1]
-        give_pair2(table_at[a], i_at, j_at, 4 * a, regions.theta, regions.lam, regions.belief)
+        give_pair2(table_at[a], i_at, j_at, 4 * a, weight[a], theta, lam, belief)
 
 
 @inlined
-def pass_factors(regions: Regions, visit: Ints, toward: Ints, backward: bool, scratch: FactorScratch) -> None:
+def take_back(states: int, held: int, place: int, n: int, belief: Floats, lam: Floats, given: Floats) -> None:
+    """Fill `given` from `place` on with the beliefs of one variable, without what a factor has sent it."""
+    for s in range(n):
+        given[place + s] = belief[states + s] - lam[held + s]
+
+
+@inlined
+def give_out(
+    share: float, states: int, held: int, place: int, n: int, belief: Floats, lam: Floats, scratch: FactorScratch
+) -> None:
+    """Send a variable its share of the max-marginals in `out` from `place` on."""
+    given, out = scratch.given, scratch.out
+    for s in range(n):
+        if out[place + s] == -np.inf:
+            belief[states + s] = -np.inf
+        else:
+            mine = share * out[place + s]
+            belief[states + s] = mine
+            lam[held + s] = mine - given[place + s]
+
+
+@inlined
+def give_pair(a: int, regions: Regions, pairs: StructuredPairs, scratch: FactorScratch) -> None:
+    """Take the messages of a pair of any variables back and share its max-marginals out equally."""
+    state_at, card_e, lam, belief = regions.state_at, regions.card_e, regions.lam, regions.belief
+    first = regions.scope_ptr[a]
+    base, at = regions.edge_ptr[first], regions.table_at[a]
+    i_at, j_at, k1, k2 = state_at[first], state_at[first + 1], card_e[first], card_e[first + 1]
+    take_back(i_at, base, 0, k1, belief, lam, scratch.given)
+    take_back(j_at, base + k1, k1, k2, belief, lam, scratch.given)
+    weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+    if form >= 0:
+        form_max_marginals(pairs, form, weight, k1, scratch)
+    elif weight == 1.0:
+        pair_max_marginals(regions.theta, at, k1, k2, 1.0, scratch)
+    else:
+        pair_max_marginals(regions.theta, at, k1, k2, weight, scratch)
+    give_out(0.5, i_at, base, 0, k1, belief, lam, scratch)
+    give_out(0.5, j_at, base + k1, k1, k2, belief, lam, scratch)
+
+
+@inlined
+def pass_factors(
+    regions: Regions, visit: Ints, toward: Ints, backward: bool, pairs: StructuredPairs, scratch: FactorScratch
+) -> None:
     """One pass over factors of any shape: each takes its messages back and shares its max-marginals out.
 
     All go `toward` one place of its scope, or to all variables in equal shares if `toward` is empty.
     """
     scope_ptr, state_at, card_e = regions.scope_ptr, regions.state_at, regions.card_e
-    lam, belief, given, out = regions.lam, regions.belief, scratch.given, scratch.out
+    lam, belief, given = regions.lam, regions.belief, scratch.given
     n = len(visit)
     for q in range(n):
         a = visit[n - 1 - q] if backward else visit[q]
         first = scope_ptr[a]
-        arity = scope_ptr[a + 1] - first
         base = regions.edge_ptr[first]
+        arity = scope_ptr[a + 1] - first
+        if arity == 2 and len(toward) == 0:
+            give_pair(a, regions, pairs, scratch)
+            continue
         place = 0
-        for e in range(first, first + arity):
-            for s in range(card_e[e]):
-                given[place] = belief[state_at[e] + s] - lam[base + place]
-                place += 1
-        max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, scratch)
+        for e in range(first, scope_ptr[a + 1]):
+            take_back(state_at[e], base + place, place, card_e[e], belief, lam, given)
+            place += card_e[e]
+        weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+        if form >= 0:
+            form_max_marginals(pairs, form, weight, card_e[first], scratch)
+        else:
+            max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, weight, scratch)
         place = 0
-        for k in range(arity):
-            e = first + k
+        for e in range(first, scope_ptr[a + 1]):
             share = 1.0 / arity
             if len(toward) > 0:
-                share = 1.0 if k == toward[q] else 0.0
-            for s in range(card_e[e]):
-                if out[place] == -np.inf:
-                    belief[state_at[e] + s] = -np.inf
-                else:
-                    mine = share * out[place]
-                    belief[state_at[e] + s] = mine
-                    lam[base + place] = mine - given[place]
-                place += 1
+                share = 1.0 if e - first == toward[q] else 0.0
+            give_out(share, state_at[e], base + place, place, card_e[e], belief, lam, scratch)
+            place += card_e[e]
 
 
 @bare
@@ -143,30 +207,34 @@ def passes_pairs2(regions: Regions, sweeps: PassOrder) -> None:
 
 
 @bare
-def passes_factors(regions: Regions, sweeps: PassOrder, scratch: FactorScratch) -> None:
+def passes_factors(regions: Regions, sweeps: PassOrder, pairs: StructuredPairs, scratch: FactorScratch) -> None:
     """The same for factors of any shape."""
     for iteration in range(sweeps.begin, sweeps.end):
-        pass_factors(regions, sweeps.visit, sweeps.visit[:0], sweeps.alternate and iteration % 2 == 1, scratch)
+        backward = sweeps.alternate and iteration % 2 == 1
+        pass_factors(regions, sweeps.visit, sweeps.visit[:0], backward, pairs, scratch)
 
 
 @bare
-def pass_trees(regions: Regions, peeled: Ints, toward: Ints, scratch: FactorScratch) -> None:
+def pass_trees(regions: Regions, peeled: Ints, toward: Ints, pairs: StructuredPairs, scratch: FactorScratch) -> None:
     """Send the max-marginals of hanging trees to their roots: `toward` is the root's place in each scope."""
-    pass_factors(regions, peeled, toward, False, scratch)
+    pass_factors(regions, peeled, toward, False, pairs, scratch)
 
 
 @bare
-def bound_of(regions: Regions, scratch: FactorScratch) -> float:
-    """The dual's value: the sum of the maxima of all beliefs and of all reparametrised tables."""
+def bound_of(regions: Regions, chunk: FactorChunk, pairs: StructuredPairs, scratch: FactorScratch) -> float:
+    """The part of some factors in the dual's value: the sum of the maxima of their reparametrised tables.
+
+    The maxima of all beliefs come with the first factors.
+    """
     var_ptr, scope_ptr, state_at, card_e = regions.var_ptr, regions.scope_ptr, regions.state_at, regions.card_e
     lam, belief, given = regions.lam, regions.belief, scratch.given
     total = 0.0
-    for i in range(len(var_ptr) - 1):
+    for i in range(len(var_ptr) - 1 if chunk.begin == 0 else 0):
         top = -np.inf
         for s in range(var_ptr[i], var_ptr[i + 1]):
             top = max(top, belief[s])
         total += top
-    for a in range(len(regions.table_at)):
+    for a in range(chunk.begin, chunk.end):
         first = scope_ptr[a]
         arity = scope_ptr[a + 1] - first
         place = 0
@@ -175,7 +243,11 @@ def bound_of(regions: Regions, scratch: FactorScratch) -> float:
                 gone = belief[state_at[e] + s] == -np.inf
                 given[place] = -np.inf if gone else -lam[regions.edge_ptr[e] + s]
                 place += 1
-        total += max_marginals(regions.theta, regions.table_at[a], card_e, first, arity, scratch)
+        weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+        if form >= 0:
+            total += form_top(pairs, form, weight, card_e[first], scratch)
+        else:
+            total += table_top(regions.theta, regions.table_at[a], card_e, first, arity, weight, scratch)
     return total
 
 
@@ -246,8 +318,15 @@ def decode(decide: Ints, regions: Regions, neighbours: Neighbours, labels: Ints,
             score[s] = regions.belief[var_ptr[i] + s]
         for at in range(neighbours.ptr[i], neighbours.ptr[i + 1]):
             a = neighbours.factor_of[neighbours.edge[at]]
+            first = scope_ptr[a]
+            if scope_ptr[a + 1] - first == 2:
+                is_first = scope[first] == i
+                label = labels[scope[first + 1 if is_first else first]]
+                if label >= 0:
+                    add_row(a, is_first, label, n_states, regions, score)
+                continue
             known = 0
-            for e in range(scope_ptr[a], scope_ptr[a + 1]):
+            for e in range(first, scope_ptr[a + 1]):
                 known += 1 if labels[scope[e]] >= 0 else 0
             if known > 0:
                 add_best(i, a, n_states, regions, labels, scratch)
@@ -259,10 +338,24 @@ def decode(decide: Ints, regions: Regions, neighbours: Neighbours, labels: Ints,
 
 
 @inlined
+def add_row(a: int, is_first: bool, label: int, n_states: int, regions: Regions, score: Floats) -> None:
+    """Add a pair's reparametrised table to the states of one variable, given the label of the other one."""
+    lam, edge_ptr, weight = regions.lam, regions.edge_ptr, weight_of(regions.weight, a)
+    first = regions.scope_ptr[a]
+    mine, other = edge_ptr[first], edge_ptr[first + 1] + label
+    at, step = regions.table_at[a] + label, regions.card_e[first + 1]
+    if not is_first:
+        mine, other = edge_ptr[first + 1], edge_ptr[first] + label
+        at, step = regions.table_at[a] + label * regions.card_e[first + 1], 1
+    for s in range(n_states):
+        score[s] += weight * regions.theta[at + s * step] - (lam[mine + s] + lam[other])
+
+
+@inlined
 def add_best(i: int, a: int, n_states: int, regions: Regions, labels: Ints, scratch: FactorScratch) -> None:
     """Add to every state of `i` the best entry of factor `a`'s reparametrised table that agrees with the labels."""
     scope, card_e, lam, edge_ptr = regions.scope, regions.card_e, regions.lam, regions.edge_ptr
-    score, state, most = scratch.given, scratch.state, scratch.start
+    score, state, most, weight = scratch.given, scratch.state, scratch.start, weight_of(regions.weight, a)
     first = regions.scope_ptr[a]
     arity = regions.scope_ptr[a + 1] - first
     for s in range(n_states):
@@ -287,7 +380,7 @@ def add_best(i: int, a: int, n_states: int, regions: Regions, labels: Ints, scra
                 taken += lam[edge_ptr[first + k] + state[k]]
                 if most[k] > 1 and regions.belief[regions.state_at[first + k] + state[k]] == -np.inf:
                     taken = np.inf  # messages of impossible states are stale
-            top = max(top, regions.theta[regions.table_at[a] + place] - taken)
+            top = max(top, weight * regions.theta[regions.table_at[a] + place] - taken)
             k = arity - 1
             while k >= 0:
                 if most[k] > 1:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
+
+R = TypeVar("R")
 
 
 class Workers:
@@ -21,17 +23,13 @@ class Workers:
         self.n = n
         self._pool = ThreadPoolExecutor(n - 1) if n > 1 else None
 
-    def run(self, kernel: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> None:
-        """Call the kernel with each of these arguments, one call per thread, and wait for all."""
+    def run(self, kernel: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> list[R]:
+        """Call the kernel with each of these arguments, one call per thread, and wait for all; return the results."""
         if self._pool is None:
-            for arguments in calls:
-                kernel(*arguments)
-            return
+            return [kernel(*arguments) for arguments in calls]
         futures = [self._pool.submit(kernel, *arguments) for arguments in calls[1:]]
-        for arguments in calls[:1]:
-            kernel(*arguments)
-        for future in futures:
-            future.result()
+        found = [kernel(*arguments) for arguments in calls[:1]]
+        return found + [future.result() for future in futures]
 
     def spans(self, n: int) -> list[tuple[int, int]]:
         """Cut n things into neighbouring parts of nearly equal size, one per thread."""

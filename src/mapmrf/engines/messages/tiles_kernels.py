@@ -1,0 +1,25 @@
+"""Depths of factors in the order of a pass."""
+
+from __future__ import annotations
+
+from mapmrf.arrays import Ints
+from mapmrf.kernels.jit import bare
+
+
+@bare
+def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
+    """Fill in how many factors of a pass must come before each, one after another; return the number of depths.
+
+    last : per variable, zeros; the depth from which a factor with this variable can be next.
+    """
+    n_depths = 0
+    for q in range(len(visit)):
+        a = visit[q]
+        here = 0
+        for e in range(scope_ptr[a], scope_ptr[a + 1]):
+            here = max(here, last[scope[e]])
+        depth[q] = here
+        for e in range(scope_ptr[a], scope_ptr[a + 1]):
+            last[scope[e]] = here + 1
+        n_depths = max(n_depths, here + 1)
+    return n_depths

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph_checks import as_ints
-from mapmrf.images.lattice import as_channels, numbers
+from mapmrf.images.contrast import channels_for
+from mapmrf.images.lattice import Lattice, checked_mask, numbers
 
 CHUNK = 1 << 16
 """Samples that are looked at together: bounds the memory on the way."""
@@ -160,7 +161,14 @@ class GaussianMixture:
 
 
 def unary_from_seeds(
-    image: ArrayLike, seeds: ArrayLike, *, components: int = 5, keep_seeds: bool = True, seed: int = 0
+    image: ArrayLike,
+    seeds: ArrayLike,
+    *,
+    components: int = 5,
+    keep_seeds: bool = True,
+    mask: ArrayLike | None = None,
+    channel_axis: int = -1,
+    seed: int = 0,
 ) -> Floats:
     """Log likelihood of every pixel's colour under each label, learned from scribbles.
 
@@ -169,7 +177,7 @@ def unary_from_seeds(
     Parameters
     ----------
     image : (H, W) or (H, W, C)
-        The picture, or any other features of the pixels.
+        The picture, or any other features of the pixels; a volume is (D, H, W) or (D, H, W, C).
     seeds : (H, W)
         The scribbles: a label from 0 on where the pixel is marked, -1 everywhere else. Every label up to the largest
         one needs some.
@@ -177,6 +185,10 @@ def unary_from_seeds(
         Gaussians per label.
     keep_seeds
         Forbid (`-inf`) all other labels at marked pixels.
+    mask : (H, W)
+        True for pixels that count; the unaries of all others are 0, and neither they nor their seeds are looked at.
+    channel_axis
+        Axis of the channels of an image that has one axis more than the seeds.
     seed
         Seed of the fits.
 
@@ -191,20 +203,24 @@ def unary_from_seeds(
     >>> unary.argmax(axis=-1).tolist(), unary[0, 0].tolist()[1]
     ([[0, 0, 1, 1]], -inf)
     """
-    pixels = as_channels(image)
     marks = as_ints(seeds, "seeds")
-    if marks.shape != pixels.shape[:-1]:
-        raise GraphError(f"seeds have shape {marks.shape}, expected {pixels.shape[:-1]} as the picture")
-    n_labels = int(marks.max()) + 1
-    if marks.min() < -1 or n_labels < 1:
+    lattice = Lattice(marks.shape, checked_mask(mask, marks.shape))
+    pixels = channels_for(image, lattice, channel_axis, "the picture")
+    if lattice.mask is not None:
+        marks[~lattice.mask] = -1
+    n_labels = int(marks.max(initial=-1)) + 1
+    if marks.min(initial=-1) < -1 or n_labels < 1:
         raise GraphError(f"seeds go from {marks.min()} to {marks.max()}, expected -1 for no mark and labels from 0 on")
-    unary = np.empty((*marks.shape, n_labels))
+    unary = np.zeros((*marks.shape, n_labels))
     for label in range(n_labels):
         mine = pixels[marks == label]
         if len(mine) == 0:
             raise GraphError(f"no pixel is marked with label {label}, expected some for each of 0 to {n_labels - 1}")
         mixture = GaussianMixture.fit(mine, min(components, len(mine)), seed=seed)
-        unary[..., label] = mixture.log_density(pixels)
+        if lattice.mask is None:
+            unary[..., label] = mixture.log_density(pixels)
+        else:
+            unary[lattice.mask, label] = mixture.log_density(pixels[lattice.mask])
     if keep_seeds:
         others = (marks >= 0)[..., None] & (marks[..., None] != np.arange(n_labels))
         unary[others] = -np.inf

@@ -78,6 +78,8 @@ def contrast_weights(
     image = channels_last(guide, channel_axis)
     shape, n_dims = image.shape[:-1], image.ndim - 1
     lattice = Lattice(shape, checked_mask(mask, shape))
+    if channel_axis is None and n_dims == 3 and neighbours in (4, 8):
+        raise OptionError(f"neighbours is {neighbours}, expected 6, 18 or 26 on 3 axes; is channel_axis missing?")
     offsets = neighbour_offsets(n_dims, neighbours)
     rule = ContrastRule(weight, sigma, floor, checked_spacing(spacing, n_dims))
     flat = rule.weights(finite_inside(image, lattice.mask), lattice, offsets)

@@ -95,7 +95,8 @@ def segment(
         marks = np.full(pixels.shape[:-1], unmarked)
     else:
         marks = as_ints(seeds, "seeds")
-        pixels = channels_for(image, Lattice(marks.shape), -1 if channel_axis is None else channel_axis, "the picture")
+        lattice = Lattice(marks.shape, checked_mask(mask, marks.shape))
+        pixels = channels_for(image, lattice, -1 if channel_axis is None else channel_axis, "the picture")
     inside = checked_mask(mask, marks.shape)
     pixels = finite_inside(pixels, inside)
     if np.ndim(seeds) == 0:

@@ -58,7 +58,7 @@ def contrast_weights(
         Share of the weight that is left across the strongest edge, from 0 to 1.
     mask : (H, W)
         True for pixels that count; pairs with any other have weight 0. Nothing is read outside.
-    spacing
+    spacing : (n_axes,)
         Distance of neighbours on every axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given.
     channel_axis
         Axis of the channels, such as -1 for a colour photograph; None if there is none.

@@ -83,7 +83,7 @@ def grid_model(
     mask : (H, W)
         True for pixels that are variables; all pixels if not given. The others, of which nothing is read, have no label
         and no pairs.
-    spacing
+    spacing : (n_axes,)
         Distance of neighbours on every axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given. A
         number `weight` is divided by the distance of the two pixels.
     channel_axis

@@ -63,8 +63,10 @@ def segment(
         `contrast_weights`.
     components
         Gaussians per label, with scribbles.
-    neighbours, spacing
-        As for `grid_model`.
+    neighbours
+        4 or 8; 6, 18 or 26 in a volume; two for each axis if not given.
+    spacing : (n_axes,)
+        Distance of neighbours on every axis, by which weights are divided; 1 if not given.
     mask : (H, W)
         True for pixels that are to be labelled; the others get `unmarked`.
     channel_axis

@@ -74,7 +74,7 @@ def region_adjacency(
     sigma
         Difference that counts as contrast in the guide; the root mean square difference of all pairs of neighbours, in
         the whole picture, if not given.
-    spacing
+    spacing : (n_axes,)
         Distance of neighbours on every axis, by which pairs are divided; 1 if not given.
     channel_axis
         Axis of the channels of a guide that has one axis more than the segments.
@@ -173,8 +173,10 @@ def superpixel_model(
         ``potts``, ``linear``, ``quadratic``, or a table (L, L) of log potentials.
     values : (L,)
         Values of the labels.
-    truncation, neighbours, spacing, channel_axis, costs, memory_limit
+    truncation, neighbours, channel_axis, costs, memory_limit
         As for `grid_model`.
+    spacing : (n_axes,)
+        Distance of neighbours on every axis; 1 if not given.
     label_costs : (L,)
         What each label costs that any region has; as for `grid_model`.
     weight

@@ -18,7 +18,7 @@ CHUNK = 1 << 16
 """Samples that are looked at together: bounds the memory on the way."""
 REGULAR = 1e-3
 """What is added to the diagonal of a covariance, as a share of the samples' mean variance."""
-LEAST_SPREAD = 0.01
+LEAST_SPREAD = 1e-3
 """Variance that `unary_from_seeds` adds to that of a colour, as a share of the picture's."""
 SAMPLES_PER_COMPONENT = 5
 """Marked pixels that a Gaussian of `unary_from_seeds` needs."""

@@ -31,16 +31,20 @@ def main() -> None:
     parser.add_argument("--height", type=int, default=700)
     parser.add_argument("--width", type=int, default=720)
     parser.add_argument("--labels", type=int, default=16)
+    parser.add_argument(
+        "--contrast", action="store_true", help="a weight for every pair, by the contrast of the picture"
+    )
     parser.add_argument("--seconds", type=float, default=60.0, help="time limit of the solve")
     given = parser.parse_args()
     shape = (given.height, given.width)
-    estimate = images.estimate_memory(shape, given.labels, given.method)
+    estimate = images.estimate_memory(shape, given.labels, given.method, weighted=given.contrast)
     print(f"estimate: {estimate.summary()}")
 
     observed = potts_image(*shape, 2, noise=0.4).observed * (given.labels - 1)
     unary = images.unary_from_differences(observed, np.arange(given.labels), difference="absolute", weight=0.3)
     began = time.perf_counter()
-    graph = images.grid_model(unary, "linear", weight=0.5, truncation=3)
+    guide = observed if given.contrast else None
+    graph = images.grid_model(unary, "linear", weight=0.5, truncation=3, guide=guide)
     print(f"built in {time.perf_counter() - began:.2f} s: {graph}")
     result = mapmrf.solve(graph, given.method, time_limit=given.seconds)
     gap = "" if result.gap is None else f", gap {100 * result.gap:.2g} %"

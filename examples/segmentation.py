@@ -67,7 +67,7 @@ def main() -> None:
     seeds = scribbled(shape, given.shrink)
     unary = images.unary_from_seeds(photo, seeds, components=6)
 
-    weights = images.contrast_weights(photo, 30.0, neighbours=8, floor=0.05)
+    weights = images.contrast_weights(photo, 30.0, neighbours=8, floor=0.05, channel_axis=-1)
     graph = images.grid_model(unary, weight=weights, neighbours=8)
     pixels = images.to_image(solved("every pixel", graph, "trws", given), shape)
 

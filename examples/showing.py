@@ -36,10 +36,15 @@ def solved(name: str, graph: mapmrf.FactorGraph, method: str, given: argparse.Na
     """Solve a model and print how it went; the energy is minus the log potential."""
     limits = {"time_limit": given.seconds, "max_iterations": given.iterations}
     result = mapmrf.solve(graph, method, progress=True, **limits)
-    gap = "" if result.bound is None else f", no labelling below {-result.bound:.1f} (gap {100 * result.gap:.3g} %)"
     print(f"{name}: {graph.n_vars} variables, {graph.n_factors} pairs, {graph.n_tables} tables")
-    print(f"  {method}: energy {-result.value:.1f}{gap}; {result.status.value}, {result.runtime:.1f} s")
+    report(f"  {method}", result)
     return result
+
+
+def report(name: str, result: mapmrf.Result) -> None:
+    """Print energy, bound, status and time of a result."""
+    gap = "" if result.bound is None else f", no labelling below {-result.bound:.1f} (gap {100 * result.gap:.3g} %)"
+    print(f"{name}: energy {-result.value:.1f}{gap}; {result.status.value}, {result.runtime:.1f} s")
 
 
 def psnr(image: Floats, truth: Floats, where: Bools | None = None) -> float:

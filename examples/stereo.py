@@ -28,7 +28,7 @@ def main() -> None:
     left, right, truth = stereo_pair(given.shrink)
     n_disparities = int(np.nanmax(truth)) + 3
     unary = images.unary_from_stereo(left, right, n_disparities, matching="census", window=5, weight=8.0)
-    weights = images.contrast_weights(left, 1.0, floor=0.3)
+    weights = images.contrast_weights(left, 1.0, floor=0.3, channel_axis=-1)
     graph = images.grid_model(unary, "linear", weight=weights, truncation=4)
     answers = {"each pixel alone": unary.argmax(axis=-1)}
     answers["trws"] = images.to_image(solved("truncated linear", graph, "trws", given), truth.shape)

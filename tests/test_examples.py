@@ -47,6 +47,21 @@ def test_segmentation_follows_the_outline_drawn_by_hand(tmp_path: Path) -> None:
     assert wrong["superpixels"] < 0.6 * wrong["each pixel alone"]
 
 
+def test_coins_are_told_from_their_background(tmp_path: Path) -> None:
+    text = drawn(tmp_path, "coins", 2)
+    coins = figures(text, r"^(.*): (\d+) coins")
+    regions = figures(text, r"^(.*): \d+ coins, (\d+) regions")
+    assert 20 <= coins["segment"] <= 24
+    assert regions["segment"] < 0.6 * regions["brightness alone"]
+
+
+def test_a_volume_in_a_round_window_loses_its_noise(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    wrong = figures(drawn(tmp_path, "volume", 4), r"^(.*): ([\d.]+) % of \d+ voxels are wrong")
+    assert wrong["truth"] == 0
+    assert wrong["26 neighbours"] < 0.6 * wrong["each voxel alone"]
+
+
 def test_denoising_gains_several_decibels(tmp_path: Path) -> None:
     gain = figures(drawn(tmp_path, "denoising", 8), r"^(\w+): PSNR ([\d.]+) dB")
     assert gain["trws"] > gain["icm"] > gain["noisy"]
@@ -65,6 +80,7 @@ def test_stereo_comes_near_the_measured_disparities(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="asks the system for peak memory as Unix counts it")
 def test_the_large_model_says_what_it_takes() -> None:
-    text = run("half_a_million", "--height", "100", "--width", "120", "--labels", "4", "--method", "icm")
+    size = ("--height", "100", "--width", "120", "--labels", "4")
+    text = run("half_a_million", *size, "--method", "icm", "--contrast")
     assert "estimate:" in text
     assert re.search(r"memory: \d+ MB taken, \d+ MB estimated", text)

@@ -55,6 +55,14 @@ def test_differences_follow_their_formula(difference: str, truncation: float | N
         assert unary[r, c, k] == pytest.approx(-2.0 * min(apart, math.inf if truncation is None else truncation))
 
 
+def test_differences_take_signals_volumes_and_channels_on_any_axis() -> None:
+    image, values = RNG.random((2, 3, 4, 5)), RNG.random((6, 3))
+    first = images.unary_from_differences(image, values, channel_axis=1)
+    assert np.array_equal(first, images.unary_from_differences(np.moveaxis(image, 1, -1), values))
+    signal = images.unary_from_differences([0.0, 2.0], [0.0, 1.0])
+    assert signal.tolist() == [[0.0, -1.0], [-4.0, -1.0]]
+
+
 def test_differences_refuse_what_does_not_fit() -> None:
     with pytest.raises(GraphError, match=r"\(2, 2, 3\) with values of shape \(4, 2\), expected"):
         images.unary_from_differences(np.zeros((2, 2, 3)), np.zeros((4, 2)))
@@ -149,12 +157,33 @@ def test_scribbles_separate_two_colours_and_stay_as_they_are_marked() -> None:
     assert np.isfinite(images.unary_from_seeds(image, seeds, keep_seeds=False)).all()
 
 
+def test_a_few_marks_do_not_make_narrow_gaussians() -> None:
+    """Equal or few samples fit themselves perfectly; what is likely nearby must stay so."""
+    image = np.linspace(0.0, 1.0, 40)[None]
+    seeds = np.full(image.shape, -1)
+    seeds[0, :3], seeds[0, -1] = 0, 1
+    unary = images.unary_from_seeds(image, seeds, keep_seeds=False)
+    assert unary.argmax(axis=-1)[0, [0, -1]].tolist() == [0, 1]
+    assert unary.min() > -6000
+    assert unary.max() < 5
+
+
+def test_scribbles_outside_of_the_mask_teach_nothing() -> None:
+    image, seeds = RNG.random((6, 7, 3)), RNG.integers(-1, 2, (6, 7))
+    keep = RNG.random((6, 7)) < 0.7
+    inside = images.unary_from_seeds(image[keep][None], seeds[keep][None], components=2)
+    image[~keep], seeds[~keep] = np.nan, 5
+    unary = images.unary_from_seeds(np.moveaxis(image, -1, 0), seeds, components=2, mask=keep, channel_axis=0)
+    assert np.array_equal(unary[keep], inside[0])
+    assert np.all(unary[~keep] == 0)
+
+
 def test_scribbles_that_miss_a_label_are_refused() -> None:
     with pytest.raises(GraphError, match="no pixel is marked with label 0"):
         images.unary_from_seeds([[0.0, 1.0]], [[1, -1]])
     with pytest.raises(GraphError, match="seeds go from -1 to -1"):
         images.unary_from_seeds([[0.0, 1.0]], [[-1, -1]])
-    with pytest.raises(GraphError, match=r"seeds have shape \(1, 1\), expected \(1, 2\)"):
+    with pytest.raises(GraphError, match=r"the picture has shape \(1, 2\), expected \(1, 1\)"):
         images.unary_from_seeds([[0.0, 1.0]], [[0]])
 
 

@@ -1,7 +1,12 @@
-"""Make the pictures of the page "Pictures": ``python docs/pictures/make.py [NAME]...``, all of them by default."""
+"""Make pictures of the documentation: ``python docs/pictures/make.py [NAME]...``, all of them by default.
+
+Those of the page "Pictures" are drawn here, those of photographs and volumes by the scripts in `examples`, which take
+up to half a minute each.
+"""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -122,6 +127,19 @@ MAKERS: dict[str, Callable[[], Figure]] = {
 }
 
 
-if __name__ == "__main__":
-    for name in sys.argv[1:] or MAKERS:
+EXAMPLES = ("segmentation", "coins", "denoising", "inpainting", "stereo", "volume")
+"""Scripts that draw a picture of their own name."""
+
+
+def draw(name: str) -> None:
+    """Draw a plot, or run an example."""
+    if name in EXAMPLES:
+        script = FOLDER.parents[1] / "examples" / f"{name}.py"
+        subprocess.run([sys.executable, str(script), "--output", str(FOLDER / f"{name}.webp")], check=True)
+    else:
         MAKERS[name]().savefig(FOLDER / f"plot-{name}.png", dpi=FEWER.get(name, DOTS))
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or [*MAKERS, *EXAMPLES]:
+        draw(name)

@@ -11,12 +11,17 @@ from numpy.typing import ArrayLike
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph_checks import as_ints
-from mapmrf.images.lattice import as_channels, numbers
+from mapmrf.images.contrast import channels_for
+from mapmrf.images.lattice import Lattice, checked_mask, numbers
 
 CHUNK = 1 << 16
 """Samples that are looked at together: bounds the memory on the way."""
 REGULAR = 1e-3
 """What is added to the diagonal of a covariance, as a share of the samples' mean variance."""
+LEAST_SPREAD = 1e-3
+"""Variance that `unary_from_seeds` adds to that of a colour, as a share of the picture's."""
+SAMPLES_PER_COMPONENT = 5
+"""Marked pixels that a Gaussian of `unary_from_seeds` needs."""
 
 
 def kmeans(samples: ArrayLike, k: int, *, seed: int = 0, max_iterations: int = 100) -> Floats:
@@ -85,7 +90,14 @@ class GaussianMixture:
 
     @classmethod
     def fit(
-        cls, samples: ArrayLike, components: int = 5, *, seed: int = 0, max_iterations: int = 50, tol: float = 1e-4
+        cls,
+        samples: ArrayLike,
+        components: int = 5,
+        *,
+        spread: float = 0.0,
+        seed: int = 0,
+        max_iterations: int = 50,
+        tol: float = 1e-4,
     ) -> GaussianMixture:
         """Fit by expectation maximisation, from the groups of k-means.
 
@@ -95,6 +107,9 @@ class GaussianMixture:
             Colours or other features.
         components
             Number of Gaussians; at most as many as there are different samples are used.
+        spread
+            Variance that is added to the components' at least, so that one of nearly equal samples is not arbitrarily
+            narrow; a thousandth of the samples' own variance if that is larger.
         seed
             Seed of k-means.
         max_iterations, tol
@@ -108,7 +123,7 @@ class GaussianMixture:
         """
         points = _samples(samples, components)
         k = min(components, len(np.unique(points[:CHUNK], axis=0)))
-        extra = REGULAR * max(float(points.var(axis=0).mean()), 1e-12) * np.eye(points.shape[1])
+        extra = max(REGULAR * float(points.var(axis=0).mean()), spread, 1e-15) * np.eye(points.shape[1])
         of = _nearest(points, kmeans(points, k, seed=seed))
         mixture = cls._from_shares(points, np.eye(k)[of], extra)
         before = -math.inf
@@ -160,7 +175,14 @@ class GaussianMixture:
 
 
 def unary_from_seeds(
-    image: ArrayLike, seeds: ArrayLike, *, components: int = 5, keep_seeds: bool = True, seed: int = 0
+    image: ArrayLike,
+    seeds: ArrayLike,
+    *,
+    components: int = 5,
+    keep_seeds: bool = True,
+    mask: ArrayLike | None = None,
+    channel_axis: int = -1,
+    seed: int = 0,
 ) -> Floats:
     """Log likelihood of every pixel's colour under each label, learned from scribbles.
 
@@ -169,14 +191,18 @@ def unary_from_seeds(
     Parameters
     ----------
     image : (H, W) or (H, W, C)
-        The picture, or any other features of the pixels.
+        The picture, or any other features of the pixels; a volume is (D, H, W) or (D, H, W, C).
     seeds : (H, W)
         The scribbles: a label from 0 on where the pixel is marked, -1 everywhere else. Every label up to the largest
         one needs some.
     components
-        Gaussians per label.
+        Gaussians per label; fewer for a label with less than five marked pixels for each.
     keep_seeds
         Forbid (`-inf`) all other labels at marked pixels.
+    mask : (H, W)
+        True for pixels that count; the unaries of all others are 0, and neither they nor their seeds are looked at.
+    channel_axis
+        Axis of the channels of an image that has one axis more than the seeds.
     seed
         Seed of the fits.
 
@@ -191,24 +217,35 @@ def unary_from_seeds(
     >>> unary.argmax(axis=-1).tolist(), unary[0, 0].tolist()[1]
     ([[0, 0, 1, 1]], -inf)
     """
-    pixels = as_channels(image)
     marks = as_ints(seeds, "seeds")
-    if marks.shape != pixels.shape[:-1]:
-        raise GraphError(f"seeds have shape {marks.shape}, expected {pixels.shape[:-1]} as the picture")
-    n_labels = int(marks.max()) + 1
-    if marks.min() < -1 or n_labels < 1:
+    lattice = Lattice(marks.shape, checked_mask(mask, marks.shape))
+    pixels = channels_for(image, lattice, channel_axis, "the picture")
+    if lattice.mask is not None:
+        marks[~lattice.mask] = -1
+    n_labels = int(marks.max(initial=-1)) + 1
+    if marks.min(initial=-1) < -1 or n_labels < 1:
         raise GraphError(f"seeds go from {marks.min()} to {marks.max()}, expected -1 for no mark and labels from 0 on")
-    unary = np.empty((*marks.shape, n_labels))
+    seen = pixels.reshape(-1, pixels.shape[-1]) if lattice.mask is None else pixels[lattice.mask]
+    spread = LEAST_SPREAD * float(seen.var(axis=0).mean())
+    unary = np.zeros((*marks.shape, n_labels))
     for label in range(n_labels):
         mine = pixels[marks == label]
         if len(mine) == 0:
             raise GraphError(f"no pixel is marked with label {label}, expected some for each of 0 to {n_labels - 1}")
-        mixture = GaussianMixture.fit(mine, min(components, len(mine)), seed=seed)
-        unary[..., label] = mixture.log_density(pixels)
+        mixture = GaussianMixture.fit(mine, _affordable(components, len(mine)), spread=spread, seed=seed)
+        if lattice.mask is None:
+            unary[..., label] = mixture.log_density(pixels)
+        else:
+            unary[lattice.mask, label] = mixture.log_density(pixels[lattice.mask])
     if keep_seeds:
         others = (marks >= 0)[..., None] & (marks[..., None] != np.arange(n_labels))
         unary[others] = -np.inf
     return unary
+
+
+def _affordable(components: int, n_samples: int) -> int:
+    """Gaussians that so many samples can tell apart, at most `components`."""
+    return max(1, min(components, n_samples // SAMPLES_PER_COMPONENT))
 
 
 def _samples(samples: ArrayLike, k: int) -> Floats:

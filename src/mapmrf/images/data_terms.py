@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats
+from mapmrf.arrays import Floats, row_sums
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.lattice import numbers
 
@@ -63,6 +63,7 @@ def unary_from_differences(
     difference: Difference = "squared",
     truncation: float | None = None,
     weight: float = 1.0,
+    channel_axis: int = -1,
 ) -> Floats:
     """Log potentials that fall with the difference between a pixel and what a label looks like.
 
@@ -73,7 +74,7 @@ def unary_from_differences(
     Parameters
     ----------
     image : (H, W) or (H, W, C)
-        The picture.
+        The picture; a volume is (D, H, W) or (D, H, W, C).
     values : (L,) or (L, C)
         Grey level or colour of each label, in the unit of the picture.
     difference
@@ -82,6 +83,8 @@ def unary_from_differences(
         The most that a difference (or its square) counts, for data with outliers; no limit if not given.
     weight
         Factor on the differences, at least 0.
+    channel_axis
+        Axis of the channels, where labels are colours, (L, C).
 
     Returns
     -------
@@ -93,7 +96,7 @@ def unary_from_differences(
     >>> unary_from_differences([[0.0, 3.0]], [0, 1, 2], truncation=4.0).tolist()
     [[[0.0, -1.0, -4.0], [-4.0, -4.0, -1.0]]]
     """
-    pixels, looks = _with_channels(numbers(image, "image"), numbers(values, "values"))
+    pixels, looks = _with_channels(numbers(image, "image"), numbers(values, "values"), channel_axis)
     if difference not in get_args(Difference):
         raise OptionError(f"difference is {difference!r}, expected one of {', '.join(get_args(Difference))}")
     if truncation is not None and not truncation >= 0:
@@ -102,8 +105,9 @@ def unary_from_differences(
         raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
     unary = np.empty((*pixels.shape[:-1], len(looks)))
     for k, look in enumerate(looks):
-        apart = np.abs(pixels - look)
-        unary[..., k] = (apart if difference == "absolute" else apart * apart).sum(axis=-1)
+        apart = pixels - look
+        apart = np.abs(apart, out=apart) if difference == "absolute" else np.multiply(apart, apart, out=apart)
+        unary[..., k] = row_sums(apart)
     if truncation is not None:
         np.minimum(unary, truncation, out=unary)
     unary *= -weight
@@ -134,13 +138,16 @@ def without_data(unary: ArrayLike, missing: ArrayLike) -> Floats:
     return result
 
 
-def _with_channels(image: Floats, values: Floats) -> tuple[Floats, Floats]:
+def _with_channels(image: Floats, values: Floats, channel_axis: int) -> tuple[Floats, Floats]:
     """Both with an axis of channels at the end."""
-    if values.ndim == 1 and image.ndim >= 2:
+    coloured = values.ndim == 2 and image.ndim >= 2 and -image.ndim <= channel_axis < image.ndim
+    if values.ndim == 1 and image.ndim >= 1:
         image, values = image[..., None], values[:, None]
-    elif values.ndim != 2 or image.ndim < 3 or image.shape[-1] != values.shape[1]:
+    elif not coloured or image.shape[channel_axis] != values.shape[1]:
         found = f"an image of shape {image.shape} with values of shape {values.shape}"
         raise GraphError(f"{found}, expected (H, W) with (L,), or (H, W, C) with (L, C)")
+    else:
+        image = np.moveaxis(image, channel_axis, -1)
     for what, array in (("image", image), ("values", values)):
         if not np.isfinite(array).all():
             raise GraphError(f"{what} holds {array[~np.isfinite(array)][0]}, expected finite numbers")

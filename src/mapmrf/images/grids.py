@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints, short
+from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
+from mapmrf.images.assembly import PairTerms, UnaryTerms, as_given, checked_prices
+from mapmrf.images.contrast import ContrastRule, channels_for, split_pairs
 from mapmrf.images.lattice import (
+    Lattice,
     Offset,
-    contrast_weights,
+    checked_mask,
+    checked_offsets,
+    checked_spacing,
     distance,
-    guide_for,
-    lattice_pairs,
     neighbour_offsets,
     numbers,
     pairs_at,
 )
-from mapmrf.images.memory import check_limit, model_bytes
-from mapmrf.images.smoothness import LEVELS, base_table, checked_potentials, shared
+from mapmrf.images.smoothness import base_table
 from mapmrf.result import Result
 
 Weight = float | Mapping[Offset, ArrayLike]
-"""One weight for all pairs of neighbours, or for every offset (rows, columns) an array with one for each pair."""
+"""One weight for all pairs of neighbours, or for every offset (rows, columns) a number or an array of one per pair."""
 
 
 def grid_model(
@@ -38,10 +39,13 @@ def grid_model(
     weight: Weight = 1.0,
     truncation: float | None = None,
     values: ArrayLike | None = None,
-    neighbours: int = 4,
+    neighbours: int | None = None,
     guide: ArrayLike | None = None,
     sigma: float | None = None,
-    levels: int | None = LEVELS,
+    mask: ArrayLike | None = None,
+    spacing: ArrayLike | None = None,
+    channel_axis: int = -1,
+    label_costs: ArrayLike | None = None,
     costs: bool = False,
     memory_limit: float | None = None,
 ) -> FactorGraph:
@@ -49,33 +53,45 @@ def grid_model(
 
     The log potential of a labelling `x`, to be maximised, is the sum of ``unary[p, x_p]`` over all pixels plus the sum
     of ``weight_pq * smoothness[x_p, x_q]`` over all pairs of neighbours, where smoothness is 0 for equal labels and
-    negative for others. A unit of weight is thus a unit of log potential: with unaries that are log probabilities,
-    weight 2 means that a border between two pixels is ``exp(2)`` times less likely than none.
+    negative for others, less the costs of the labels in use, if there are any. A unit of weight is thus a unit of log
+    potential: with unaries that are log probabilities, weight 2 means that a border between two pixels is ``exp(2)``
+    times less likely than none. All pairs share one table of smoothness, and each has a weight of its own where weights
+    differ.
 
     Parameters
     ----------
     unary : (H, W, L)
-        Log potential of each of the `L` labels at each pixel; `-inf` forbids a label. A volume is (D, H, W, L).
+        Log potential of each of the `L` labels at each pixel; `-inf` forbids a label. A signal is (N, L), a volume
+        (D, H, W, L).
     smoothness
         ``potts``, ``linear`` or ``quadratic`` (see `smoothness_table`), or a table (L, L) of log potentials: rows are
         the labels of the earlier pixel, which is the left or upper one.
     weight
         Factor of the smoothness, at least 0: a number, divided by the distance of the two pixels (the square root of 2
-        for diagonal neighbours); or a dict of arrays as returned by `contrast_weights`, used as they are:
+        for diagonal neighbours); or a dict with a number or an array for each offset, used as they are:
         (H, W - 1) at the offset (0, 1) for pairs side by side, (H - 1, W) at (1, 0) for pairs one above the other, and
-        with 8 neighbours (H - 1, W - 1) at (1, -1) and (1, 1). Pairs of weight 0 are left out of the model.
+        with 8 neighbours (H - 1, W - 1) at (1, -1) and (1, 1). `contrast_weights` returns such a dict. It may have any
+        offsets of which the first number that is not 0 is positive, (0, 2) for instance.
     truncation, values
         Limit of ``linear`` and ``quadratic``, and the values of the labels, (L,); see `smoothness_table`.
     neighbours
-        4 or 8; 6 or 26 in a volume.
+        4 or 8; 6, 18 or 26 in a volume. If not given, two for each axis, or the offsets of `weight`.
     guide : (H, W) or (H, W, C)
         A picture whose edges are where labels may change: a number `weight` is scaled by its contrast.
     sigma
         Difference that counts as contrast in the guide; see `contrast_weights`.
-    levels
-        Pairs of equal weight share a table of L x L. If there are more than `levels` different weights, they are
-        rounded to that many evenly spaced ones, none by more than ``(largest - smallest) / (2 * (levels - 1))``. None
-        keeps every weight, at 8 * L * L bytes per different one.
+    mask : (H, W)
+        True for pixels that are variables; all pixels if not given. The others, of which nothing is read, have no label
+        and no pairs.
+    spacing : (n_axes,)
+        Distance of neighbours on every axis, such as ``(3, 1, 1)`` for a volume of thick slices; 1 if not given. A
+        number `weight` is divided by the distance of the two pixels.
+    channel_axis
+        Axis of the channels of a guide that has one axis more than the picture.
+    label_costs : (L,)
+        What each label costs, at least 0, if any pixel has it; one number for all labels alike. The model then has `L`
+        more variables of two states at its end, state 1 for labels in use, and a pair of each with every pixel, so that
+        it takes `L` times 16 more bytes per pixel.
     costs
         Unary, and smoothness if it is a table, are costs to be minimised: log potential = -cost, and `inf` forbids.
     memory_limit
@@ -84,7 +100,8 @@ def grid_model(
     Returns
     -------
     FactorGraph
-        The pixel in row `r` and column `c` is variable ``r * W + c``; `to_image` turns a result into a picture.
+        The pixel in row `r` and column `c` is variable ``r * W + c``; with a mask its true pixels are numbered in this
+        order. `to_image` turns a result into a picture.
 
     Raises
     ------
@@ -101,129 +118,140 @@ def grid_model(
     >>> to_image(mapmrf.solve(graph), noisy.shape).tolist()
     [[0, 0, 1], [0, 1, 1]]
     """
-    theta, shape = _pixels(unary)
-    table = base_table(smoothness, theta.shape[-1], truncation, values, costs)
-    by_offset = _pair_weights(shape, weight, neighbours, guide, sigma)
-    weights = np.concatenate([np.zeros(0), *(np.ravel(of_pairs) for of_pairs in by_offset.values())])
-    terms = PairTerms(weights, lambda: np.concatenate([lattice_pairs(shape, offset) for offset in by_offset]), table)
-    return terms.model(UnaryTerms(theta, costs, "pixel"), levels, memory_limit)
+    given = as_given(unary, "unary")
+    if given.ndim < 2 or given.size == 0:
+        raise GraphError(f"unary has shape {given.shape}, expected (H, W, L), (D, H, W, L) or (N, L)")
+    shape, n_labels = given.shape[:-1], given.shape[-1]
+    lattice = Lattice(shape, checked_mask(mask, shape))
+    unaries = UnaryTerms(given, costs, "pixel", lattice.mask, checked_prices(label_costs, n_labels))
+    table = base_table(smoothness, n_labels, truncation, values, costs)
+    neighbourhood = Neighbourhood(lattice, _offsets(weight, len(shape), neighbours))
+    unaries.check_size(neighbourhood.n_pairs, guide is not None or isinstance(weight, Mapping), memory_limit)
+    if isinstance(weight, Mapping):
+        if not (guide is None and sigma is None and spacing is None):
+            raise OptionError("guide, sigma and spacing need weight to be a number, found one for every offset")
+        return neighbourhood.given(weight, table).model(unaries)
+    if guide is None and sigma is not None:
+        raise OptionError("sigma is given without a guide")
+    rule = ContrastRule(weight, sigma, 0.0, checked_spacing(spacing, len(shape)))
+    if guide is None:
+        return neighbourhood.even(rule, table).model(unaries)
+    return neighbourhood.contrasted(rule, channels_for(guide, lattice, channel_axis), table).model(unaries)
 
 
-class UnaryTerms(NamedTuple):
-    """Unaries (..., L) as the user gave them, whether they are costs, and what a variable is called in an error."""
-
-    theta: Floats
-    costs: bool
-    variable: str
-
-
-@dataclass(frozen=True)
-class PairTerms:
-    """The pairs of a model: a weight for each, the table that it multiplies, and how to list them.
-
-    They are listed only once the model is known to fit into memory.
-    """
-
-    weights: Floats
-    list_pairs: Callable[[], Ints]
-    table: Floats
-
-    def model(self, unaries: UnaryTerms, levels: int | None, memory_limit: float | None) -> FactorGraph:
-        """The model of these pairs, without those of weight 0, and of unaries."""
-        theta, n_labels = unaries.theta, unaries.theta.shape[-1]
-        used = self.weights > 0
-        table_of, table_weights = shared(self.weights[used], levels)
-        needed = model_bytes(theta.size // n_labels, len(table_of), n_labels, len(table_weights))
-        check_limit(needed, memory_limit, "this model")
-        pairs = self.list_pairs()
-        return pair_model(
-            checked_potentials(np.array(theta), unaries.costs, "unary", f"{unaries.variable} and label"),
-            pairs if used.all() else pairs[used],
-            table_of,
-            table_weights[:, None, None] * self.table,
-        )
-
-
-def pair_model(theta: Floats, pairs: Ints, table_of: Ints, tables: Floats) -> FactorGraph:
-    """Build a pairwise model from unaries (..., L), which it keeps, pairs (n, 2), and tables (n_tables, L, L).
-
-    The arrays are valid by construction, and the checks of the public constructors would take several times the memory.
-    """
-    n_labels = theta.shape[-1]
-    return FactorGraph(
-        card=np.full(theta.size // n_labels, n_labels),
-        theta_v=theta.reshape(-1),
-        scope_ptr=short(np.arange(len(pairs) + 1) * 2),
-        scope=short(pairs.reshape(-1)),
-        table_of=short(table_of),
-        table_ptr=short(np.arange(len(tables) + 1) * n_labels**2),
-        theta_t=tables.reshape(-1),
-    )
-
-
-def to_image(result: Result | ArrayLike, shape: tuple[int, ...]) -> Ints:
+def to_image(
+    result: Result | ArrayLike,
+    shape: tuple[int, ...] | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    fill: int = -1,
+    label_costs: bool = False,
+) -> Ints:
     """The labels of a Result, or a labelling itself, as a picture.
 
     Parameters
     ----------
-    result : Result or (n_pixels,)
+    result : Result or (n_vars,)
         The answer of `solve` on a `grid_model`, or its labels.
     shape
-        Shape of the picture: (H, W), or (D, H, W).
+        Shape of the picture: (H, W), or (D, H, W). Not needed with a mask.
+    mask : (H, W)
+        The mask of the model, if it has one.
+    fill
+        What pixels outside of the mask get.
+    label_costs
+        Whether the model has label costs: its last variables, which are no pixels, are left out.
 
     Examples
     --------
     >>> to_image([0, 1, 1, 0, 2, 2], (2, 3)).tolist()
     [[0, 1, 1], [0, 2, 2]]
+    >>> to_image([5, 6, 7], mask=[[True, False], [True, True]]).tolist()
+    [[5, -1], [6, 7]]
     """
     labels = np.asarray(result.labels if isinstance(result, Result) else result)
-    if labels.size != math.prod(shape):
-        raise GraphError(f"{labels.size} labels for a picture of shape {tuple(shape)}, expected {math.prod(shape)}")
-    return labels.reshape(shape)
+    if shape is None and mask is None:
+        raise OptionError("shape is missing, expected that of the picture, or a mask")
+    size = tuple(shape) if shape is not None else np.shape(mask)  # type: ignore[arg-type]
+    lattice = Lattice(size, checked_mask(mask, size))
+    found, expected = labels.size, lattice.n_pixels
+    if found != expected and not (label_costs and found > expected):
+        what = f"a picture of shape {size}" if lattice.mask is None else f"the {expected} pixels of a mask"
+        raise GraphError(f"{found} labels for {what}, expected {expected}{' and more' if label_costs else ''}")
+    labels = labels.reshape(-1)[:expected]
+    if lattice.mask is None:
+        return labels.reshape(size)
+    image = np.full(size, fill, dtype=np.result_type(labels.dtype, np.min_scalar_type(fill)))
+    image[lattice.mask] = labels
+    return image
 
 
-def _pixels(unary: ArrayLike) -> tuple[Floats, tuple[int, ...]]:
-    """The unaries as they are, and the shape of the picture."""
-    theta = numbers(unary, "unary")
-    if theta.ndim not in (3, 4) or theta.size == 0:
-        raise GraphError(f"unary has shape {theta.shape}, expected (H, W, L) or (D, H, W, L)")
-    return theta, theta.shape[:-1]
+class Neighbourhood(NamedTuple):
+    """The pairs of a lattice at some offsets, and the three ways to weigh them."""
+
+    lattice: Lattice
+    offsets: tuple[Offset, ...]
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of pairs of variables."""
+        return sum(self.lattice.n_pairs(offset) for offset in self.offsets)
+
+    def even(self, rule: ContrastRule, table: Floats) -> PairTerms:
+        """One weight, divided by distance."""
+        if not 0 <= rule.weight < math.inf:
+            raise OptionError(f"weight is {rule.weight}, expected a finite number of at least 0")
+        return self._by_offset([rule.weight / distance(offset, rule.spacing) for offset in self.offsets], table)
+
+    def contrasted(self, rule: ContrastRule, image: Floats, table: Floats) -> PairTerms:
+        """One weight, divided by distance and scaled by the contrast of a picture (..., C)."""
+        flat = rule.weights(image, self.lattice, self.offsets)
+        if self.lattice.mask is not None:
+            flat = self._inside(split_pairs(flat, self.lattice.shape, self.offsets))
+        return PairTerms(self.lattice.scope(self.offsets), table, flat)
+
+    def given(self, weight: Mapping[Offset, ArrayLike], table: Floats) -> PairTerms:
+        """A number or an array for every offset; an offset of weight 0 is left out."""
+        arrays = [_checked_weights(weight[offset], offset, self.lattice.shape) for offset in self.offsets]
+        if all(array.ndim == 0 for array in arrays):
+            return self._by_offset([float(array) for array in arrays], table)
+        used = [k for k, array in enumerate(arrays) if array.any()]
+        kept = self._replace(offsets=tuple(self.offsets[k] for k in used))
+        return PairTerms(self.lattice.scope(kept.offsets), table, kept._inside([arrays[k] for k in used]))
+
+    def _by_offset(self, weights: Sequence[float], table: Floats) -> PairTerms:
+        """A weight for all pairs at an offset, which is left out if that is 0."""
+        used = {offset: weight for offset, weight in zip(self.offsets, weights, strict=True) if weight > 0}
+        runs = np.array([self.lattice.n_pairs(offset) for offset in used], dtype=np.int64)
+        return PairTerms(self.lattice.scope(tuple(used)), table, np.array(list(used.values())), runs)
+
+    def _inside(self, arrays: Sequence[Floats]) -> Floats:
+        """Weights of the pairs whose pixels are both in the mask, flat."""
+        parts = [np.zeros(0)]
+        for offset, array in zip(self.offsets, arrays, strict=True):
+            full = np.broadcast_to(array, pairs_at(self.lattice.shape, offset))
+            inside = self.lattice.inside(offset)
+            parts.append(full.ravel() if inside is None else full[inside])
+        return np.concatenate(parts)
 
 
-def _pair_weights(
-    shape: tuple[int, ...], weight: Weight, neighbours: int, guide: ArrayLike | None, sigma: float | None
-) -> Mapping[Offset, Floats]:
-    """The weights of all pairs, one array per offset."""
-    offsets = neighbour_offsets(len(shape), neighbours)
-    if isinstance(weight, Mapping):
-        if guide is not None or sigma is not None:
-            raise OptionError("guide and sigma need weight to be a number, found a weight for every pair")
-        return _given_weights(shape, weight, offsets)
-    if guide is not None:
-        return contrast_weights(guide_for(guide, shape), weight, neighbours=neighbours, sigma=sigma)
-    if sigma is not None:
-        raise OptionError("sigma is given without a guide")
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
-    return {offset: np.full(pairs_at(shape, offset), weight / distance(offset)) for offset in offsets}
+def _offsets(weight: Weight, n_dims: int, neighbours: int | None) -> tuple[Offset, ...]:
+    """Offsets of all pairs: those of the weights, or of a number of neighbours."""
+    if not isinstance(weight, Mapping):
+        return neighbour_offsets(n_dims, neighbours)
+    own = checked_offsets(tuple(weight), n_dims)
+    if neighbours is not None and set(own) != set(expected := neighbour_offsets(n_dims, neighbours)):
+        raise GraphError(f"weight has the offsets {', '.join(map(str, own))}, expected {', '.join(map(str, expected))}")
+    return own
 
 
-def _given_weights(
-    shape: tuple[int, ...], weight: Mapping[Offset, ArrayLike], offsets: tuple[Offset, ...]
-) -> dict[Offset, Floats]:
-    """Weights of every pair as the user gave them, checked."""
-    if set(weight) != set(offsets):
-        found = ", ".join(map(str, sorted(weight)))
-        raise GraphError(f"weight has the offsets {found}, expected {', '.join(map(str, offsets))}")
-    result = {}
-    for offset in offsets:
-        array = numbers(weight[offset], f"weight at {offset}")
-        expected = pairs_at(shape, offset)
-        if array.shape != expected:
-            raise GraphError(f"weight at {offset} has shape {array.shape}, expected {expected}")
-        wrong = ~((array >= 0) & (array < np.inf))
-        if wrong.any():
-            found = array[wrong][0]
-            raise GraphError(f"weight at {offset} holds {found}, expected finite numbers of at least 0")
-        result[offset] = array
-    return result
+def _checked_weights(weight: ArrayLike, offset: Offset, shape: tuple[int, ...]) -> Floats:
+    """The weights of the pairs at an offset as the user gave them: a number, or one for every pair."""
+    array = numbers(weight, f"weight at {offset}")
+    expected = pairs_at(shape, offset)
+    if array.shape not in ((), expected):
+        raise GraphError(f"weight at {offset} has shape {array.shape}, expected {expected}, or a number")
+    if not (array.min(initial=0.0) >= 0 and array.max(initial=0.0) < np.inf):
+        found = array[~((array >= 0) & (array < np.inf))].flat[0]
+        raise GraphError(f"weight at {offset} holds {found}, expected finite numbers of at least 0")
+    return array

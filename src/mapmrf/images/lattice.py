@@ -1,15 +1,18 @@
-"""The pixels of a picture or volume as a lattice: which are neighbours, and how alike neighbours look."""
+"""The pixels of a picture or volume as a lattice: which of them are variables, and which are neighbours."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 
 Offset = tuple[int, ...]
@@ -17,7 +20,7 @@ Offset = tuple[int, ...]
 Slices = tuple[slice, ...]
 
 
-def neighbour_offsets(n_dims: int, neighbours: int) -> tuple[Offset, ...]:
+def neighbour_offsets(n_dims: int, neighbours: int | None = None) -> tuple[Offset, ...]:
     """List the steps from a pixel to its later neighbours, straight ones first.
 
     Parameters
@@ -25,21 +28,37 @@ def neighbour_offsets(n_dims: int, neighbours: int) -> tuple[Offset, ...]:
     n_dims
         Number of axes: 2 for a picture, 3 for a volume.
     neighbours
-        Neighbours of an inner pixel: 4 or 8 in a picture, 6 or 26 in a volume. Every pair is listed once.
+        Neighbours of an inner pixel: 4 or 8 in a picture, 6, 18 or 26 in a volume; two for each axis if not given.
+        Every pair is listed once.
 
     Examples
     --------
+    >>> neighbour_offsets(2)
+    ((0, 1), (1, 0))
     >>> neighbour_offsets(2, 8)
     ((0, 1), (1, 0), (1, -1), (1, 1))
     """
-    straight, every = 2 * n_dims, 3**n_dims - 1
-    if neighbours not in (straight, every):
-        expected = f"{straight} or {every}" if every > straight else f"{straight}"
-        raise OptionError(f"neighbours is {neighbours}, expected {expected} on {n_dims} axes")
     later = [step for step in itertools.product((-1, 0, 1), repeat=n_dims) if step > (0,) * n_dims]
-    longest = 1 if neighbours == straight else n_dims
-    kept = [step for step in later if _length2(step) <= longest]
-    return tuple(sorted(kept, key=lambda step: (_length2(step), step)))
+    later.sort(key=_by_length)
+    count = 2 * n_dims if neighbours is None else neighbours
+    known = [2 * sum(_length2(step) <= longest for step in later) for longest in range(1, n_dims + 1)]
+    if count not in known:
+        *some, last = map(str, known)
+        expected = f"{', '.join(some)} or {last}" if some else last
+        raise OptionError(f"neighbours is {neighbours}, expected {expected} on {n_dims} axes")
+    return tuple(later[: count // 2])
+
+
+def checked_offsets(given: Sequence[Offset], n_dims: int) -> tuple[Offset, ...]:
+    """Offsets of the user's own, in the order of `neighbour_offsets`."""
+    zero = (0,) * n_dims
+    for offset in given:
+        legal = isinstance(offset, tuple) and all(isinstance(o, int) for o in offset)
+        if not (legal and len(offset) == n_dims and offset > zero):
+            hint = "; is channel_axis missing?" if legal and len(offset) == n_dims + 1 else ""
+            expected = f"{n_dims} whole numbers, of which the first that is not 0 is positive"
+            raise GraphError(f"weight has the offset {offset}, expected {expected}{hint}")
+    return tuple(sorted(given, key=_by_length))
 
 
 def pair_slices(offset: Offset) -> tuple[Slices, Slices]:
@@ -54,76 +73,31 @@ def pairs_at(shape: tuple[int, ...], offset: Offset) -> tuple[int, ...]:
     return tuple(max(0, n - abs(o)) for n, o in zip(shape, offset, strict=True))
 
 
-def distance(offset: Offset) -> float:
-    """Euclidean distance of two pixels at an offset."""
-    return math.sqrt(_length2(offset))
+def distance(offset: Offset, spacing: Sequence[float]) -> float:
+    """Distance of two pixels at an offset, where neighbours on each axis are `spacing` apart."""
+    return math.hypot(*(o * s for o, s in zip(offset, spacing, strict=True)))
 
 
-def contrast_weights(
-    guide: ArrayLike, weight: float = 1.0, *, neighbours: int = 4, sigma: float | None = None, floor: float = 0.0
-) -> dict[Offset, Floats]:
-    """Weigh pairs of neighbours by how alike they look, so that borders between labels fall on edges of a picture.
-
-    A pair of pixels weighs ``weight / |p - q| * (floor + (1 - floor) * exp(-|I_p - I_q|^2 / (2 sigma^2)))``, where
-    ``|p - q|`` is the distance of the two: 1, or the square root of 2 for diagonal neighbours.
-
-    Parameters
-    ----------
-    guide : (H, W) or (H, W, C)
-        The picture `I`, with one or more channels of any unit. A volume is (D, H, W, C): its last axis is always that
-        of the channels.
-    weight
-        Weight of two equal pixels that are next to each other.
-    neighbours
-        4 or 8; 6 or 26 in a volume.
-    sigma
-        Difference that counts as contrast, in the unit of the guide; the root mean square difference of all pairs of
-        neighbours if not given.
-    floor
-        Share of the weight that is left across the strongest edge, from 0 to 1.
-
-    Returns
-    -------
-    dict
-        For every offset (rows, columns) the weights of all pairs at it: (H, W - 1) at (0, 1), (H - 1, W) at (1, 0), and
-        for 8 neighbours (H - 1, W - 1) at (1, -1) and (1, 1). The first pixel of a pair is the one that comes earlier.
-
-    Examples
-    --------
-    >>> weights = contrast_weights([[0.0, 0.0, 9.0]], 2.0, sigma=3.0)
-    >>> weights[0, 1].round(3).tolist(), weights[1, 0].shape
-    ([[2.0, 0.022]], (0, 3))
-    """
-    image = as_channels(guide)
-    _check_options(weight, sigma, floor)
-    apart = {offset: _differences2(image, offset) for offset in neighbour_offsets(image.ndim - 1, neighbours)}
-    two_sigma2 = 2 * (mean_square(apart) if sigma is None else sigma**2)
-    result = {}
-    for offset, d2 in apart.items():
-        alike = np.exp(d2 / -two_sigma2) if two_sigma2 > 0 else np.ones_like(d2)
-        result[offset] = (weight / distance(offset)) * (floor + (1 - floor) * alike)
-    return result
+def checked_spacing(spacing: ArrayLike | None, n_dims: int) -> tuple[float, ...]:
+    """The distance of neighbours on every axis, 1 where none is given."""
+    if spacing is None:
+        return (1.0,) * n_dims
+    array = numbers(spacing, "spacing")
+    if array.shape != (n_dims,) or not (np.isfinite(array).all() and (array > 0).all()):
+        raise OptionError(f"spacing is {array.tolist()}, expected {n_dims} numbers above 0, one for each axis")
+    return tuple(array.tolist())
 
 
-def as_channels(image: ArrayLike) -> Floats:
-    """A picture as floats with an axis of channels at the end, checked."""
-    array = numbers(image, "the picture")
-    if array.ndim == 2:
-        array = array[..., None]
-    if array.ndim not in (3, 4) or array.size == 0:
-        raise GraphError(f"the picture has shape {array.shape}, expected (H, W), (H, W, C) or (D, H, W, C)")
-    if not np.isfinite(array).all():
-        raise GraphError(f"the picture holds {array[~np.isfinite(array)][0]}, expected finite numbers")
+def checked_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> Bools | None:
+    """Which pixels are variables, None for all."""
+    if mask is None:
+        return None
+    array = np.asarray(mask)
+    if array.dtype != np.bool_ or array.shape != shape:
+        raise GraphError(f"mask is {array.dtype} of shape {array.shape}, expected bool of shape {shape}")
+    if not array.any():
+        raise GraphError("mask has no true pixel, expected at least one")
     return array
-
-
-def guide_for(guide: ArrayLike, shape: tuple[int, ...]) -> Floats:
-    """A guide with channels, if it has the pixels of a picture or volume of this shape."""
-    image = numbers(guide, "the guide")
-    if shape not in (image.shape, image.shape[:-1]):
-        channels = ", ".join(map(str, shape)) + ", C"
-        raise GraphError(f"the guide has shape {image.shape}, expected {shape} or ({channels})")
-    return as_channels(image[..., None] if image.shape == shape else image)
 
 
 def numbers(values: ArrayLike, what: str) -> Floats:
@@ -134,33 +108,54 @@ def numbers(values: ArrayLike, what: str) -> Floats:
         raise GraphError(f"{what} is not an array of numbers ({error})") from None
 
 
-def mean_square(apart: Mapping[Offset, Floats]) -> float:
-    """Mean over all entries of several arrays, 0 if there is none."""
-    count = sum(d2.size for d2 in apart.values())
-    return float(sum(d2.sum() for d2 in apart.values()) / count) if count else 0.0
+@dataclass(frozen=True, eq=False)
+class Lattice:
+    """Pixels, of which those in a mask are variables, numbered row by row."""
+
+    shape: tuple[int, ...]
+    mask: Bools | None = None
+
+    @cached_property
+    def n_pixels(self) -> int:
+        """Number of variables."""
+        return math.prod(self.shape) if self.mask is None else int(np.count_nonzero(self.mask))
+
+    def inside(self, offset: Offset) -> Bools | None:
+        """Which pairs at an offset have both pixels in the mask, in the shape of `pairs_at`; None if all have."""
+        if self.mask is None:
+            return None
+        first, second = pair_slices(offset)
+        return self.mask[first] & self.mask[second]
+
+    def n_pairs(self, offset: Offset) -> int:
+        """Number of pairs of variables at an offset."""
+        inside = self.inside(offset)
+        return math.prod(pairs_at(self.shape, offset)) if inside is None else int(np.count_nonzero(inside))
+
+    def scope(self, offsets: Sequence[Offset]) -> Ints:
+        """Variables of all pairs, two for each; one offset after another, the pairs of each row by row."""
+        counts = [self.n_pairs(offset) for offset in offsets]
+        number = self._numbers()
+        scope = np.empty(2 * sum(counts), dtype=number.dtype)
+        for offset, pairs in zip(offsets, np.split(scope, 2 * np.cumsum(counts)[:-1]) if counts else [], strict=True):
+            inside = self.inside(offset)
+            shape = pairs_at(self.shape, offset) if inside is None else (len(pairs) // 2,)
+            for k, place in enumerate(pair_slices(offset)):
+                pairs.reshape(*shape, 2)[..., k] = number[place] if inside is None else number[place][inside]
+        return scope
+
+    def _numbers(self) -> Ints:
+        """Number of the variable of every pixel."""
+        dtype: type[np.integer[Any]] = np.int32 if math.prod(self.shape) < 2**31 else np.int64
+        if self.mask is None:
+            return np.arange(math.prod(self.shape), dtype=dtype).reshape(self.shape)
+        number: Ints = np.cumsum(self.mask, dtype=dtype).reshape(self.shape)
+        number -= 1
+        return number
 
 
-def lattice_pairs(shape: tuple[int, ...], offset: Offset) -> Ints:
-    """Numbers of the pixels of all pairs at an offset, (n_pairs, 2); pixels are numbered row by row."""
-    dtype = np.int32 if math.prod(shape) < 2**31 else np.int64
-    at = np.arange(math.prod(shape)).astype(dtype).reshape(shape)
-    first, second = pair_slices(offset)
-    return np.stack([at[first].ravel(), at[second].ravel()], axis=1)
-
-
-def _differences2(image: Floats, offset: Offset) -> Floats:
-    """Squared distance of the colours of all pairs at an offset."""
-    first, second = pair_slices(offset)
-    return np.asarray(((image[first] - image[second]) ** 2).sum(axis=-1))
-
-
-def _check_options(weight: float, sigma: float | None, floor: float) -> None:
-    if not 0 <= weight < math.inf:
-        raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
-    if sigma is not None and not 0 < sigma < math.inf:
-        raise OptionError(f"sigma is {sigma}, expected a finite number above 0")
-    if not 0 <= floor <= 1:
-        raise OptionError(f"floor is {floor}, expected a share from 0 to 1")
+def _by_length(offset: Offset) -> tuple[int, Offset]:
+    return _length2(offset), offset
 
 
 def _length2(offset: Offset) -> int:

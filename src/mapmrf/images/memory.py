@@ -12,10 +12,8 @@ from mapmrf.images.lattice import neighbour_offsets, pairs_at
 
 PROGRAM = 170_000_000
 """Python with NumPy, numba and the kernels of a method."""
-BUILD_PER_PAIR = 45
-"""Temporary bytes for building, per pair of neighbours."""
-CONTRAST_PER_PAIR = 40
-"""The same for weights that differ from pair to pair."""
+BUILD_PER_PIXEL = 28
+"""Temporary bytes for building: the number of a pixel, and its colour as 64-bit floats."""
 SPARE = 8_000_000
 """Bytes for building any model."""
 
@@ -100,8 +98,8 @@ def estimate_memory(
     n_labels: int,
     method: str = "trws",
     *,
-    neighbours: int = 4,
-    n_weights: int | None = 1,
+    neighbours: int | None = None,
+    weighted: bool = False,
     memory_limit: float | None = None,
 ) -> MemoryEstimate:
     """Estimate the memory that a `grid_model` and a solve on it will take, without building anything.
@@ -109,16 +107,15 @@ def estimate_memory(
     Parameters
     ----------
     shape
-        Of the picture, (H, W), or (D, H, W).
+        Of the picture, (H, W), or of a volume, (D, H, W), or a signal, (N,).
     n_labels
         Number of labels `L`.
     method
         ``trws``, ``lslp``, ``icm`` or ``blocks``, with its default options.
     neighbours
         As for `grid_model`.
-    n_weights
-        Different weights of pairs: 1 for a single weight, `levels` for contrast weights (256 by default),
-        None if every pair has its own (``levels=None``).
+    weighted
+        Whether every pair has a weight of its own, as with a guide or with `contrast_weights`.
     memory_limit
         Bytes; the memory of the machine if not given, ``math.inf`` for no limit.
 
@@ -136,32 +133,29 @@ def estimate_memory(
     Traceback (most recent call last):
     mapmrf.errors.MapMRFError: 700 x 720 pixels with 16 labels by lslp take 1.69 GB, the limit is 1 GB
     """
-    if len(shape) not in (2, 3) or min(shape) < 1 or n_labels < 1:
+    if not shape or min(shape) < 1 or n_labels < 1:
         raise GraphError(
-            f"shape {tuple(shape)} with {n_labels} labels, expected (H, W) or (D, H, W) and at least 1 label"
+            f"shape {tuple(shape)} with {n_labels} labels, expected (H, W), (D, H, W) or (N,) and at least 1 label"
         )
     n = math.prod(shape)
     offsets = neighbour_offsets(len(shape), neighbours)
     pairs = sum(math.prod(pairs_at(shape, offset)) for offset in offsets)
-    lengths = len({sum(map(abs, offset)) for offset in offsets}) if n_weights == 1 else 1
-    n_tables = pairs if n_weights is None else min(n_weights * lengths, pairs)
-    model = model_bytes(n, pairs, n_labels, n_tables)
-    contrast = CONTRAST_PER_PAIR * pairs if n_weights != 1 else 0
+    model = model_bytes(n, pairs, n_labels, weighted)
     estimate = MemoryEstimate(
         program=PROGRAM,
         unary=8 * n * n_labels,
         model=model,
-        build=model + BUILD_PER_PAIR * pairs + contrast + SPARE,
-        solve=model + _solve_bytes(n, pairs, n_labels, n_tables, method),
+        build=model + BUILD_PER_PIXEL * n + SPARE,
+        solve=model + _solve_bytes(n, pairs, n_labels, method),
     )
     size = " x ".join(map(str, shape))
     check_limit(estimate.total, memory_limit, f"{size} pixels with {n_labels} labels by {method}")
     return estimate
 
 
-def model_bytes(n: int, pairs: int, n_labels: int, n_tables: int) -> int:
-    """Bytes of the arrays of a model of pairs, with indices of 32 bits."""
-    return 8 * n + 8 * n * n_labels + 16 * pairs + 8 * n_tables * n_labels**2
+def model_bytes(n: int, pairs: int, n_labels: int, weighted: bool) -> int:
+    """Bytes of the arrays of a model of pairs that share a table, with indices of 32 bits."""
+    return 8 * n + 8 * n * n_labels + (24 if weighted else 16) * pairs + 8 * n_labels**2
 
 
 def check_limit(needed: int, limit: float | None, what: str) -> None:
@@ -183,7 +177,7 @@ def machine_bytes() -> float:
         return math.inf
 
 
-def _solve_bytes(n: int, pairs: int, n_labels: int, n_tables: int, method: str) -> int:
+def _solve_bytes(n: int, pairs: int, n_labels: int, method: str) -> int:
     """Largest number of bytes of a method, without the model."""
     if method not in RATES:
         raise UnknownName(f"no estimate for the method {method!r}, expected one of {', '.join(RATES)}")
@@ -195,7 +189,7 @@ def _solve_bytes(n: int, pairs: int, n_labels: int, n_tables: int, method: str) 
     own = n * (rate.pixel + n_labels * rate.pixel_label) + pairs * (rate.pair + n_labels * rate.pair_label)
     if method == "lslp" and 2 * pairs * n_labels <= KKT_STATES:
         own += KKT_RATE * pairs * n_labels
-    return int(own + rate.entry * n_tables * n_labels**2 + rate.fixed)
+    return int(own + rate.entry * n_labels**2 + rate.fixed)
 
 
 def _bytes(count: float) -> str:

@@ -1,19 +1,18 @@
-"""What two neighbours lose when their labels differ: the tables of pairs, and how pairs of many weights share them."""
+"""What two neighbours of weight 1 lose when their labels differ."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from mapmrf.arrays import Floats, Ints, short
+from mapmrf.arrays import Bools, Floats
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.images.lattice import numbers
 
 KINDS = ("potts", "linear", "quadratic")
-LEVELS = 256
-"""Default number of tables that pairs of many weights share."""
 
 
 def smoothness_table(
@@ -79,9 +78,16 @@ def base_table(
 
 
 def checked_potentials(array: Floats, costs: bool, what: str, place: str) -> Floats:
-    """Log potentials from log potentials or costs, in place; an entry that cannot be one is an error that names it."""
-    wrong = np.isnan(array)
-    wrong |= array == (-np.inf if costs else np.inf)
+    """Log potentials from log potentials or costs; an entry that cannot be one is an error that names it."""
+    check_entries(array, costs, what, place)
+    return np.asarray(0.0 - array if costs else array)  # no -0.0
+
+
+def check_entries(array: NDArray[Any], costs: bool, what: str, place: str, mask: Bools | None = None) -> None:
+    """Raise GraphError that names the first entry which is neither a potential nor a cost, if there is one."""
+    wrong = np.isnan(array) | (array == (-np.inf if costs else np.inf))
+    if mask is not None:
+        wrong &= mask[..., None]
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         meant = (
@@ -90,29 +96,6 @@ def checked_potentials(array: Floats, costs: bool, what: str, place: str) -> Flo
         raise GraphError(
             f"{what} at {place} {at} is {array[at]}, expected a finite number or {_forbids(costs)} ({meant})"
         )
-    if costs:
-        np.negative(array, out=array)
-        array += 0.0  # no -0.0
-    return array
-
-
-def shared(weights: Floats, levels: int | None) -> tuple[Ints, Floats]:
-    """Number of the table of every pair, and the weights of the tables.
-
-    Equal weights share a table. If more than `levels` weights are left, they are rounded to so many that are evenly
-    spaced from the smallest to the largest, so that no weight changes by more than half a step.
-    """
-    if levels is not None and levels < 1:
-        raise OptionError(f"levels is {levels}, expected at least 1, or None for no rounding")
-    distinct, of = np.unique(weights, return_inverse=True)
-    if levels is None or len(distinct) <= levels:
-        return short(of), distinct
-    low, high = distinct[0], distinct[-1]
-    steps = np.linspace(low, high, levels) if levels > 1 else np.array([(low + high) / 2])
-    width = (high - low) / max(1, levels - 1)
-    nearest = np.rint((distinct - low) / width).astype(np.int64) if levels > 1 else np.zeros(len(distinct), np.int64)
-    used, level = np.unique(nearest, return_inverse=True)
-    return short(level[of]), steps[used]
 
 
 def _label_values(values: ArrayLike | None, n_labels: int) -> Floats:

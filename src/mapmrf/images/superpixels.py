@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, short
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
 from mapmrf.graph_checks import as_ints
-from mapmrf.images.grids import PairTerms, UnaryTerms
-from mapmrf.images.lattice import Offset, contrast_weights, distance, guide_for, neighbour_offsets, numbers, pair_slices
-from mapmrf.images.smoothness import LEVELS, base_table
+from mapmrf.images.assembly import PairTerms, UnaryTerms, as_given, checked_prices
+from mapmrf.images.contrast import ContrastRule, channels_for, split_pairs
+from mapmrf.images.lattice import (
+    Lattice,
+    checked_spacing,
+    distance,
+    neighbour_offsets,
+    numbers,
+    pair_slices,
+    pairs_at,
+)
+from mapmrf.images.smoothness import base_table
 from mapmrf.result import Result
 
 Contrast = Literal["borders", "regions"]
@@ -45,7 +53,13 @@ class Adjacency:
 
 
 def region_adjacency(
-    segments: ArrayLike, *, neighbours: int = 4, guide: ArrayLike | None = None, sigma: float | None = None
+    segments: ArrayLike,
+    *,
+    neighbours: int | None = None,
+    guide: ArrayLike | None = None,
+    sigma: float | None = None,
+    spacing: ArrayLike | None = None,
+    channel_axis: int = -1,
 ) -> Adjacency:
     """Find the regions that touch, and the length of the border between them.
 
@@ -54,12 +68,16 @@ def region_adjacency(
     segments : (H, W)
         Number of the region of every pixel, from 0 on. A volume is (D, H, W).
     neighbours
-        4 or 8: whether pixels that meet at a corner touch; 6 or 26 in a volume.
+        4 or 8: whether pixels that meet at a corner touch; 6, 18 or 26 in a volume; two for each axis if not given.
     guide : (H, W) or (H, W, C)
         A picture: pairs of pixels across the border are weighted by their contrast, as in `contrast_weights`.
     sigma
         Difference that counts as contrast in the guide; the root mean square difference of all pairs of neighbours, in
         the whole picture, if not given.
+    spacing : (n_axes,)
+        Distance of neighbours on every axis, by which pairs are divided; 1 if not given.
+    channel_axis
+        Axis of the channels of a guide that has one axis more than the segments.
 
     Examples
     --------
@@ -68,20 +86,24 @@ def region_adjacency(
     ([[0, 1], [0, 2], [1, 2]], [1.0, 2.0, 1.0])
     """
     regions = _regions(segments)
+    lattice = Lattice(regions.shape)
     offsets = neighbour_offsets(regions.ndim, neighbours)
-    weights: Mapping[Offset, Floats] = {offset: np.array(1 / distance(offset)) for offset in offsets}
+    rule = ContrastRule(1.0, sigma, 0.0, checked_spacing(spacing, regions.ndim))
     if guide is not None:
-        weights = contrast_weights(guide_for(guide, regions.shape), neighbours=neighbours, sigma=sigma)
+        flat = rule.weights(channels_for(guide, lattice, channel_axis), lattice, offsets)
+        weights = split_pairs(flat, lattice.shape, offsets)
     elif sigma is not None:
         raise OptionError("sigma is given without a guide")
+    else:
+        weights = [np.array(1 / distance(offset, rule.spacing)) for offset in offsets]
     n = int(regions.max()) + 1
     codes, parts = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    for offset in offsets:
+    for offset, weight in zip(offsets, weights, strict=True):
         first, second = pair_slices(offset)
         a, b = regions[first], regions[second]
         apart = a != b
         codes.append(np.minimum(a, b)[apart] * n + np.maximum(a, b)[apart])
-        parts.append(np.broadcast_to(weights[offset], a.shape)[apart])
+        parts.append(np.broadcast_to(weight, pairs_at(regions.shape, offset))[apart])
     distinct, of = np.unique(np.concatenate(codes), return_inverse=True)
     lengths = np.bincount(of, np.concatenate(parts), len(distinct)).astype(np.float64)
     return Adjacency(np.stack([distinct // n, distinct % n], axis=1), lengths)
@@ -124,11 +146,13 @@ def superpixel_model(
     weight: float = 1.0,
     truncation: float | None = None,
     values: ArrayLike | None = None,
-    neighbours: int = 4,
+    neighbours: int | None = None,
     guide: ArrayLike | None = None,
     sigma: float | None = None,
     contrast: Contrast = "borders",
-    levels: int | None = LEVELS,
+    spacing: ArrayLike | None = None,
+    channel_axis: int = -1,
+    label_costs: ArrayLike | None = None,
     costs: bool = False,
     memory_limit: float | None = None,
 ) -> FactorGraph:
@@ -136,7 +160,7 @@ def superpixel_model(
 
     A pair of regions has `weight` times the length of its border (see `region_adjacency`) as weight. With unaries that
     are sums over pixels (`region_sums`) this is `grid_model` on the same picture with one label for all pixels of a
-    region: every labelling has the same log potential in both, up to the rounding of weights.
+    region: every labelling has the same log potential in both.
 
     Parameters
     ----------
@@ -149,8 +173,12 @@ def superpixel_model(
         ``potts``, ``linear``, ``quadratic``, or a table (L, L) of log potentials.
     values : (L,)
         Values of the labels.
-    truncation, neighbours, levels, costs, memory_limit
+    truncation, neighbours, channel_axis, costs, memory_limit
         As for `grid_model`.
+    spacing : (n_axes,)
+        Distance of neighbours on every axis; 1 if not given.
+    label_costs : (L,)
+        What each label costs that any region has; as for `grid_model`.
     weight
         Weight of a border of length 1, at least 0.
     guide : (H, W) or (H, W, C)
@@ -175,26 +203,42 @@ def superpixel_model(
     >>> label_image(mapmrf.solve(graph), segments).tolist()
     [[0, 0, 1], [0, 0, 1]]
     """
-    theta, regions = _region_unaries(unary, segments)
+    given, regions = _region_unaries(unary, segments)
     if not 0 <= weight < math.inf:
         raise OptionError(f"weight is {weight}, expected a finite number of at least 0")
-    table = base_table(smoothness, theta.shape[1], truncation, values, costs)
-    touching = _weighted(regions, neighbours, guide, sigma, contrast)
-    terms = PairTerms(weight * touching.lengths, lambda: touching.pairs, table)
-    return terms.model(UnaryTerms(theta, costs, "region"), levels, memory_limit)
+    n_labels = given.shape[1]
+    table = base_table(smoothness, n_labels, truncation, values, costs)
+    unaries = UnaryTerms(given, costs, "region", prices=checked_prices(label_costs, n_labels))
+    if contrast not in get_args(Contrast):
+        raise OptionError(f"contrast is {contrast!r}, expected one of {', '.join(get_args(Contrast))}")
+    seen = None if contrast == "regions" else guide
+    touching = region_adjacency(
+        regions,
+        neighbours=neighbours,
+        guide=seen,
+        sigma=sigma if seen is not None or guide is None else None,
+        spacing=spacing,
+        channel_axis=channel_axis,
+    )
+    if guide is not None and contrast == "regions":
+        touching = _by_means(touching, regions, channels_for(guide, Lattice(regions.shape), channel_axis), sigma)
+    unaries.check_size(len(touching.pairs), True, memory_limit)
+    weights = weight * touching.lengths
+    used = weights > 0
+    return PairTerms(short(touching.pairs[used].reshape(-1)), table, weights[used]).model(unaries)
 
 
-def _region_unaries(unary: ArrayLike, segments: ArrayLike) -> tuple[Floats, Ints]:
+def _region_unaries(unary: ArrayLike, segments: ArrayLike) -> tuple[NDArray[Any], Ints]:
     """The unaries, one row per region, and the regions of the pixels."""
-    theta = numbers(unary, "unary")
-    if theta.ndim != 2 or theta.size == 0:
-        raise GraphError(f"unary has shape {theta.shape}, expected (n_segments, L)")
-    regions, n = _regions(segments), len(theta)
+    given = as_given(unary, "unary")
+    if given.ndim != 2 or given.size == 0:
+        raise GraphError(f"unary has shape {given.shape}, expected (n_segments, L)")
+    regions, n = _regions(segments), len(given)
     if regions.max() >= n:
         raise GraphError(
             f"segments go up to {regions.max()}, expected 0 to {n - 1}: unary has {n} rows, one per region"
         )
-    return theta, regions
+    return given, regions
 
 
 def label_image(result: Result | ArrayLike, segments: ArrayLike) -> Ints:
@@ -226,26 +270,19 @@ def label_image(result: Result | ArrayLike, segments: ArrayLike) -> Ints:
 
 def _regions(segments: ArrayLike) -> Ints:
     regions = as_ints(segments, "segments")
-    if regions.ndim not in (2, 3) or regions.size == 0:
-        raise GraphError(f"segments have shape {regions.shape}, expected (H, W) or (D, H, W)")
+    if regions.ndim < 1 or regions.size == 0:
+        raise GraphError(f"segments have shape {regions.shape}, expected (H, W), (D, H, W) or (N,)")
     if regions.min() < 0:
         raise GraphError(f"segments hold {regions.min()}, expected region numbers from 0 on")
     return regions
 
 
-def _weighted(
-    regions: Ints, neighbours: int, guide: ArrayLike | None, sigma: float | None, contrast: Contrast
-) -> Adjacency:
-    """The borders, with their lengths weighted by the contrast."""
-    if contrast not in get_args(Contrast):
-        raise OptionError(f"contrast is {contrast!r}, expected one of {', '.join(get_args(Contrast))}")
-    if guide is None or contrast == "borders":
-        return region_adjacency(regions, neighbours=neighbours, guide=guide, sigma=sigma)
+def _by_means(touching: Adjacency, regions: Ints, image: Floats, sigma: float | None) -> Adjacency:
+    """The borders, with their lengths weighted by the contrast of the regions' mean colours."""
     if sigma is not None and not 0 < sigma < math.inf:
         raise OptionError(f"sigma is {sigma}, expected a finite number above 0")
-    touching = region_adjacency(regions, neighbours=neighbours)
     size = np.maximum(1, np.bincount(regions.ravel()))[:, None]
-    mean = region_sums(guide_for(guide, regions.shape), regions) / size
+    mean = region_sums(image, regions) / size
     apart2 = ((mean[touching.pairs[:, 0]] - mean[touching.pairs[:, 1]]) ** 2).sum(axis=1)
     sigma2 = float(apart2.mean()) if sigma is None and len(apart2) else (sigma or 0.0) ** 2
     alike = np.exp(apart2 / (-2 * sigma2)) if sigma2 > 0 else np.ones_like(apart2)

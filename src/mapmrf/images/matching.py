@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph_checks import as_ints
-from mapmrf.images.lattice import as_channels
+from mapmrf.images.contrast import channels_last, finite_inside
 
 Matching = Literal["absolute", "census"]
 MAX_CENSUS = 7
@@ -29,6 +29,7 @@ def unary_from_stereo(
     window: int | None = None,
     truncation: float | None = None,
     weight: float = 1.0,
+    channel_axis: int = -1,
 ) -> Floats:
     """Log potentials of disparities: minus the cost of matching a pixel of the left picture with one of the right.
 
@@ -50,6 +51,8 @@ def unary_from_stereo(
         The most that a pixel's cost counts, so that pixels which are hidden in the right picture do little harm.
     weight
         Factor on the costs, at least 0.
+    channel_axis
+        Axis of the channels, if the pictures have any.
 
     Returns
     -------
@@ -64,7 +67,7 @@ def unary_from_stereo(
     >>> unary_from_stereo(left, right, 2).argmax(axis=-1).tolist()[0][1:]
     [1, 1, 1]
     """
-    one, other = as_channels(left), as_channels(right)
+    one, other = (_channels(picture, channel_axis) for picture in (left, right))
     if one.shape != other.shape or one.ndim != 3:
         raise GraphError(f"the pictures have shapes {one.shape} and {other.shape}, expected one (H, W, C) for both")
     steps = _disparities(disparities, one.shape[1])
@@ -105,7 +108,7 @@ def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
     >>> census([[1, 2, 3]], 3).tolist() == [[0, 0b101001, 0b101001]]
     True
     """
-    grey = as_channels(image)[..., 0]
+    grey = _channels(image, -1)[..., 0]
     _check_window(window, 3, MAX_CENSUS)
     reach = window // 2
     padded = np.pad(grey, reach, mode="edge")
@@ -118,6 +121,11 @@ def census(image: ArrayLike, window: int = 5) -> NDArray[np.uint64]:
                 code |= darker.astype(np.uint64) << np.uint64(bit)
                 bit += 1
     return code
+
+
+def _channels(image: ArrayLike, channel_axis: int) -> Floats:
+    """A picture with channels at the end, (H, W, C)."""
+    return finite_inside(channels_last(image, channel_axis if np.ndim(image) > 2 else None), None)
 
 
 def _hamming(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> Floats:

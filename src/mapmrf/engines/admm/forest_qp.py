@@ -15,6 +15,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
+from mapmrf.engines.admm.form_prices import FormScratch, PairTable, best_of_form, largest_of_form
 from mapmrf.kernels.jit import bare, inlined
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
@@ -97,33 +98,33 @@ def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
 
 @bare
 def forest_qp(
-    u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch
+    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
 ) -> tuple[int, float]:
     """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
 
     u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 starts cold. On return
     ``scratch.price`` holds the prices u - M y.
     """
-    return forest_solve(u, table, rho, support, n, scratch)
+    return forest_solve(u, factor, rho, support, n, scratch)
 
 
 @inlined
 def forest_solve(
-    u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch
+    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
 ) -> tuple[int, float]:
     """`forest_qp`, compiled into its caller."""
-    k1, k2 = table.shape
+    k1, k2 = factor.table.shape
     walk = ForestWalk(scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols)
     if n == 0:
-        n = _forest_seed(u, table, rho, support)
+        n = _forest_seed(u, factor, rho, support, scratch)
     tau = 0.0
     for _ in range(20 * (k1 + k2) + 20):
-        tau = _forest_minimise(u, table, rho, support, n, scratch)
+        tau = _forest_minimise(u, factor, rho, support, n, scratch)
         blocked = retreat(support, scratch.goal, n)
         if blocked >= 0:
             n = drop(support, n, blocked)
             continue
-        row, col = _forest_price(scratch.price, table, scratch.pot, tau + TOLERANCE * (abs(tau) + rho))
+        row, col = _forest_price(scratch.price, factor, tau + TOLERANCE * (abs(tau) + rho), scratch)
         if row < 0:
             break
         n = _forest_enter(row, col, k1, k2, support, n, walk)
@@ -131,22 +132,35 @@ def forest_solve(
 
 
 @bare
-def _forest_seed(u: Floats, table: Floats, rho: float, support: Support) -> int:
+def _forest_seed(u: Floats, factor: PairTable, rho: float, support: Support, scratch: ForestScratch) -> int:
     """Start from the vertex of the best price."""
+    table, weight = factor.table, factor.weight
     k1, k2 = table.shape
+    support.y[support.at] = rho
+    if factor.form >= 0:
+        row, col = best_of_form(u, factor, _form_scratch(scratch))
+        support.slots[support.at] = pack(row, col, LEAF_IS_ROW)
+        return 1
     best = -np.inf
     for r in range(k1):
         for c in range(k2):
-            value = table[r, c] + u[r] + u[k1 + c]
+            value = weight * table[r, c] + u[r] + u[k1 + c]
             if value > best:
                 best = value
                 support.slots[support.at] = pack(r, c, LEAF_IS_ROW)
-    support.y[support.at] = rho
     return 1
 
 
 @inlined
-def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch) -> float:
+def _form_scratch(scratch: ForestScratch) -> FormScratch:
+    """Room for pricing a structured pair: what is free while a configuration is sought."""
+    return FormScratch(scratch.mass, scratch.pot, scratch.root, scratch.n_rows, scratch.col_sum)
+
+
+@inlined
+def _forest_minimise(
+    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
+) -> float:
     """Minimiser on the support: masses into `goal`, prices of all nodes into `price`; returns tau.
 
     In a tree the prices are A_r = z + a_r on rows and B_c = tau - z + b_c on columns, with a and b fixed by the tree's
@@ -156,6 +170,7 @@ def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: 
     price, pot, mass, goal = scratch.price, scratch.pot, scratch.mass, scratch.goal
     tree, root, row_sum, col_sum = scratch.tree, scratch.root, scratch.row_sum, scratch.col_sum
     n_rows, n_cols = scratch.n_rows, scratch.n_cols
+    table, weight = factor.table, factor.weight
     k1, k2 = table.shape
     for v in range(k1 + k2):
         price[v] = u[v]
@@ -177,7 +192,7 @@ def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: 
             n_trees += 1
         t = tree[parent]
         tree[leaf] = t
-        pot[leaf] = -table[slot_row(slots[e]), slot_col(slots[e])] - pot[parent]
+        pot[leaf] = -weight * table[slot_row(slots[e]), slot_col(slots[e])] - pot[parent]
         if leaf < k1:
             row_sum[t] += u[leaf] - pot[leaf]
             n_rows[t] += 1
@@ -208,9 +223,12 @@ def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: 
 
 
 @inlined
-def _forest_price(price: Floats, table: Floats, cols: Floats, limit: float) -> tuple[int, int]:
+def _forest_price(price: Floats, factor: PairTable, limit: float, scratch: ForestScratch) -> tuple[int, int]:
     """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
+    table, weight, cols = factor.table, factor.weight, scratch.pot
     k1, k2 = table.shape
+    if factor.form >= 0:
+        return _form_price(price, factor, limit, scratch)
     for c in range(k2):
         cols[c] = price[k1 + c]
     row, col, best = -1, -1, limit
@@ -218,13 +236,27 @@ def _forest_price(price: Floats, table: Floats, cols: Floats, limit: float) -> t
         rest = best - price[r]
         above = 0
         for c in range(k2):
-            above += table[r, c] + cols[c] > rest
+            above += weight * table[r, c] + cols[c] > rest
         if above:
             for c in range(k2):
-                if table[r, c] + cols[c] + price[r] > best:
-                    best = table[r, c] + cols[c] + price[r]
+                if weight * table[r, c] + cols[c] + price[r] > best:
+                    best = weight * table[r, c] + cols[c] + price[r]
                     row, col = r, c
     return row, col
+
+
+@inlined
+def _form_price(price: Floats, factor: PairTable, limit: float, scratch: ForestScratch) -> tuple[int, int]:
+    """The same for a structured pair, in linear time. The table has the last word on what lies above the limit.
+
+    Otherwise round-off between the two could bring in again and again what is part of the support already.
+    """
+    room = _form_scratch(scratch)
+    if largest_of_form(price, factor, room) <= limit:
+        return -1, -1
+    row, col = best_of_form(price, factor, room)
+    above = factor.weight * factor.table[row, col] + price[row] + price[len(factor.table) + col] > limit
+    return (row, col) if above else (-1, -1)
 
 
 @bare

@@ -15,8 +15,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
-from mapmrf.engines.admm.form_prices import FormScratch, PairTable, best_of_form, largest_of_form
+from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, best_of_form, largest_of_form, pays
 from mapmrf.kernels.jit import bare, inlined
+from mapmrf.pair_forms import QUADRATIC
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
 MAX_STATES = 1 << 15
@@ -117,14 +118,18 @@ def forest_solve(
     walk = ForestWalk(scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols)
     if n == 0:
         n = _forest_seed(u, factor, rho, support, scratch)
-    tau = 0.0
+    tau, structured = 0.0, pays(factor, STEP_STATES)
     for _ in range(20 * (k1 + k2) + 20):
         tau = _forest_minimise(u, factor, rho, support, n, scratch)
         blocked = retreat(support, scratch.goal, n)
         if blocked >= 0:
             n = drop(support, n, blocked)
             continue
-        row, col = _forest_price(scratch.price, factor, tau + TOLERANCE * (abs(tau) + rho), scratch)
+        limit = tau + TOLERANCE * (abs(tau) + rho)
+        if structured:
+            row, col = _form_price(scratch.price, factor, limit, scratch)
+        else:
+            row, col = _table_price(scratch.price, factor, limit, scratch.pot)
         if row < 0:
             break
         n = _forest_enter(row, col, k1, k2, support, n, walk)
@@ -133,14 +138,12 @@ def forest_solve(
 
 @bare
 def _forest_seed(u: Floats, factor: PairTable, rho: float, support: Support, scratch: ForestScratch) -> int:
-    """Start from the vertex of the best price."""
+    """Start from the vertex of the best price, or on the diagonal where a structured pair favours that."""
     table, weight = factor.table, factor.weight
     k1, k2 = table.shape
+    if factor.form >= 0 and weight * factor.forms.slope[factor.form] > 0.0:
+        return _diagonal_seed(u, factor, rho, support, scratch.price)
     support.y[support.at] = rho
-    if factor.form >= 0:
-        row, col = best_of_form(u, factor, _form_scratch(scratch))
-        support.slots[support.at] = pack(row, col, LEAF_IS_ROW)
-        return 1
     best = -np.inf
     for r in range(k1):
         for c in range(k2):
@@ -149,6 +152,35 @@ def _forest_seed(u: Floats, factor: PairTable, rho: float, support: Support, scr
                 best = value
                 support.slots[support.at] = pack(r, c, LEAF_IS_ROW)
     return 1
+
+
+@bare
+def _diagonal_seed(u: Floats, factor: PairTable, rho: float, support: Support, price: Floats) -> int:
+    """Start from the minimiser among the masses of equal states: (price - tau) / 2 where that is positive.
+
+    Begin with all states and leave out those below tau until none is: the projection onto a simplex. From a single
+    vertex it takes a step of the active set for every state that has mass.
+    """
+    slots, y, at, k = support.slots, support.y, support.at, len(factor.table)
+    n = k
+    for e in range(k):
+        price[e] = factor.weight * factor.table[e, e] + u[e] + u[k + e]
+        slots[at + e] = e
+    while True:
+        total = -2.0 * rho
+        for e in range(n):
+            total += price[slots[at + e]]
+        tau, before, n = total / n, n, 0
+        for e in range(before):
+            if price[slots[at + e]] > tau:
+                slots[at + n] = slots[at + e]
+                n += 1
+        if n == before:
+            break
+    for e in range(at, at + n):
+        y[e] = 0.5 * (price[slots[e]] - tau)
+        slots[e] = pack(slots[e], slots[e], LEAF_IS_ROW)
+    return n
 
 
 @inlined
@@ -223,12 +255,10 @@ def _forest_minimise(
 
 
 @inlined
-def _forest_price(price: Floats, factor: PairTable, limit: float, scratch: ForestScratch) -> tuple[int, int]:
+def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -> tuple[int, int]:
     """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
-    table, weight, cols = factor.table, factor.weight, scratch.pot
+    table, weight = factor.table, factor.weight
     k1, k2 = table.shape
-    if factor.form >= 0:
-        return _form_price(price, factor, limit, scratch)
     for c in range(k2):
         cols[c] = price[k1 + c]
     row, col, best = -1, -1, limit
@@ -252,7 +282,8 @@ def _form_price(price: Floats, factor: PairTable, limit: float, scratch: ForestS
     Otherwise round-off between the two could bring in again and again what is part of the support already.
     """
     room = _form_scratch(scratch)
-    if largest_of_form(price, factor, room) <= limit:
+    quadratic = factor.forms.kind[factor.form] == QUADRATIC  # its envelope, once drawn, gives the place as well
+    if not quadratic and largest_of_form(price, factor, room) <= limit:
         return -1, -1
     row, col = best_of_form(price, factor, room)
     above = factor.weight * factor.table[row, col] + price[row] + price[len(factor.table) + col] > limit

@@ -13,7 +13,14 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, trace_transform, transform
-from mapmrf.pair_forms import PairForms
+from mapmrf.pair_forms import QUADRATIC, PairForms
+
+
+STEP_STATES, BOUND_STATES = 24, 8
+"""States from which a transform is quicker than the table: in the factor step, where that is vectorised, and in the bound.
+"""
+ENVELOPE = 4
+"""How many times as many states a quadratic form must have: every parabola of its envelope takes two divisions."""
 
 
 class PairTable(NamedTuple):
@@ -33,6 +40,14 @@ class FormScratch(NamedTuple):
     origin: Ints
     peak: Ints
     begin: Floats
+
+
+@inlined
+def pays(factor: PairTable, n_states: int) -> bool:
+    """Whether the factor has a form, and at least so many states that it is quicker than the table."""
+    if factor.form < 0:
+        return False
+    return len(factor.table) >= (ENVELOPE * n_states if factor.forms.kind[factor.form] == QUADRATIC else n_states)
 
 
 @inlined

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.forest_qp import slot_col, slot_row
-from mapmrf.engines.admm.form_prices import FormScratch, PairTable, largest_of_form
+from mapmrf.engines.admm.form_prices import BOUND_STATES, FormScratch, PairTable, largest_of_form, pays
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -145,9 +145,10 @@ def _measure_task(
         table_at, weight = tables.table_at[a], weight_of(tables.weight, a)
         _load_multipliers(place, penalty, tables.edge_mu, iterates, lam)
         form = tables.forms.of[a] if structured else NO_FORM
-        if form >= 0:
-            table = theta[table_at : table_at + task.n_configs].reshape(sizes[0], sizes[1])
-            bound += largest_of_form(lam, PairTable(table, weight, form, tables.forms), room)
+        table = theta[table_at : table_at + task.n_configs].reshape(sizes[0], task.n_configs // sizes[0])
+        pair = PairTable(table, weight, form, tables.forms)
+        if pays(pair, BOUND_STATES):
+            bound += largest_of_form(lam, pair, room)
         else:
             bound += largest_price(theta, table_at, weight, sizes, lam, digits, task.n_configs)
         value += weight * theta[table_at + _configuration(place, rounding)]

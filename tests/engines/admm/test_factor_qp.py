@@ -16,6 +16,9 @@ from scipy.optimize import minimize
 
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
 from mapmrf.engines.admm import dense_qp, factor_qp, forest_qp, triple_qp
+from mapmrf.engines.admm.form_prices import PairTable
+from mapmrf.engines.admm.layout import NO_FORMS
+from mapmrf.pair_forms import NO_FORM
 
 EXACT = 1e-9
 NONE = np.zeros(0)
@@ -59,8 +62,8 @@ class Forest(Solver):
         width = max(k1 + k2, len(self.slots)) + 1
         scratch = forest_qp.ForestScratch(*np.full((6, width), np.nan), *np.full((4, width), -7))
         solve = self.kernel(forest_qp.forest_qp)
-        table = theta[at : at + k1 * k2].reshape(k1, k2)
-        n, self.tau = solve(u, table, rho, self.support, self.n, scratch)
+        factor = PairTable(theta[at : at + k1 * k2].reshape(k1, k2), 1.0, NO_FORM, NO_FORMS)
+        n, self.tau = solve(u, factor, rho, self.support, self.n, scratch)
         self.price = scratch.price[: k1 + k2]
         return n
 
@@ -76,7 +79,7 @@ class Dense(Solver):
         starts = np.concatenate([[0], np.cumsum(self.shape)])[:-1]
         width = max(sum(self.shape), len(self.slots)) + 1
         scratch = dense_qp.DenseScratch(*np.full((4, width), np.nan), np.full((len(self.slots),) * 2, np.nan))
-        factor = dense_qp.DenseFactor(theta, at, config, starts, self.ridge, pull)
+        factor = dense_qp.DenseFactor(theta, at, 1.0, config, starts, self.ridge, pull)
         n, self.tau = self.kernel(dense_qp.dense_qp)(u, factor, rho, self.support, self.n, scratch)
         self.price = scratch.price[: sum(self.shape)]
         return n
@@ -86,7 +89,8 @@ class Triple(Solver):
     def run(self, u, theta, at, rho, pull):
         d = u[1::2] - u[::2]
         scratch = triple_qp.TripleScratch(*(np.full(size, np.nan) for size in (8, 4, 4)))
-        n = self.kernel(triple_qp.triple_qp)(d, theta, at, rho, self.support, self.n, scratch)
+        table = triple_qp.TripleTable(theta, at, 1.0)
+        n = self.kernel(triple_qp.triple_qp)(d, table, rho, self.support, self.n, scratch)
         self.d = d
         return n
 

@@ -104,8 +104,10 @@ def test_the_largest_price_is_the_maximum_over_all_configurations(shape: tuple[i
         table[-1] = -1.0
         stored = np.concatenate([[99.0], table, [99.0]])
         for kernel in modes(measurement.largest_price):
-            found = kernel(stored, 1, np.array(shape), lam, np.empty(len(shape), dtype=np.int64), m.shape[1])
-            assert found == pytest.approx((table + m.T @ lam).max())
+            for weight in (1.0, 0.3):
+                digits = np.empty(len(shape), dtype=np.int64)
+                found = kernel(stored, 1, weight, np.array(shape), lam, digits, m.shape[1])
+                assert found == pytest.approx((weight * table + m.T @ lam).max())
 
 
 def test_labels_are_the_first_largest_allowed_state() -> None:
@@ -132,7 +134,8 @@ def test_the_value_of_a_2x2_factor_is_the_best_with_its_marginals() -> None:
         both = np.linspace(max(0.0, p1 + p2 - 1), min(p1, p2), 101)
         values = (1 - p1 - p2 + both) * table[0] + (p2 - both) * table[1] + (p1 - both) * table[2] + both * table[3]
         for kernel in modes(measurement.pair2_value):
-            assert kernel(table, 0, p1, p2) == pytest.approx(values.max())
+            assert kernel(table, 0, 1.0, p1, p2) == pytest.approx(values.max())
+            assert kernel(-table, 0, -2.0, p1, p2) == pytest.approx(2.0 * values.max())
 
 
 # -- sphere -----------------------------------------------------------------------------------------------------------

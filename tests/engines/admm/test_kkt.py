@@ -78,7 +78,8 @@ def planted(recipe: Recipe, labels: np.ndarray, gamma: float, **options) -> Engi
     engine.mu[:] = engine.layout.compress(vertex)
     engine.lam_v[:] = lam_v
     engine.q[:] = engine.penalty[0].last_rho_c * edge_copies(problem, vertex) - np.concatenate(lam)
-    engine.factors.s[:] = edge_copies(problem, vertex)
+    if len(engine.factors.s):
+        engine.factors.s[:] = edge_copies(problem, vertex)
     for row, batch in zip(engine.layout.rows, problem.batches, strict=True):
         for f, a in enumerate(range(problem.n_factors)[batch.factors]):
             place = int(np.ravel_multi_index(labels[reference.scopes[a]], batch.shape))

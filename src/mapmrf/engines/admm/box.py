@@ -67,10 +67,15 @@ class BoxProgram:
 
 
 def softened(problem: Problem, forbidden: float) -> Problem:
-    """The problem with every -inf replaced by a finite fine; itself where there is none."""
-    graph = problem.graph
-    if np.isfinite(graph.theta_v).all() and np.isfinite(graph.theta_t).all():
+    """The problem with every -inf replaced by a finite fine; itself where there is none.
+
+    Weights are multiplied out first: a fine must not depend on them.
+    """
+    if np.isfinite(problem.graph.theta_v).all() and np.isfinite(problem.graph.theta_t).all():
         return problem
+    if len(problem.weight):
+        problem = Problem.compile(problem.graph.expanded(), problem.threads)
+    graph = problem.graph
     unary, tables = segment_ends(graph.theta_v, graph.var_ptr), segment_ends(graph.theta_t, graph.table_ptr)
     spreads = np.concatenate([unary[1] - unary[0], tables[1] - tables[0]])
     fine = forbidden * (float(spreads.max(initial=0.0)) or 1.0)
@@ -91,6 +96,7 @@ class _Parts:
         self.strength: list[Floats] = []
         self.scope: list[Ints] = []
         self.table_at: list[Ints] = []
+        self.weight: list[Floats] = []
         self.entries: list[Floats] = []
         self.n_entries = 0
 
@@ -110,14 +116,16 @@ class _Parts:
             cols[part] -= rows[part].mean(axis=1, keepdims=True)
             centred[part] = tables - rows[part][:, :, None] - cols[part][:, None, :]
             size[part] = np.sqrt((centred[part] ** 2).sum(axis=(1, 2)))
+        weight: Floats | float = batch.weight if len(batch.weight) else 1.0
         for k, linear in enumerate((rows, cols)):
-            self.reach += np.bincount(batch.scope[:, k], size[which], self.problem.n_vars)
+            self.reach += np.bincount(batch.scope[:, k], np.abs(weight) * size[which], self.problem.n_vars)
             for s in range(batch.shape[k]):
-                self.theta += np.bincount(batch.var_at[:, k] + s, linear[which, s], len(self.theta))
+                self.theta += np.bincount(batch.var_at[:, k] + s, weight * linear[which, s], len(self.theta))
         if batch.shape == (2, 2):
             self.pair_scope.append(batch.scope)
-            self.strength.append(centred[which, 0, 0])
+            self.strength.append(weight * centred[which, 0, 0])
             return
+        self.weight.append(batch.weight)
         self.scope.append(batch.scope)
         self.table_at.append(self.n_entries + which * n_configs)
         self.entries.append(centred.ravel())
@@ -137,4 +145,5 @@ class _Parts:
         var, at = self._sides(self.scope)
         table_at = np.concatenate([np.zeros(0, dtype=np.int64), *self.table_at]).astype(np.int64)
         size = np.asarray(self.problem.graph.card, dtype=np.int64)[var]
-        return TableTerms(var, at, size, table_at, np.concatenate([np.zeros(0), *self.entries]))
+        weight, entries = (np.concatenate([np.zeros(0), *parts]) for parts in (self.weight, self.entries))
+        return TableTerms(var, at, size, table_at, weight, entries)

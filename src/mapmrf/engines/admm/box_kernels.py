@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 
 LARGER = 20.0
@@ -30,12 +31,13 @@ class BinaryTerms(NamedTuple):
 
 
 class TableTerms(NamedTuple):
-    """All other factors: variables and their blocks as in `BinaryTerms`, sizes of the blocks, and centred tables."""
+    """All other factors: variables and their blocks as in `BinaryTerms`, sizes of the blocks, weights, centred tables."""
 
     var: Ints
     at: Ints
     size: Ints
     table_at: Ints
+    weight: Floats
     theta: Floats
 
 
@@ -136,14 +138,14 @@ def product(form: BoxForm, x: Floats, out: Floats) -> None:
         out[i + 1] += to_i
         out[j] -= to_j
         out[j + 1] += to_j
-    _, at, size, table_at, theta = form.tables
+    _, at, size, table_at, weight, theta = form.tables
     for f in range(len(table_at)):
-        i, j, cols = at[0, f], at[1, f], size[1, f]
+        i, j, cols, by = at[0, f], at[1, f], size[1, f], weight_of(weight, f)
         for s in range(size[0, f]):
-            row = table_at[f] + s * cols
-            out[i + s] += _row_product(theta, row, cols, x, j)
+            row, mass = table_at[f] + s * cols, by * x[i + s]
+            out[i + s] += by * _row_product(theta, row, cols, x, j)
             for t in range(cols):
-                out[j + t] += theta[row + t] * x[i + s]
+                out[j + t] += theta[row + t] * mass
 
 
 @inlined
@@ -357,9 +359,10 @@ def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
     var, _, strength = form.pairs
     for f in range(len(strength)):
         total += strength[f] if labels[var[0, f]] == labels[var[1, f]] else -strength[f]
-    var, _, size, table_at, entries = form.tables
+    var, _, size, table_at, weight, entries = form.tables
     for f in range(len(table_at)):
-        total += entries[table_at[f] + labels[var[0, f]] * size[1, f] + labels[var[1, f]]]
+        place = table_at[f] + labels[var[0, f]] * size[1, f] + labels[var[1, f]]
+        total += weight_of(weight, f) * entries[place]
     return total
 
 

@@ -288,7 +288,10 @@ def _spreads(problem: Problem) -> Floats:
     graph = problem.graph
     total = _spread(graph.theta_v, graph.var_ptr)
     tables = _spread(graph.theta_t, graph.table_ptr)
-    of_factor = np.repeat(tables[graph.table_of[problem.order]], np.diff(problem.scope_ptr))
+    of_factor = tables[graph.table_of[problem.order]]
+    if len(problem.weight):
+        of_factor *= np.abs(problem.weight)
+    of_factor = np.repeat(of_factor, np.diff(problem.scope_ptr))
     total += np.bincount(problem.scope, of_factor, problem.n_vars)
     return 1.1 * total + 1e-3 * float(total.max(initial=0.0))
 

@@ -15,7 +15,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 
 class DenseFactor(NamedTuple):
-    """One factor: its table at ``theta[theta_at:]``, its configurations, and where each variable's states begin.
+    """One factor: its potentials ``weight * theta[theta_at:]``, its configurations, and where each variable's states begin.
 
     ridge, pull
         Add ``ridge/2 ||y||^2 - pull . y`` to the objective, for a sphere on the factors; 0 and an empty array without.
@@ -23,6 +23,7 @@ class DenseFactor(NamedTuple):
 
     theta: Floats
     theta_at: int
+    weight: float
     config: Ints
     state_at: Ints
     ridge: float
@@ -70,7 +71,7 @@ def dense_qp(
 @inlined
 def _linear(t: int, u: Floats, factor: DenseFactor) -> float:
     """Linear coefficient of configuration t: theta + sum of targets (+ pull)."""
-    value: float = factor.theta[factor.theta_at + t]
+    value: float = factor.weight * factor.theta[factor.theta_at + t]
     for k in range(factor.config.shape[1]):
         value += u[factor.state_at[k] + factor.config[t, k]]
     if len(factor.pull):

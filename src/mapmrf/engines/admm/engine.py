@@ -62,9 +62,9 @@ class Engine:
         self.lam_v = np.zeros(len(layout.variables.theta))
         self.q = np.zeros(layout.q_size)
         self.iterates = Iterates(self.mu, self.lam_v, self.q)
-        only_pairs = bool(np.all(layout.batch["kind"] == FactorKind.PAIR2_COMPACT))
+        keeps_copies = bool(np.any(layout.batch["kind"] == FactorKind.PAIR2))
         self.factors = FactorState(
-            s=np.zeros(0 if only_pairs else layout.q_size),
+            s=np.zeros(layout.q_size if keeps_copies else 0),
             slots=np.zeros(layout.slot_size, dtype=np.int32),
             x=np.zeros(layout.slot_size),
             n_slots=np.zeros(problem.n_factors if layout.slot_size else 0, dtype=np.int32),
@@ -218,7 +218,7 @@ class Engine:
         """
         self.workers.run(factor_steps.update_compact_pairs, self._pair_calls)
         for step, calls in self._factor_calls:
-            self.workers.run(step, [(*call, keep) for call in calls])
+            self.workers.run(step, [(*call, keep) for call in calls] if step is factor_steps.update_pairs else calls)
 
     def update_mu_v(self) -> None:
         """Algorithm 1, mu_i = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))] / denominator.
@@ -245,7 +245,7 @@ class Engine:
         return [(mine, *arrays) for mine in self._shares(FactorKind.PAIR2_COMPACT)]
 
     def _plan_factor_steps(self) -> Plan:
-        """The kernel of every other kind and its calls, all but their last argument."""
+        """The kernel of every other kind and its calls; those of `update_pairs` lack their last argument."""
         arrays = self.penalty, self.layout.tables, self.iterates, self.factors
         plan: Plan = []
         for kind in self.tasks:

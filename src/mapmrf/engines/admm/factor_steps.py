@@ -1,4 +1,4 @@
-"""The factor step of ADMM, a kernel per kind of factor: update mu_a, leave q, and s where `keep` asks for it.
+"""The factor step of ADMM, a kernel per kind of factor: update mu_a and leave q.
 
 Each kernel takes pieces of batches (`tasks`) and solves, factor by factor and exactly,
 
@@ -16,6 +16,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.dense_qp import DenseFactor, DenseScratch, dense_qp
 from mapmrf.engines.admm.factor_qp import Support, pair2_step
 from mapmrf.engines.admm.forest_qp import forest_scratch, forest_solve, slot_col, slot_row
+from mapmrf.engines.admm.form_prices import PairTable
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -27,8 +28,10 @@ from mapmrf.engines.admm.structs import (
     Scratch,
     TableArrays,
 )
-from mapmrf.engines.admm.triple_qp import TripleScratch, triple_qp
+from mapmrf.engines.admm.triple_qp import TripleScratch, TripleTable, triple_qp
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.pair_forms import NO_FORM
 
 
 @compiled
@@ -71,7 +74,7 @@ def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterate
 def update_pairs(
     tasks: Batches, penalty: Penalty, tables: TableArrays, iterates: Iterates, factors: FactorState, keep: bool
 ) -> None:
-    """2x2 factors of variables with both states stored."""
+    """2x2 factors of variables with both states stored; `keep` asks for s, for there is no support to find it from."""
     for task in range(len(tasks)):
         _pairs(tasks[task], penalty, tables, iterates, factors.s, keep)
 
@@ -87,8 +90,8 @@ def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Ite
     lam = np.empty(4)
     for f in range(task.begin, task.end):
         at = q_at + 4 * f
-        t = tables.table_at[factor_at + f]
-        t00, t01, t10, t11 = theta[t], theta[t + 1], theta[t + 2], theta[t + 3]
+        t, weight = tables.table_at[factor_at + f], weight_of(tables.weight, factor_at + f)
+        t00, t01, t10, t11 = weight * theta[t], weight * theta[t + 1], weight * theta[t + 2], weight * theta[t + 3]
         v1, v2 = edge_mu[edge_at + 2 * f], edge_mu[edge_at + 2 * f + 1]
         for k in range(2):
             lam[k] = last_leak * (last_rho_c * mu[v1 + k] - q[at + k])
@@ -113,11 +116,10 @@ def update_triples(
     iterates: Iterates,
     factors: FactorState,
     scratch: Scratch,
-    keep: bool,
 ) -> None:
     """2x2x2 factors."""
     for task in range(len(tasks)):
-        _triples(tasks[task], penalty, tables, iterates, factors, scratch, keep)
+        _triples(tasks[task], penalty, tables, iterates, factors, scratch)
 
 
 @inlined
@@ -128,7 +130,6 @@ def _triples(
     iterates: Iterates,
     factors: FactorState,
     scratch: Scratch,
-    keep: bool,
 ) -> None:
     """2x2x2 factors, of compact variables or not: an active set in differences."""
     p = penalty[0]
@@ -154,7 +155,8 @@ def _triples(
         n = count[a]
         for e in range(n):
             x[slot_at + e] *= rho
-        n = triple_qp(d, tables.theta, tables.table_at[a], rho, Support(factors.slots, x, slot_at), n, room)
+        table = TripleTable(tables.theta, tables.table_at[a], weight_of(tables.weight, a))
+        n = triple_qp(d, table, rho, Support(factors.slots, x, slot_at), n, room)
         count[a] = n
         for e in range(n):
             x[slot_at + e] /= rho
@@ -163,8 +165,6 @@ def _triples(
             for w in range(width):
                 here = d[k] / rho if width == 1 else 0.5 + (w - 0.5) * d[k] / rho
                 q[at + k * width + w] = rho * (relax * here + (1.0 - relax) * c * mu[v + w]) - lam[k * width + w]
-                if keep:
-                    factors.s[at + k * width + w] = here
 
 
 @bare
@@ -175,11 +175,10 @@ def update_forests(
     iterates: Iterates,
     factors: FactorState,
     scratch: Scratch,
-    keep: bool,
 ) -> None:
     """K1 x K2 factors."""
     for task in range(len(tasks)):
-        _forests(tasks[task], penalty, tables, iterates, factors, scratch, keep)
+        _forests(tasks[task], penalty, tables, iterates, factors, scratch)
 
 
 @bare
@@ -190,7 +189,6 @@ def _forests(
     iterates: Iterates,
     factors: FactorState,
     scratch: Scratch,
-    keep: bool,
 ) -> None:
     """Expand the targets, solve the QP from its last support, compress the marginals."""
     width, n_states, capacity = task.q_width, task.n_states, task.slot_width
@@ -198,7 +196,7 @@ def _forests(
     rho = penalty[0].rho
     sizes = tables.shape[task.shape_at : task.shape_at + 2]
     widths = tables.shape[task.shape_at + 2 : task.shape_at + 4]
-    k1, k2 = sizes[0], sizes[1]
+    k1, k2, structured = sizes[0], sizes[1], len(tables.forms.of) > 0
     slots, x, count, table_at = factors.slots, factors.x, factors.n_slots, tables.table_at
     lam, u, marginal = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     room = forest_scratch(scratch.numbers[3:], scratch.integers)
@@ -209,7 +207,9 @@ def _forests(
         table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
         for e in range(slot_at, slot_at + count[a]):
             x[e] *= rho
-        n, _ = forest_solve(u, table, rho, Support(slots, x, slot_at), count[a], room)
+        form = tables.forms.of[a] if structured else NO_FORM
+        factor = PairTable(table, weight_of(tables.weight, a), form, tables.forms)
+        n, _ = forest_solve(u, factor, rho, Support(slots, x, slot_at), count[a], room)
         count[a] = n
         for v in range(n_states):
             marginal[v] = 0.0
@@ -218,8 +218,6 @@ def _forests(
             marginal[slot_row(slots[e])] += x[e]
             marginal[k1 + slot_col(slots[e])] += x[e]
         store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
-        if keep:
-            store_copies(place, factors.s, marginal)
 
 
 @bare
@@ -230,11 +228,10 @@ def update_dense(
     iterates: Iterates,
     factors: FactorState,
     scratch: Scratch,
-    keep: bool,
 ) -> None:
     """Factors of any shape."""
     for task in range(len(tasks)):
-        _dense(tasks[task], penalty, tables, iterates, factors, scratch, keep)
+        _dense(tasks[task], penalty, tables, iterates, factors, scratch)
 
 
 @inlined
@@ -245,7 +242,6 @@ def _dense(
     iterates: Iterates,
     factors: FactorState,
     scratch: Scratch,
-    keep: bool,
 ) -> None:
     """Like `_forests`, for tables of any arity, with a ridge and a pull where a sphere lies on the factors."""
     arity, width, n_states, capacity, n_configs = (
@@ -269,7 +265,8 @@ def _dense(
         for e in range(slot_at, slot_at + count[a]):
             x[e] *= rho
         pull = factors.pull[task.pull_at + f * size : task.pull_at + (f + 1) * size]
-        factor = DenseFactor(tables.theta, tables.table_at[a], config, starts, ridge, pull)
+        weight = weight_of(tables.weight, a)
+        factor = DenseFactor(tables.theta, tables.table_at[a], weight, config, starts, ridge, pull)
         n, _ = dense_qp(u, factor, rho, Support(slots, x, slot_at), count[a], room)
         count[a] = n
         for v in range(n_states):
@@ -279,8 +276,6 @@ def _dense(
             for k in range(arity):
                 marginal[starts[k] + config[slots[e], k]] += x[e]
         store_marginals(place, penalty, tables.edge_mu, iterates, lam, marginal)
-        if keep:
-            store_copies(place, factors.s, marginal)
 
 
 @inlined
@@ -308,7 +303,7 @@ def load_targets(
 def store_marginals(
     place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats, marginal: Floats
 ) -> None:
-    """Write q = rho s - lam of one factor; leaves differences in the marginals of compact variables."""
+    """Write q = rho s - lam of one factor; takes differences of the marginals of compact variables."""
     rho, c, relax = penalty[0].rho, penalty[0].c, penalty[0].relaxation
     mu, q, at, sizes, widths = iterates.mu, iterates.q, place.at, place.sizes, place.widths
     i = o = 0
@@ -318,17 +313,5 @@ def store_marginals(
             marginal[o] = marginal[o + 1] - marginal[o]
         for w in range(widths[k]):
             q[at + i + w] = rho * (relax * marginal[o + w] + (1.0 - relax) * c * mu[v + w]) - lam[i + w]
-        i += widths[k]
-        o += sizes[k]
-
-
-@inlined
-def store_copies(place: FactorPlace, s: Floats, marginal: Floats) -> None:
-    """Write s of one factor from the marginals that `store_marginals` leaves."""
-    sizes, widths = place.sizes, place.widths
-    i = o = 0
-    for k in range(len(sizes)):
-        for w in range(widths[k]):
-            s[place.at + i + w] = marginal[o + w]
         i += widths[k]
         o += sizes[k]

@@ -15,7 +15,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
+from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, best_of_form, largest_of_form, pays
 from mapmrf.kernels.jit import bare, inlined
+from mapmrf.pair_forms import QUADRATIC
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
 MAX_STATES = 1 << 15
@@ -97,33 +99,37 @@ def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
 
 @bare
 def forest_qp(
-    u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch
+    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
 ) -> tuple[int, float]:
     """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
 
     u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 starts cold. On return
     ``scratch.price`` holds the prices u - M y.
     """
-    return forest_solve(u, table, rho, support, n, scratch)
+    return forest_solve(u, factor, rho, support, n, scratch)
 
 
 @inlined
 def forest_solve(
-    u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch
+    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
 ) -> tuple[int, float]:
     """`forest_qp`, compiled into its caller."""
-    k1, k2 = table.shape
+    k1, k2 = factor.table.shape
     walk = ForestWalk(scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols)
     if n == 0:
-        n = _forest_seed(u, table, rho, support)
-    tau = 0.0
+        n = _forest_seed(u, factor, rho, support, scratch)
+    tau, structured = 0.0, pays(factor, STEP_STATES)
     for _ in range(20 * (k1 + k2) + 20):
-        tau = _forest_minimise(u, table, rho, support, n, scratch)
+        tau = _forest_minimise(u, factor, rho, support, n, scratch)
         blocked = retreat(support, scratch.goal, n)
         if blocked >= 0:
             n = drop(support, n, blocked)
             continue
-        row, col = _forest_price(scratch.price, table, scratch.pot, tau + TOLERANCE * (abs(tau) + rho))
+        limit = tau + TOLERANCE * (abs(tau) + rho)
+        if structured:
+            row, col = _form_price(scratch.price, factor, limit, scratch)
+        else:
+            row, col = _table_price(scratch.price, factor, limit, scratch.pot)
         if row < 0:
             break
         n = _forest_enter(row, col, k1, k2, support, n, walk)
@@ -131,22 +137,62 @@ def forest_solve(
 
 
 @bare
-def _forest_seed(u: Floats, table: Floats, rho: float, support: Support) -> int:
-    """Start from the vertex of the best price."""
+def _forest_seed(u: Floats, factor: PairTable, rho: float, support: Support, scratch: ForestScratch) -> int:
+    """Start from the vertex of the best price, or on the diagonal where a structured pair favours that."""
+    table, weight = factor.table, factor.weight
     k1, k2 = table.shape
+    if factor.form >= 0 and weight * factor.forms.slope[factor.form] > 0.0:
+        return _diagonal_seed(u, factor, rho, support, scratch.price)
+    support.y[support.at] = rho
     best = -np.inf
     for r in range(k1):
         for c in range(k2):
-            value = table[r, c] + u[r] + u[k1 + c]
+            value = weight * table[r, c] + u[r] + u[k1 + c]
             if value > best:
                 best = value
                 support.slots[support.at] = pack(r, c, LEAF_IS_ROW)
-    support.y[support.at] = rho
     return 1
 
 
+@bare
+def _diagonal_seed(u: Floats, factor: PairTable, rho: float, support: Support, price: Floats) -> int:
+    """Start from the minimiser among the masses of equal states: (price - tau) / 2 where that is positive.
+
+    Begin with all states and leave out those below tau until none is: the projection onto a simplex. From a single
+    vertex it takes a step of the active set for every state that has mass.
+    """
+    slots, y, at, k = support.slots, support.y, support.at, len(factor.table)
+    n = k
+    for e in range(k):
+        price[e] = factor.weight * factor.table[e, e] + u[e] + u[k + e]
+        slots[at + e] = e
+    while True:
+        total = -2.0 * rho
+        for e in range(n):
+            total += price[slots[at + e]]
+        tau, before, n = total / n, n, 0
+        for e in range(before):
+            if price[slots[at + e]] > tau:
+                slots[at + n] = slots[at + e]
+                n += 1
+        if n == before:
+            break
+    for e in range(at, at + n):
+        y[e] = 0.5 * (price[slots[e]] - tau)
+        slots[e] = pack(slots[e], slots[e], LEAF_IS_ROW)
+    return n
+
+
 @inlined
-def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: int, scratch: ForestScratch) -> float:
+def _form_scratch(scratch: ForestScratch) -> FormScratch:
+    """Room for pricing a structured pair: what is free while a configuration is sought."""
+    return FormScratch(scratch.mass, scratch.pot, scratch.root, scratch.n_rows, scratch.col_sum)
+
+
+@inlined
+def _forest_minimise(
+    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
+) -> float:
     """Minimiser on the support: masses into `goal`, prices of all nodes into `price`; returns tau.
 
     In a tree the prices are A_r = z + a_r on rows and B_c = tau - z + b_c on columns, with a and b fixed by the tree's
@@ -156,6 +202,7 @@ def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: 
     price, pot, mass, goal = scratch.price, scratch.pot, scratch.mass, scratch.goal
     tree, root, row_sum, col_sum = scratch.tree, scratch.root, scratch.row_sum, scratch.col_sum
     n_rows, n_cols = scratch.n_rows, scratch.n_cols
+    table, weight = factor.table, factor.weight
     k1, k2 = table.shape
     for v in range(k1 + k2):
         price[v] = u[v]
@@ -177,7 +224,7 @@ def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: 
             n_trees += 1
         t = tree[parent]
         tree[leaf] = t
-        pot[leaf] = -table[slot_row(slots[e]), slot_col(slots[e])] - pot[parent]
+        pot[leaf] = -weight * table[slot_row(slots[e]), slot_col(slots[e])] - pot[parent]
         if leaf < k1:
             row_sum[t] += u[leaf] - pot[leaf]
             n_rows[t] += 1
@@ -208,8 +255,9 @@ def _forest_minimise(u: Floats, table: Floats, rho: float, support: Support, n: 
 
 
 @inlined
-def _forest_price(price: Floats, table: Floats, cols: Floats, limit: float) -> tuple[int, int]:
+def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -> tuple[int, int]:
     """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
+    table, weight = factor.table, factor.weight
     k1, k2 = table.shape
     for c in range(k2):
         cols[c] = price[k1 + c]
@@ -218,13 +266,28 @@ def _forest_price(price: Floats, table: Floats, cols: Floats, limit: float) -> t
         rest = best - price[r]
         above = 0
         for c in range(k2):
-            above += table[r, c] + cols[c] > rest
+            above += weight * table[r, c] + cols[c] > rest
         if above:
             for c in range(k2):
-                if table[r, c] + cols[c] + price[r] > best:
-                    best = table[r, c] + cols[c] + price[r]
+                if weight * table[r, c] + cols[c] + price[r] > best:
+                    best = weight * table[r, c] + cols[c] + price[r]
                     row, col = r, c
     return row, col
+
+
+@inlined
+def _form_price(price: Floats, factor: PairTable, limit: float, scratch: ForestScratch) -> tuple[int, int]:
+    """The same for a structured pair, in linear time. The table has the last word on what lies above the limit.
+
+    Otherwise round-off between the two could bring in again and again what is part of the support already.
+    """
+    room = _form_scratch(scratch)
+    quadratic = factor.forms.kind[factor.form] == QUADRATIC  # its envelope, once drawn, gives the place as well
+    if not quadratic and largest_of_form(price, factor, room) <= limit:
+        return -1, -1
+    row, col = best_of_form(price, factor, room)
+    above = factor.weight * factor.table[row, col] + price[row] + price[len(factor.table) + col] > limit
+    return (row, col) if above else (-1, -1)
 
 
 @bare

@@ -56,10 +56,10 @@ def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
     """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
     if engine.layout.row_of(batch).kind == FactorKind.PAIR2_COMPACT:
         return np.asarray(engine.layout.pairs.strength[batch.factors][rows, None] * np.array([1.0, -1.0, -1.0, 1.0]))
-    tables = engine.problem.graph.theta_t[batch.table_at[rows, None] + np.arange(batch.n_configs)]
+    tables = batch.tables(engine.problem.graph.theta_t, rows)
     if engine.factor_sphere is not None:
         return np.asarray(tables - engine.factor_sphere.lam[batch.configs].reshape(batch.n, -1)[rows])
-    return np.asarray(tables)
+    return tables
 
 
 def cone_distance2(price: Floats, used: np.ndarray) -> Floats:

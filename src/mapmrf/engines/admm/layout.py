@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, PairArrays, TableArrays, VariableArrays
 from mapmrf.engines.admm.variable_steps import by_variable
+from mapmrf.pair_forms import PairForms, find_forms
 from mapmrf.problem import Batch, Problem
 
 CHUNK = 1 << 18
@@ -18,6 +19,9 @@ CHUNK = 1 << 18
 
 BLAS_PIECE = 10_000
 """Length up to which BLAS takes an inner product in one thread."""
+
+NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))
+"""What a model without structured pairs has."""
 
 ROUND_OFF = 1e-12
 """What is left of a table, relative to its entries, that still counts as no interaction at all."""
@@ -68,7 +72,9 @@ class Layout:
             rows=rows,
             variables=VariableArrays(var_at, problem.nbr_ptr, nbr_q, theta),
             pairs=PairArrays(edge_mu, strength),
-            tables=TableArrays(edge_mu, graph.theta_t, problem.table_at, shape, config),
+            tables=TableArrays(
+                edge_mu, graph.theta_t, problem.table_at, problem.weight, shape, config, _forms(problem, rows)
+            ),
             edge_var=edge_var,
             q_size=sum(row.n * row.q_width for row in rows),
             slot_size=sum(row.n * row.slot_width for row in rows),
@@ -180,6 +186,13 @@ def _without_isolated(problem: Problem) -> tuple[Floats, float]:
     return theta_v, float(best)
 
 
+def _forms(problem: Problem, rows: list[BatchRow]) -> PairForms:
+    """The structured pairs, where the factor step prices pairs; nothing is looked for where it does not."""
+    if any(row.kind == FactorKind.FOREST for row in rows):
+        return problem.forms
+    return NO_FORMS
+
+
 def _slot_width(kind: int, batch: Batch) -> int:
     """Room for a support: closed forms need none, independent columns of M are at most 1 + sum(K - 1)."""
     if kind in (FactorKind.PAIR2_COMPACT, FactorKind.PAIR2):
@@ -282,7 +295,7 @@ def interaction_scale(problem: Problem) -> float:
     total = 0.0
     for batch in problem.batches:
         shared = problem.graph.n_tables < problem.n_factors
-        starts, uses = np.unique(batch.table_at, return_counts=True) if shared else (batch.table_at, np.ones(batch.n))
+        starts, uses = _uses(batch) if shared else (batch.table_at, np.ones(batch.n))
         size = max(1, CHUNK // batch.n_configs)
         for part in range(0, len(starts), size):
             rows = slice(part, part + size)
@@ -295,6 +308,14 @@ def interaction_scale(problem: Problem) -> float:
         return total / problem.n_factors
     spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
     return float(spread.mean()) if spread.sum() > 0 else 1.0
+
+
+def _uses(batch: Batch) -> tuple[Ints, Floats | Ints]:
+    """Where the distinct tables of a batch start, and how often each is used: the sizes of its weights, added up."""
+    if len(batch.weight) == 0:
+        return np.unique(batch.table_at, return_counts=True)
+    starts, which = np.unique(batch.table_at, return_inverse=True)
+    return starts, np.bincount(which, np.abs(batch.weight))
 
 
 def _inner(sizes: Floats, uses: Floats | Ints) -> float:
@@ -325,7 +346,8 @@ def harden(problem: Problem) -> Problem:
 
     A quadratic method cannot start from a potential of -inf, but its exact factor steps never touch a forbidden
     configuration. The state's own potential becomes the variable's lowest finite one. Nothing is copied where nothing
-    is forbidden; tables that several factors share stay shared as far as these forbid the same states.
+    is forbidden; tables that several factors share stay shared as far as these forbid the same states. A weight that
+    -inf cannot be multiplied by becomes part of its new table.
     """
     graph = problem.graph
     connected = np.repeat(problem.degree > 0, graph.card)
@@ -337,15 +359,20 @@ def harden(problem: Problem) -> Problem:
     struck = np.logical_or.reduceat(forbidden, graph.var_ptr[:-1])
     tables = [graph.theta_t]
     table_of = graph.table_of.copy()
-    made: dict[tuple[int, bytes], int] = {}
+    weight = None if graph.weight is None else graph.weight.copy()
+    made: dict[tuple[int, float, bytes], int] = {}
     owner = np.repeat(np.arange(graph.n_factors), graph.arity)
     for a in np.unique(owner[struck[graph.scope]]):
         scope = graph.scope_of(a)
         masks = [~forbidden[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in scope]
-        key = (int(graph.table_of[a]), b"|".join(mask.tobytes() for mask in masks))
+        moved = 1.0
+        if weight is not None and weight[a] <= 0.0:
+            moved, weight[a] = float(weight[a]), 1.0
+        key = (int(graph.table_of[a]), moved, b"|".join(mask.tobytes() for mask in masks))
         if key not in made:
             made[key] = graph.n_tables + len(made)
-            tables.append(np.where(_outer_and(masks), graph.table(a), -np.inf).ravel())
+            table = graph.theta_t[graph.table_ptr[key[0]] : graph.table_ptr[key[0] + 1]]
+            tables.append(np.where(_outer_and(masks).ravel(), moved * table, -np.inf))
         table_of[a] = made[key]
     hardened = replace(
         graph,
@@ -353,6 +380,7 @@ def harden(problem: Problem) -> Problem:
         table_of=table_of,
         table_ptr=offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in tables[1:]]])),
         theta_t=np.concatenate(tables),
+        weight=weight,
     )
     return Problem.compile(hardened, problem.threads)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.forest_qp import slot_col, slot_row
+from mapmrf.engines.admm.form_prices import BOUND_STATES, FormScratch, PairTable, largest_of_form, pays
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -24,7 +25,9 @@ from mapmrf.engines.admm.structs import (
     TableArrays,
     VariableArrays,
 )
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.pair_forms import NO_FORM
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,37 +131,71 @@ def _measure_task(
     sums: np.record,
 ) -> None:
     """Sums over the factors of a piece of work."""
-    arity, kind, n_configs, n_states = task.arity, task.kind, task.n_configs, task.n_states
-    q_at, q_width, edge_at, factor_at = task.q_at, task.q_width, task.edge_at, task.factor_at
-    slots_at, slot_width = task.slot_at, task.slot_width
-    theta, c = tables.theta, penalty[0].c
+    arity, kind, n_states = task.arity, task.kind, task.n_states
+    theta, c, numbers, integers = tables.theta, penalty[0].c, scratch.numbers, scratch.integers
     sizes = tables.shape[task.shape_at : task.shape_at + arity]
     widths = tables.shape[task.shape_at + arity : task.shape_at + 2 * arity]
-    lam, digits = scratch.numbers[0, :n_states], scratch.integers[0]
+    lam, copies, digits = numbers[0, :n_states], numbers[1], integers[0]
+    room = FormScratch(numbers[2], numbers[3], integers[1], integers[2], numbers[4])
+    structured = kind == FactorKind.FOREST and len(tables.forms.of) > 0
     bound = value = relaxed = primal2 = primal_max = 0.0
     for f in range(task.begin, task.end):
-        at, a = q_at + f * q_width, factor_at + f
-        place = FactorPlace(edge_at + f * arity, at, sizes, widths)
-        table_at, slot_at = tables.table_at[a], slots_at + f * slot_width
+        a = task.factor_at + f
+        place = FactorPlace(task.edge_at + f * arity, task.q_at + f * task.q_width, sizes, widths)
+        table_at, weight = tables.table_at[a], weight_of(tables.weight, a)
         _load_multipliers(place, penalty, tables.edge_mu, iterates, lam)
-        bound += largest_price(theta, table_at, sizes, lam, digits, n_configs)
-        value += theta[table_at + _configuration(place, rounding)]
+        form = tables.forms.of[a] if structured else NO_FORM
+        table = theta[table_at : table_at + task.n_configs].reshape(sizes[0], task.n_configs // sizes[0])
+        pair = PairTable(table, weight, form, tables.forms)
+        if pays(pair, BOUND_STATES):
+            bound += largest_of_form(lam, pair, room)
+        else:
+            bound += largest_price(theta, table_at, weight, sizes, lam, digits, task.n_configs)
+        value += weight * theta[table_at + _configuration(place, rounding)]
+        if kind == FactorKind.PAIR2:
+            for v in range(4):
+                copies[v] = factors.s[place.at + v]
+            relaxed += pair2_value(theta, table_at, weight, copies[1], copies[3])
+        else:
+            slot_at = task.slot_at + f * task.slot_width
+            for e in range(slot_at, slot_at + factors.n_slots[a]):
+                slot = factors.slots[e]
+                t = slot_row(slot) * sizes[1] + slot_col(slot) if kind == FactorKind.FOREST else slot
+                relaxed += weight * theta[table_at + t] * factors.x[e]
+            _support_marginals(kind, slot_at, factors.n_slots[a], factors, sizes, copies)
+        o = 0
         for k in range(arity):
-            half = 0.5 if widths[k] < sizes[k] else 1.0  # a difference of two entries: its square counts half
+            compact = widths[k] < sizes[k]
+            half = 0.5 if compact else 1.0  # a difference of two entries: its square counts half
             v = tables.edge_mu[place.e_at + k]
             for w in range(widths[k]):
-                off = c * iterates.mu[v + w] - factors.s[at + w]
+                copy = copies[o + 1] - copies[o] if compact else copies[o + w]
+                off = c * iterates.mu[v + w] - copy
                 primal2 += half * off * off
                 primal_max = max(primal_max, half * abs(off))
-            at += widths[k]
-        if kind == FactorKind.PAIR2:
-            relaxed += pair2_value(theta, table_at, factors.s[place.at + 1], factors.s[place.at + 3])
-            continue
-        for e in range(slot_at, slot_at + factors.n_slots[a]):
-            slot = factors.slots[e]
-            t = slot_row(slot) * sizes[1] + slot_col(slot) if kind == FactorKind.FOREST else slot
-            relaxed += theta[table_at + t] * factors.x[e]
+            o += sizes[k]
     sums.bound, sums.value, sums.relaxed, sums.primal2, sums.primal_max = bound, value, relaxed, primal2, primal_max
+
+
+@inlined
+def _support_marginals(kind: int, at: int, n: int, factors: FactorState, sizes: Ints, copies: Floats) -> None:
+    """M mu_a of one factor from its support of n slots."""
+    slots, x, arity = factors.slots, factors.x, len(sizes)
+    n_states = 0
+    for k in range(arity):
+        n_states += sizes[k]
+    for v in range(n_states):
+        copies[v] = 0.0
+    for e in range(at, at + n):
+        if kind == FactorKind.FOREST:
+            copies[slot_row(slots[e])] += x[e]
+            copies[sizes[0] + slot_col(slots[e])] += x[e]
+            continue
+        t, o = slots[e], n_states
+        for k in range(arity - 1, -1, -1):
+            o -= sizes[k]
+            copies[o + t % sizes[k]] += x[e]
+            t //= sizes[k]
 
 
 @inlined
@@ -187,21 +224,18 @@ def _configuration(place: FactorPlace, rounding: Rounding) -> int:
 
 
 @inlined
-def pair2_value(theta: Floats, t: int, p1: float, p2: float) -> float:
+def pair2_value(theta: Floats, t: int, weight: float, p1: float, p2: float) -> float:
     """<theta_a, mu_a> of a 2x2 factor whose marginals are given: mass goes where the coupling wants it."""
-    j = theta[t] + theta[t + 3] - theta[t + 1] - theta[t + 2]
-    both = min(p1, p2) if j >= 0.0 else max(0.0, p1 + p2 - 1.0)
-    value: float = (
-        (1.0 - p1 - p2 + both) * theta[t]
-        + (p2 - both) * theta[t + 1]
-        + (p1 - both) * theta[t + 2]
-        + both * theta[t + 3]
-    )
+    t00, t01, t10, t11 = weight * theta[t], weight * theta[t + 1], weight * theta[t + 2], weight * theta[t + 3]
+    both = min(p1, p2) if t00 + t11 - t01 - t10 >= 0.0 else max(0.0, p1 + p2 - 1.0)
+    value: float = (1.0 - p1 - p2 + both) * t00 + (p2 - both) * t01 + (p1 - both) * t10 + both * t11
     return value
 
 
 @inlined
-def largest_price(theta: Floats, table_at: int, sizes: Ints, lam: Floats, digits: Ints, n_configs: int) -> float:
+def largest_price(
+    theta: Floats, table_at: int, weight: float, sizes: Ints, lam: Floats, digits: Ints, n_configs: int
+) -> float:
     """Maximum over all configurations of theta + sum of lam: what a factor adds to the dual bound."""
     arity = len(sizes)
     last = sizes[arity - 1]
@@ -209,17 +243,12 @@ def largest_price(theta: Floats, table_at: int, sizes: Ints, lam: Floats, digits
     best = -np.inf
     for k in range(arity):
         digits[k] = 0
-    for base in range(0, n_configs, last):
+    for base in range(table_at, table_at + n_configs, last):
         head, o = 0.0, 0
         for k in range(arity - 1):
             head += lam[o + digits[k]]
             o += sizes[k]
-        top = -np.inf
-        for c in range(last):
-            value = theta[table_at + base + c] + lam[tail + c]
-            if value > top:
-                top = value
-        best = max(best, head + top)
+        best = max(best, head + _row_maximum(theta, base, weight, lam, tail, last))
         k = arity - 2
         while k >= 0:
             digits[k] += 1
@@ -228,6 +257,21 @@ def largest_price(theta: Floats, table_at: int, sizes: Ints, lam: Floats, digits
             digits[k] = 0
             k -= 1
     return best
+
+
+@inlined
+def _row_maximum(theta: Floats, at: int, weight: float, lam: Floats, tail: int, n: int) -> float:
+    """Maximum of n entries of theta + lam, in four strands that do not wait for each other."""
+    top0 = top1 = top2 = top3 = -np.inf
+    whole = n - n % 4
+    for c in range(0, whole, 4):
+        top0 = max(top0, weight * theta[at + c] + lam[tail + c])
+        top1 = max(top1, weight * theta[at + c + 1] + lam[tail + c + 1])
+        top2 = max(top2, weight * theta[at + c + 2] + lam[tail + c + 2])
+        top3 = max(top3, weight * theta[at + c + 3] + lam[tail + c + 3])
+    for c in range(whole, n):
+        top0 = max(top0, weight * theta[at + c] + lam[tail + c])
+    return max(max(top0, top1), max(top2, top3))
 
 
 @compiled

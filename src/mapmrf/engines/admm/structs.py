@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.pair_forms import PairForms
 
 
 class FactorKind(IntEnum):
@@ -92,17 +93,20 @@ class PairArrays(NamedTuple):
 
 
 class TableArrays(NamedTuple):
-    """All other factors: where mu has their variables, their tables, and the shapes of their batches.
+    """All other factors: where mu has their variables, their tables and weights, and the shapes of their batches.
 
     `shape` holds for every batch the sizes of its variables, the widths of their blocks in mu, and where a factor's
-    states begin; `config` the states of every configuration, where the kind of the batch needs them.
+    states begin; `config` the states of every configuration, where the kind of the batch needs them. `forms` says which
+    tables of pairs are maximised in linear time.
     """
 
     edge_mu: NDArray[np.uint32]
     theta: Floats
     table_at: Ints
+    weight: Floats
     shape: Ints
     config: Ints
+    forms: PairForms
 
 
 class FactorPlace(NamedTuple):
@@ -130,7 +134,8 @@ class FactorState(NamedTuple):
     """What a run keeps of each factor.
 
     s
-        The copies M_ia mu_a, laid out like q and written only when asked for; compact 2x2 factors find them again.
+        The copies M_ia mu_a of 2x2 factors that are not compact, laid out like q and written only when asked for. All
+        others find them again: from the support, or by another step.
     slots, x, n_slots
         mu_a as its support, masses that sum to 1, and the support's size: where the factor's next step begins.
     pull

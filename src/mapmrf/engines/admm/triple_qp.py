@@ -37,6 +37,14 @@ def _supports() -> tuple[Ints, Floats, Bools]:
 MEMBERS, INVERSE, INDEPENDENT = _supports()
 
 
+class TripleTable(NamedTuple):
+    """The potentials of one factor: ``weight * theta[at:]``."""
+
+    theta: Floats
+    at: int
+    weight: float
+
+
 class TripleScratch(NamedTuple):
     """Room for one sub-problem: prices of the eight configurations, masses on the support, a null direction."""
 
@@ -47,17 +55,19 @@ class TripleScratch(NamedTuple):
 
 @inlined
 def triple_qp(
-    d: Floats, theta: Floats, theta_at: int, rho: float, support: Support, n: int, scratch: TripleScratch
+    d: Floats, table: TripleTable, rho: float, support: Support, n: int, scratch: TripleScratch
 ) -> int:
-    """Solve the sub-problem of the 2x2x2 table at ``theta[theta_at:]``; returns the new size of the support.
+    """Solve the sub-problem of a 2x2x2 table; returns the new size of the support.
 
     d : scaled targets as differences, d_k = u_k(1) - u_k(0); on return M y as differences. support : in increasing
     order, in and out, n slots on entry.
     """
     price, slots, at = scratch.price, support.slots, support.at
     d0, d1, d2 = 0.5 * d[0], 0.5 * d[1], 0.5 * d[2]
+    theta, theta_at, weight = table
     for t in range(8):
-        price[t] = theta[theta_at + t] + (d0 if t & 4 else -d0) + (d1 if t & 2 else -d1) + (d2 if t & 1 else -d2)
+        own = weight * theta[theta_at + t]
+        price[t] = own + (d0 if t & 4 else -d0) + (d1 if t & 2 else -d1) + (d2 if t & 1 else -d2)
     if n == 0:
         best = 0
         for t in range(1, 8):

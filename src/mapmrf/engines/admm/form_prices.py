@@ -1,0 +1,92 @@
+"""The largest price ``w T + a + b`` of a structured pair, in linear time: Potts, (truncated) linear or quadratic.
+
+With T = base + row + column - g, row and column parts go to the prices a of the rows and b of the columns, and the
+transform of `mapmrf.kernels.pair_transforms` maximises over the rows for every column.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.kernels.jit import bare, inlined
+from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, trace_transform, transform
+from mapmrf.pair_forms import QUADRATIC, PairForms
+
+
+STEP_STATES, BOUND_STATES = 24, 8
+"""States from which a transform is quicker than the table: in the factor step, where that is vectorised, and in the bound.
+"""
+ENVELOPE = 4
+"""How many times as many states a quadratic form must have: every parabola of its envelope takes two divisions."""
+
+
+class PairTable(NamedTuple):
+    """One K1 x K2 factor: its table, what that is multiplied by, and the number of its form (NO_FORM for none)."""
+
+    table: Floats
+    weight: float
+    form: int
+    forms: PairForms
+
+
+class FormScratch(NamedTuple):
+    """Room for one pair: prices of the rows, their transform, from which row it comes, and the envelope's two arrays."""
+
+    rows: Floats
+    out: Floats
+    origin: Ints
+    peak: Ints
+    begin: Floats
+
+
+@inlined
+def pays(factor: PairTable, n_states: int) -> bool:
+    """Whether the factor has a form, and at least so many states that it is quicker than the table."""
+    if factor.form < 0:
+        return False
+    return len(factor.table) >= (ENVELOPE * n_states if factor.forms.kind[factor.form] == QUADRATIC else n_states)
+
+
+@inlined
+def _load(price: Floats, factor: PairTable, room: FormScratch) -> PairForm:
+    """Prices of the rows with the table's row part into `room.rows`; returns the form."""
+    forms, k = factor.forms, len(factor.table)
+    at = forms.part_at[factor.form]
+    for r in range(k):
+        room.rows[r] = price[r]
+    if at >= 0:
+        for r in range(k):
+            room.rows[r] += factor.weight * forms.parts[at + r]
+    return pair_form(forms, factor.form, factor.weight)
+
+
+@inlined
+def largest_of_form(price: Floats, factor: PairTable, room: FormScratch) -> float:
+    """The largest price; `price` has the rows, then the columns."""
+    forms, k, weight = factor.forms, len(factor.table), factor.weight
+    form = _load(price, factor, room)
+    transform(form, room.rows, 0, room.out, 0, k, Envelope(room.peak, room.begin))
+    at, best = forms.part_at[factor.form], -np.inf
+    if at >= 0:
+        for c in range(k):
+            room.out[c] += weight * forms.parts[at + k + c]
+    for c in range(k):
+        best = max(best, room.out[c] + price[k + c])
+    return best + weight * forms.base[factor.form]
+
+
+@bare
+def best_of_form(price: Floats, factor: PairTable, room: FormScratch) -> tuple[int, int]:
+    """Row and column of the largest price."""
+    forms, k, weight = factor.forms, len(factor.table), factor.weight
+    form = _load(price, factor, room)
+    trace_transform(form, room.rows, 0, room.out, room.origin, k, Envelope(room.peak, room.begin))
+    at, best, col = forms.part_at[factor.form], -np.inf, 0
+    for c in range(k):
+        value = room.out[c] + price[k + c] + (weight * forms.parts[at + k + c] if at >= 0 else 0.0)
+        if value > best:
+            best, col = value, c
+    return room.origin[col], col

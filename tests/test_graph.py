@@ -73,6 +73,24 @@ def test_pairwise_with_one_table_each_and_with_a_shared_one() -> None:
     assert shared.value([1, 0, 1]) == 1 + 2 + tables[1, 1, 0] + tables[1, 0, 1]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("hard", [False, True])
+def test_from_pairwise_gives_the_arrays_that_from_tables_gives(shared: bool, weighted: bool, hard: bool) -> None:
+    random = np.random.default_rng(0)
+    unary, edges = random.normal(size=(4, 3)), [(0, 1), (3, 2), (1, 3)]
+    tables = [random.normal(size=(3, 3))] * 3 if shared else list(random.normal(size=(3, 3, 3)))
+    tables[0][0, 1] = -np.inf if hard else 0.0
+    weight = random.random(3) + 0.5 if weighted else None
+    quick = FactorGraph.from_pairwise(unary, edges, tables[0] if shared else np.array(tables), weight=weight)
+    every = None if weight is None else np.concatenate([np.ones(4), weight])
+    slow = FactorGraph.from_tables([3] * 4, [(0,), (1,), (2,), (3,), *edges], [*unary, *tables], weight=every)
+    for name in ("card", "theta_v", "scope_ptr", "scope", "table_of", "table_ptr", "theta_t", "weight"):
+        one, other = getattr(quick, name), getattr(slow, name)
+        assert (one is None) == (other is None), name
+        assert one is None or (one.dtype == other.dtype and one.tolist() == other.tolist()), name
+
+
 def test_no_edges_is_a_model_too() -> None:
     graph = FactorGraph.from_pairwise([[0.0, 1.0]], [], np.zeros((2, 2)))
     assert (graph.n_factors, graph.value([1])) == (0, 1.0)

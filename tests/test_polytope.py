@@ -12,6 +12,7 @@ from mapmrf.polytope import (
     Kind,
     KindFractions,
     classify,
+    classify_vertex,
     describe,
     edge_copies,
     integral,
@@ -119,6 +120,7 @@ def test_a_labelling_is_a_valid_point_of_the_same_value(recipe: Recipe, data: st
     mu_v, mu_f = integral(problem, labels)
     kind, fractions, found = classify(problem, mu_v, mu_f)
     assert (kind, fractions, found.largest) == (Kind.VALID, KindFractions(1, 0, 0), 0.0)
+    assert classify_vertex(problem) == (kind, fractions, found)
     assert relaxed_value(problem, mu_v, mu_f) == pytest.approx(graph.value(labels))
     assert np.array_equal(edge_copies(problem, mu_v), marginals(problem, mu_f))
 

@@ -19,8 +19,8 @@ import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.admm.branching import Tree
-from mapmrf.engines.admm.layout import interaction_scale
 from mapmrf.engines.admm.relaxation import ADMMRelaxation
+from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Start
 from mapmrf.methods.ad3 import AD3

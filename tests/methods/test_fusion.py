@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mapmrf
-from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.datasets import grid
+from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
+from mapmrf.datasets import grid, potts_image
 from mapmrf.method import Start
 from mapmrf.methods.fusion import Fusion
 from mapmrf.problem import Problem
@@ -55,6 +55,22 @@ def test_a_pool_lets_earlier_optima_help_again() -> None:
     assert with_pool >= without
 
 
+def test_crossing_by_flows_finds_combinations_that_parts_do_not() -> None:
+    """Potts models from random labellings, with hardly any search: the labellings differ in one large part."""
+    graphs = [potts_image(12, 12, labels=4, noise=1.2, smoothness=0.8, seed=seed).graph for seed in range(3)]
+    options = {"descent": "flips", "depth": 1, "starts": 4}
+    parts = [mapmrf.solve(graph, "fusion", **options).value for graph in graphs]
+    flows = [mapmrf.solve(graph, "fusion", crossover="flow", **options).value for graph in graphs]
+    assert all(flow >= part - 1e-9 for flow, part in zip(flows, parts, strict=True))
+    assert sum(flows) > sum(parts)
+
+
+def test_crossing_by_flows_is_for_pairs_only() -> None:
+    three = Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
+    with pytest.raises(UnsupportedModel, match="factor 0 has 3 variables, expected 2"):
+        mapmrf.solve(three, "fusion", crossover="flow")
+
+
 def test_the_pool_keeps_the_best_and_no_more_than_it_may() -> None:
     graph = grid(8, 8, 3.0, seed=1)
     problem, method = Problem.compile(graph), Fusion(descent="flips", depth=1, starts=20, pool=5)
@@ -82,7 +98,16 @@ def test_starts_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("starts", 0), ("pool", -1), ("width", -1.0), ("depth", 0), ("length", 0), ("descent", "up")]
+    ("option", "value"),
+    [
+        ("starts", 0),
+        ("pool", -1),
+        ("width", -1.0),
+        ("depth", 0),
+        ("length", 0),
+        ("descent", "up"),
+        ("crossover", "tube"),
+    ],
 )
 def test_impossible_options_are_refused(option: str, value: object) -> None:
     with pytest.raises(OptionError, match=option):

@@ -14,6 +14,7 @@ import mapmrf
 from mapmrf import LSLP, FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets.generate import random_graph
 from mapmrf.engines.admm import engine as _admm
+from mapmrf.engines.admm import lattice as _lattice
 from mapmrf.method import Start
 from mapmrf.methods.lslp import PRESETS, Preset
 from mapmrf.polytope import Kind
@@ -437,6 +438,9 @@ THREADED = {
     "mixed, free": (mixed, {"epsilon": 1e-3, "variant": "free"}),
     "factors": (lambda: grid(4), {"sphere": "factors", "lp_phase": False}),
     "blocks": (lambda: grid(), {"sphere_block": 10}),
+    "runs": (lambda: grid(24), {}),
+    "runs, blocks": (lambda: grid(24), {"sphere_block": 10}),
+    "runs, no sphere": (lambda: grid(24), {"sphere": "off"}),
 }
 
 
@@ -446,11 +450,13 @@ def test_two_threads_give_the_same_bits_as_one(name: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(_admm, "PARALLEL_FROM", 1)
     monkeypatch.setattr(_admm, "CHUNK", 7)
     monkeypatch.setattr(_admm, "VAR_CHUNK", 5)
+    monkeypatch.setattr(_lattice, "TILE", 50)
     build, options = THREADED[name]
     graph = build()
     engine = LSLP(**options).start(Problem.compile(graph, 2), 0, Start()).the_engine
     assert engine.workers.n == 2
     assert sum(len(tasks) for tasks in engine.tasks.values()) > 1
+    assert (engine.lattice is not None) == name.startswith("runs")
     one, two = (mapmrf.solve(graph, "lslp", threads=t, max_iterations=200, **options) for t in (1, 2))
     assert np.array_equal(one.mu_v, two.mu_v)
     assert one.labels.tolist() == two.labels.tolist()

@@ -11,7 +11,7 @@ import numpy as np
 from mapmrf.arrays import Floats, segment_argmax
 from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
-from mapmrf.engines.admm.layout import harden, impossible
+from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start

@@ -11,10 +11,12 @@ import numpy as np
 from mapmrf.arrays import Floats, segment_argmax
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.forest_qp import MAX_STATES
+from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.kkt import kkt_residuals
-from mapmrf.engines.admm.layout import Layout, harden, impossible, interaction_scale
+from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
+from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice

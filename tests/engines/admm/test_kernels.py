@@ -197,7 +197,8 @@ CHECKED = """
 import sys
 import numpy as np
 import mapmrf
-from mapmrf.engines.admm import engine as _admm
+from mapmrf.datasets import grid
+from mapmrf.engines.admm import engine as _admm, lattice as _lattice, runs as _runs
 from strategies import random_recipe, plant, brute_force
 
 assert __import__("numba").config.BOUNDSCHECK == 1
@@ -219,6 +220,18 @@ pairs = mapmrf.FactorGraph.from_pairwise(
 _admm.PARALLEL_FROM, _admm.CHUNK, _admm.VAR_CHUNK = 1, 5, 4
 for threads in (1, 2):
     print(mapmrf.solve(pairs, "lslp", max_iterations=100, threads=threads).value)
+_runs.LEAST_LENGTH, _lattice.TILE = 1, 5
+for block in (0, 3, 20):
+    for threads in (1, 2):
+        mapmrf.solve(grid(5, 4, seed=block), "lslp", max_iterations=60, threads=threads, sphere_block=block)
+for kind in (lambda d: 1.0 * (d > 0), lambda d: np.minimum(d, 5.0), lambda d: 0.1 * d**2):
+    for states in (5, 30, 100):
+        table = -kind(np.abs(np.arange(states)[:, None] - np.arange(states)))
+        edges = [[0, 1], [1, 2], [0, 2]]
+        mapmrf.solve(
+            mapmrf.FactorGraph.from_pairwise(np.random.default_rng(2).normal(size=(3, states)), edges, table),
+            "lslp", max_iterations=30,
+        )
 """
 
 

@@ -10,8 +10,10 @@ import pytest
 
 from admm_reference import DenseADMM, Knobs, seen_by
 from mapmrf import LSLP
+from mapmrf.engines.admm import lattice as _lattice
+from mapmrf.engines.admm import runs
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.kkt import edge_states_of
+from mapmrf.engines.admm.kkt import edge_states_of, kkt_residuals
 from mapmrf.method import Start
 from mapmrf.polytope import dense
 from mapmrf.problem import Problem
@@ -79,6 +81,31 @@ PERTURBED = {
     "free, weight": Knobs(0.7, epsilon=0.1, variant="free", sphere_weight=2.0, freeze_after=3),
     "free, affine": Knobs(0.7, epsilon=0.1, variant="free", sphere="affine", sphere_block=2),
     "free, off": Knobs(0.7, epsilon=0.1, variant="free", sphere="off", relaxation=1.4),
+}
+
+
+def lattice(height: int, width: int, *, shared: bool = False, shuffled: bool = False, gaps: float = 0.0) -> Recipe:
+    """Binary variables on a lattice, one more alone: a table per pair or one for all, in any order, some missing."""
+    random = np.random.default_rng([height, width, shared, shuffled])
+    place = np.arange(height * width).reshape(height, width)
+    across, down = zip(place[:, :-1].flat, place[:, 1:].flat), zip(place[:-1].flat, place[1:].flat)  # noqa: B905
+    scopes = [(int(i), int(j)) for i, j in (*across, *down) if random.random() >= gaps]
+    if shuffled:
+        scopes = [scopes[a][:: random.choice([-1, 1])] for a in random.permutation(len(scopes))]
+    recipe, table = Recipe([2] * (height * width + 1)), random.normal(size=(2, 2))
+    for i in range(height * width + 1):
+        recipe.add((i,), random.normal(size=2))
+    for scope in scopes:
+        recipe.add(scope, table if shared else random.normal(size=(2, 2)))
+    return recipe
+
+
+LATTICES = {
+    "image": lattice(3, 4),
+    "one table": lattice(4, 3, shared=True),
+    "one row": lattice(1, 9),
+    "shuffled": lattice(3, 5, shuffled=True),
+    "gaps": lattice(4, 4, shuffled=True, shared=True, gaps=0.4),
 }
 
 
@@ -175,6 +202,38 @@ def test_the_updates_are_those_of_the_method(name: str, knobs: str) -> None:
 def test_the_perturbed_updates_are_those_of_the_method(name: str, knobs: str) -> None:
     """Epsilon > 0, tied and free: the full layout."""
     assert_follows(MODELS[name], PERTURBED[knobs])
+
+
+@pytest.mark.parametrize("knobs", KNOBS)
+@pytest.mark.parametrize("name", LATTICES)
+def test_the_updates_in_runs_are_those_of_the_method(name: str, knobs: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lattices of binary variables in tiles of a few variables: the same iterates from one pass over memory."""
+    monkeypatch.setattr(runs, "LEAST_LENGTH", 1)
+    monkeypatch.setattr(_lattice, "TILE", 5)
+    assert engine_of(LATTICES[name], KNOBS[knobs]).lattice is not None
+    assert_follows(LATTICES[name], KNOBS[knobs])
+
+
+@pytest.mark.parametrize("name", LATTICES)
+def test_named_updates_and_whole_runs_are_the_same_in_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates one by one give the same bits as one pass over memory, kernels with indices the same up to round-off."""
+    indexed = engine_of(LATTICES[name], KNOBS["growing rho"])
+    assert indexed.lattice is None
+    monkeypatch.setattr(runs, "LEAST_LENGTH", 1)
+    monkeypatch.setattr(_lattice, "TILE", 5)
+    whole, steps = (engine_of(LATTICES[name], KNOBS["growing rho"]) for _ in range(2))
+    indexed.run(8)
+    whole.run(8)
+    for _ in range(8):
+        steps.update_upsilon()
+        steps.update_mu_f(keep=True)
+        steps.update_mu_v()
+        steps.update_lam()
+        steps.update_rho()
+    assert np.array_equal(whole.mu, steps.mu) and np.array_equal(whole.q, steps.q)
+    assert whole.measure() == steps.measure()
+    assert whole.mu == pytest.approx(indexed.mu, abs=1e-12)
+    assert kkt_residuals(whole) == pytest.approx(kkt_residuals(indexed), abs=1e-10)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from binary_models import spins, submodular_recipes
 from mapmrf import FactorGraph
@@ -103,14 +104,33 @@ def test_couplings_of_the_size_of_round_off_count_as_none() -> None:
     assert_solved(Recipe([2] * n, pairs, tables).graph())
 
 
-KERNELS = ("table_of_pair", "favours", "root_of", "flipped", "add_unaries", "split")
+@given(recipe=submodular_recipes(), seed=st.integers(0, 1000))
+def test_weights_are_those_of_the_expanded_model(recipe: Recipe, seed: int) -> None:
+    weight = 2.0 * np.random.default_rng(seed).random(len(recipe.scopes)) + 0.01
+    graph = FactorGraph.from_tables(recipe.card, recipe.scopes, recipe.tables, weight=weight)
+    assert_solved(graph)
+    assert solved(graph).labels.tolist() == solved(graph.expanded()).labels.tolist()
+
+
+def test_a_negative_weight_turns_what_a_pair_favours() -> None:
+    """One table for pairs that want to be equal and pairs that want to differ."""
+    edges, weight = [(0, 1), (1, 2), (2, 3), (3, 0)], [1.0, -2.0, 0.5, -0.7]
+    unary = np.random.default_rng(0).normal(size=(4, 2))
+    graph = FactorGraph.from_pairwise(unary, edges, np.eye(2), weight=weight)
+    assert_solved(graph)
+    assert solved(graph).flip.any()
+
+
+KERNELS = (
+    "table_of_pair", "favours", "root_of", "flipped", "add_unaries", "split", "is_unary", "add_capacity", "weight_of",
+)  # fmt: skip
 
 
 @given(recipe=submodular_recipes())
 def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
     graph = recipe.graph()
     with pytest.MonkeyPatch.context() as patch:
-        for kernel in ("find_flips", "lay_out_cut"):
+        for kernel in ("find_flips", "lay_out_cut", "set_excess"):
             patch.setattr(cut_model, kernel, getattr(cut_model_kernels, kernel).py_func)
         for kernel in KERNELS:
             patch.setattr(cut_model_kernels, kernel, getattr(cut_model_kernels, kernel).py_func)

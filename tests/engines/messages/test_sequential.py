@@ -241,7 +241,7 @@ def test_extended_marginals_have_exactly_the_marginals_that_they_extend(seed: in
     lam = random.normal(size=problem.n_edge_states)
     out = np.zeros(problem.n_configs)
     factors = SoftFactors(
-        graph.theta_t, problem.table_at, problem.scope_ptr, problem.edge_ptr, problem.scope,
+        graph.theta_t, problem.table_at, problem.weight, problem.scope_ptr, problem.edge_ptr, problem.scope,
         graph.var_ptr[problem.scope],
     )  # fmt: skip
     scratch = JointScratch.allocate(max([4, *(batch.n_configs for batch in problem.batches)]))
@@ -262,7 +262,7 @@ def test_extended_marginals_have_exactly_the_marginals_that_they_extend(seed: in
 def test_two_binary_variables_are_joined_in_the_best_way(p: float, q: float, sign: float) -> None:
     table = np.array([0.3, -1.0, 0.2, 0.9]) * sign
     w = np.zeros(4)
-    best_pair(table, 0, p, q, w)
+    best_pair(1.0, table, 0, p, q, w)
     assert w.min() >= 0
     assert w[2] + w[3] == pytest.approx(p)
     assert w[1] + w[3] == pytest.approx(q)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_ends
 from mapmrf.engines.admm.box_kernels import BinaryTerms, BoxForm, TableTerms, largest_curvature
-from mapmrf.engines.admm.layout import interaction_scale
+from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.problem import Batch, Problem
 
 POWER_STEPS, POWER_WORK = 100, 200_000_000

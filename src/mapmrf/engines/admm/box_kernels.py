@@ -31,7 +31,7 @@ class BinaryTerms(NamedTuple):
 
 
 class TableTerms(NamedTuple):
-    """All other factors: variables and their blocks as in `BinaryTerms`, sizes of the blocks, weights, centred tables."""
+    """All other factors: variables and blocks as in `BinaryTerms`, sizes of the blocks, weights, and centred tables."""
 
     var: Ints
     at: Ints

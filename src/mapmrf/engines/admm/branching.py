@@ -166,7 +166,7 @@ class Tree:
         for number, one in enumerate(node.decisions):
             i = one.variable
             at, width = variables.var_at[i], variables.var_at[i + 1] - variables.var_at[i]
-            edges = variables.nbr_q[variables.nbr_ptr[i] : variables.nbr_ptr[i + 1]].astype(np.int64)
+            edges = self.engine.layout.nbr_q[variables.nbr_ptr[i] : variables.nbr_ptr[i + 1]].astype(np.int64)
             push = self.fine[i] if one.take else -self.fine[i]
             place = one.state
             if width == 1:  # a difference of two states: pushed up or down, half of it counts

@@ -15,7 +15,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 
 class DenseFactor(NamedTuple):
-    """One factor: its potentials ``weight * theta[theta_at:]``, its configurations, and where each variable's states begin.
+    """One factor: its potentials ``weight * theta[theta_at:]``, its configurations, where each variable's states begin.
 
     ridge, pull
         Add ``ridge/2 ||y||^2 - pull . y`` to the objective, for a sphere on the factors; 0 and an empty array without.

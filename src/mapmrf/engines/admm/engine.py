@@ -11,8 +11,9 @@ from mapmrf.arrays import Floats, ranges, segment_argmax
 from mapmrf.engines.admm import factor_steps, measurement, variable_steps
 from mapmrf.engines.admm import penalty as penalties
 from mapmrf.engines.admm.factor_sphere import FactorSphere
+from mapmrf.engines.admm.lattice import LatticeSteps
 from mapmrf.engines.admm.layout import Layout
-from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, Measurement
+from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, NO_SUMS, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
 from mapmrf.engines.admm.structs import (
     BATCH,
@@ -79,6 +80,9 @@ class Engine:
         self.scratch = [_scratch(layout.batch) for _ in range(self.workers.n)]
         self.in_one_call = self.workers.n == 1 and self.all_compact and list(self.tasks) == [FactorKind.PAIR2_COMPACT]
         self.penalty = new_penalty(PenaltyOptions())
+        self.lattice: LatticeSteps | None = None
+        if layout.runs is not None:
+            self.lattice = LatticeSteps(layout, layout.runs.arrays, self.workers, self.penalty, self.iterates)
         self.configure(options or PenaltyOptions())
         self.set_blocks(sphere_block)
         self._factor_sums = np.zeros(sum(len(tasks) for tasks in self.tasks.values()), dtype=FACTOR_SUMS)
@@ -100,17 +104,19 @@ class Engine:
 
     def set_blocks(self, size: int) -> None:
         """Put a sphere of its own on every `size` variables from the next `begin` on; 0 for one sphere over all."""
-        chunk_size = size or VAR_CHUNK
+        chunk_size = size or VAR_CHUNK if self.lattice is None else self.lattice.chunk_size(size)
         n_chunks = -(-self.problem.n_vars // chunk_size)
         zeros, ones = np.zeros((3, n_chunks)), np.ones(n_chunks)
         self.sphere = SphereState(chunk_size, size > 0, zeros[0], zeros[1], ones, zeros[2])
         arrays = self.penalty, self.sphere, self.layout.variables, self.iterates
         self._variable_calls = [(*span, *arrays) for span in self.workers.spans(n_chunks)]
+        if self.lattice is not None:
+            self.lattice.cut(self.sphere)
 
     def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
         """Start from mu (in the layout of theta); without `multipliers` all lam are 0, else they are kept."""
         if multipliers:
-            variable_steps.edge_multipliers(self.penalty, self.layout.variables, self.iterates, self.q)
+            self._write_multipliers(self.q)
         else:
             self.q[:] = 0.0
         self._restart(mu, rho)
@@ -126,7 +132,7 @@ class Engine:
         self.mu[:] = mu
         self._settle_isolated()
         self.penalty[0].last_leak, self.penalty[0].last_rho_c = 1.0, rho * self.penalty[0].c
-        variable_steps.restart(self.penalty, self.layout.variables, self.iterates)
+        self._write_multipliers(self.q)  # q = rho c mu - lam is read as lam = rho c mu - q
         self.lam_v[:] = 0.0
         if self.has_sphere:
             self.sphere.target2[:] = self._targets()
@@ -190,8 +196,12 @@ class Engine:
         """Do n iterations of the paper's Algorithm 1; the last one leaves s for `measure`.
 
         A kernel may do more than one update where that saves a pass over memory: upsilon and lam_i are formed and moved
-        in the variable step, and lam_ia is not stored at all. Models of binary pairs run the same loop in one call.
+        in the variable step, and lam_ia is not stored at all. Models of binary pairs run the same loop in one call, and
+        those in runs in one pass over memory.
         """
+        if self.lattice is not None:
+            self.lattice.run(n)
+            return
         if self.in_one_call:
             parts = self.layout.pairs, self.sphere, self.layout.variables, self.iterates
             variable_steps.iterate_pairs(n, self.tasks[FactorKind.PAIR2_COMPACT], self.penalty, *parts)
@@ -216,6 +226,9 @@ class Engine:
 
         The targets are t_ia = c mu_i + lam_ia / rho.
         """
+        if self.lattice is not None:
+            self.lattice.update_mu_f()
+            return
         self.workers.run(factor_steps.update_compact_pairs, self._pair_calls)
         for step, calls in self._factor_calls:
             self.workers.run(step, [(*call, keep) for call in calls] if step is factor_steps.update_pairs else calls)
@@ -226,6 +239,9 @@ class Engine:
         The denominator is epsilon (d_i + 2) + c^2 rho (d_i + 1). The same pass moves the sphere's multiplier,
         lam_i += rho (c mu_i - upsilon_i).
         """
+        if self.lattice is not None:
+            self.lattice.update_mu_v()
+            return
         step = variable_steps.update_compact_variables if self.all_compact else variable_steps.update_variables
         self.workers.run(step, self._variable_calls)
 
@@ -267,10 +283,14 @@ class Engine:
         """Decode labels, and sum up bound, value, relaxed value and residuals."""
         variables, rounding = self.layout.variables, self.rounding
         changed = measurement.decode(variables.var_at, self.mu, rounding)
-        of_vars = measurement.measure_variables(self.penalty, variables, self.iterates, rounding)
-        for kernel, calls in self._measurement_calls:
-            self.workers.run(kernel, calls)
-        found = self._factor_sums.view((np.float64, N_SUMS))  # a column per field
+        if self.lattice is not None:
+            of_vars, records = NO_SUMS, self.lattice.measure(self.labels)
+        else:
+            of_vars = measurement.measure_variables(self.penalty, variables, self.iterates, rounding)
+            for kernel, calls in self._measurement_calls:
+                self.workers.run(kernel, calls)
+            records = self._factor_sums
+        found = records.view((np.float64, N_SUMS))  # a column per field
         bound, value, relaxed = (self.layout.constant + np.array(of_vars[:3]) + found[:, :3].sum(axis=0)).tolist()
         return Measurement(
             bound=bound,
@@ -279,7 +299,7 @@ class Engine:
             primal2=float(found[:, 3].sum()),
             primal_max=float(found[:, 4].max(initial=0.0)),
             sphere2=float(self.sphere.off2.sum()) if self.factor_sphere is None else self.factor_sphere.off2,
-            integrality=of_vars.integrality,
+            integrality=max(of_vars.integrality, float(found[:, 5].max(initial=0.0))),
             changed=int(changed),
         )
 
@@ -316,8 +336,15 @@ class Engine:
     def multipliers(self) -> Floats:
         """Multipliers of every edge, in the layout of q."""
         lam = np.empty_like(self.q)
-        variable_steps.edge_multipliers(self.penalty, self.layout.variables, self.iterates, lam)
+        self._write_multipliers(lam)
         return lam
+
+    def _write_multipliers(self, lam: Floats) -> None:
+        """Write the multipliers of every edge, in the layout of q, which may be the output itself."""
+        if self.lattice is not None:
+            self.lattice.multipliers(lam)
+        else:
+            variable_steps.edge_multipliers(self.penalty, self.layout.variables, self.iterates, lam)
 
     def factor_marginals(self, batch: Batch, rows: slice) -> Floats:
         """mu_a of some rows of a batch, from the supports and the closed forms of the last kept iteration."""
@@ -338,9 +365,10 @@ class Engine:
         """mu_a of 2x2 factors from its marginals; compact ones take those of the next step, from where mu is."""
         row, n = self.layout.row_of(batch), batch.n
         if row.kind == FactorKind.PAIR2_COMPACT:
-            found = np.empty((2, rows.stop - rows.start))
-            record: Batches = np.array([row], dtype=BATCH)
-            measurement.pair_marginals(record, rows.start, self.penalty, self.layout.pairs, self.iterates, found)
+            layout, found = self.layout, np.empty((2, rows.stop - rows.start))
+            at = layout.variables.var_at[batch.scope[rows].T].astype(np.int64)
+            places, coupling = layout.pair_places(batch, rows), layout.couplings(batch, rows)
+            measurement.pair_marginals(places, at, coupling, self.penalty, self.iterates, found)
             p1, p2 = 0.5 + 0.5 * found
         else:
             p1, p2 = self.factors.s[row.q_at : row.q_at + 4 * n].reshape(n, 4)[rows, 1::2].T

@@ -48,10 +48,9 @@ def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterate
     mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
     q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
     v1, v2 = edge_mu[e_at : e_at + n], edge_mu[e_at + n : e_at + 2 * n]
-    j = pairs.strength[task.factor_at : task.factor_at + n]
     rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
     b = 1.0 / rho
-    per_r = 2.0 / rho
+    per_r = 2.0 / rho * pairs.unit
     mix = rho * (1.0 - penalty[0].relaxation)
     size = 512
     m1, m2 = np.empty(size), np.empty(size)
@@ -61,7 +60,9 @@ def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterate
             m1[f] = mu[v1[base + f]]
         for f in range(count):
             m2[f] = mu[v2[base + f]]
-        here1, here2, coupling = q1[base : base + count], q2[base : base + count], j[base : base + count]
+        here1, here2 = q1[base : base + count], q2[base : base + count]
+        j_at = 0 if pairs.shared else task.factor_at + base
+        coupling = pairs.strength[j_at : j_at + count]
         for f in range(count):
             lam1 = last_rho_c * m1[f] - here1[f]
             lam2 = last_rho_c * m2[f] - here2[f]

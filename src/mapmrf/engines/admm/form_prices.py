@@ -15,10 +15,8 @@ from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, trace_transform, transform
 from mapmrf.pair_forms import QUADRATIC, PairForms
 
-
 STEP_STATES, BOUND_STATES = 24, 8
-"""States from which a transform is quicker than the table: in the factor step, where that is vectorised, and in the bound.
-"""
+"""States from which a transform is quicker than the table: in the factor step, where it is vectorised; in the bound."""
 ENVELOPE = 4
 """How many times as many states a quadratic form must have: every parabola of its envelope takes two divisions."""
 
@@ -33,7 +31,7 @@ class PairTable(NamedTuple):
 
 
 class FormScratch(NamedTuple):
-    """Room for one pair: prices of the rows, their transform, from which row it comes, and the envelope's two arrays."""
+    """Room for one pair: prices of the rows, their transform, from which row it comes, and the envelope's arrays."""
 
     rows: Floats
     out: Floats

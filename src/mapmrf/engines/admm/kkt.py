@@ -55,7 +55,7 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
 def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
     """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
     if engine.layout.row_of(batch).kind == FactorKind.PAIR2_COMPACT:
-        return np.asarray(engine.layout.pairs.strength[batch.factors][rows, None] * np.array([1.0, -1.0, -1.0, 1.0]))
+        return np.asarray(engine.layout.couplings(batch, rows)[:, None] * np.array([1.0, -1.0, -1.0, 1.0]))
     tables = batch.tables(engine.problem.graph.theta_t, rows)
     if engine.factor_sphere is not None:
         return np.asarray(tables - engine.factor_sphere.lam[batch.configs].reshape(batch.n, -1)[rows])
@@ -92,7 +92,7 @@ def edge_states_of(engine: Engine, values: Floats) -> Floats:
         n, at = batch.n, row.q_at
         mine = values[at : at + n * row.q_width]
         if row.kind == FactorKind.PAIR2_COMPACT:
-            mine = mine.reshape(2, n).T
+            mine = values[engine.layout.pair_places(batch, slice(0, n))].T
         mine = mine.reshape(n, -1)
         target = out[batch.edge_states].reshape(n, -1)
         w = widths[engine.problem.scope[batch.edges][: batch.arity]]
@@ -116,7 +116,7 @@ def _stationarity(engine: Engine, lam: Floats) -> float:
     owner = np.repeat(np.arange(engine.problem.n_vars), engine.problem.degree)
     for w in range(int(widths.max(initial=0))):
         wide = widths[owner] > w
-        at = engine.layout.variables.nbr_q[wide].astype(np.int64) + w
+        at = engine.layout.nbr_q[wide].astype(np.int64) + w
         np.add.at(sums, engine.layout.variables.var_at[owner[wide]] + w, lam[at])
     half = np.where((widths == 1) & (engine.problem.graph.card == 2), 0.5, 1.0) * (engine.problem.degree > 0)
     return float(np.sqrt((np.repeat(half, widths) * sums * sums).sum()))

@@ -1,30 +1,23 @@
-"""How ADMM lays a problem out for its kernels, and the scale it measures penalties in."""
+"""How ADMM lays a problem out for its kernels."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
+from mapmrf.engines.admm.couplings import NO_COUPLINGS, Couplings, split_pairs
+from mapmrf.engines.admm.runs import Runs, find_runs
 from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, PairArrays, TableArrays, VariableArrays
 from mapmrf.engines.admm.variable_steps import by_variable
 from mapmrf.pair_forms import PairForms, find_forms
 from mapmrf.problem import Batch, Problem
 
-CHUNK = 1 << 18
-"""Factors, or table entries, that are laid out together: bounds the memory on the way."""
-
-BLAS_PIECE = 10_000
-"""Length up to which BLAS takes an inner product in one thread."""
-
 NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))
 """What a model without structured pairs has."""
-
-ROUND_OFF = 1e-12
-"""What is left of a table, relative to its entries, that still counts as no interaction at all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +26,9 @@ class Layout:
 
     Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables
     are moved into them. That changes no labelling's value and is exact as long as epsilon is 0.
+
+    Where such pairs are all there is and form long runs, as on images, `runs` has them in the order of q. The arrays of
+    indices, `edge_var` and those of edges in `variables`, `pairs` and `tables`, are then empty.
     """
 
     problem: Problem
@@ -42,6 +38,7 @@ class Layout:
     variables: VariableArrays
     pairs: PairArrays
     tables: TableArrays
+    runs: Runs | None
     edge_var: NDArray[np.uint32]
     q_size: int
     slot_size: int
@@ -53,25 +50,21 @@ class Layout:
         width = np.where(compact & (graph.card == 2), 1, graph.card)
         var_at = offsets(width)
         rows, shape, config = _describe(problem, width, compact, ridge)
-        theta_v, alone = _without_isolated(problem)
-        strength, constant = np.zeros(0), graph.constant + alone
-        if compact:
-            strength, theta_v, moved = _split_pairs(problem, theta_v, rows)
-            theta_v, mean = _centre(theta_v, problem)
-            constant += moved + mean
-        theta = theta_v
-        if compact and np.any(graph.card == 2):
-            theta = _differences(theta_v, problem, width)
-        edge_var, edge_q = _edges(problem, rows, shape)
+        theta, couplings, constant = _potentials(problem, rows, compact, width)
+        runs = _runs(problem, rows, width)
+        edge_var, nbr_q = np.zeros((2, 0), dtype=np.uint32)
+        if runs is None:
+            edge_var, edge_q = _edges(problem, rows, shape)
+            nbr_q = by_variable(problem.scope, problem.nbr_ptr, edge_q)
         edge_mu = edge_var if bool(np.all(width == 1)) else var_at[edge_var].astype(np.uint32)
-        nbr_q = by_variable(problem.scope, problem.nbr_ptr, edge_q)
         return cls(
             problem=problem,
             compact=compact,
             constant=constant,
             rows=rows,
             variables=VariableArrays(var_at, problem.nbr_ptr, nbr_q, theta),
-            pairs=PairArrays(edge_mu, strength),
+            pairs=_pairs(edge_mu, couplings, runs),
+            runs=runs,
             tables=TableArrays(
                 edge_mu, graph.theta_t, problem.table_at, problem.weight, shape, config, _forms(problem, rows)
             ),
@@ -98,6 +91,38 @@ class Layout:
     def row_of(self, batch: Batch) -> BatchRow:
         """The row of a batch of the problem."""
         return self.rows[self.problem.batches.index(batch)]
+
+    @cached_property
+    def place(self) -> Ints | None:
+        """Where the order of q has every factor of the problem; None where both are the same."""
+        if self.runs is None or self.runs.order is None:
+            return None
+        place = np.empty_like(self.runs.order)
+        place[self.runs.order] = np.arange(len(place))
+        return place
+
+    @cached_property
+    def nbr_q(self) -> NDArray[np.uint32]:
+        """Where q has the blocks of every variable's edges, for models in runs as well."""
+        if self.runs is None:
+            return self.variables.nbr_q
+        n = self.problem.n_factors
+        first = np.arange(n, dtype=np.uint32) if self.place is None else self.place.astype(np.uint32)
+        edge_q = np.stack([first, first + np.uint32(n)], axis=1).ravel()
+        return by_variable(self.problem.scope, self.problem.nbr_ptr, edge_q)
+
+    def pair_places(self, batch: Batch, rows: slice) -> Ints:
+        """Where q has the two ends of some compact 2x2 factors, (2, n)."""
+        at = np.arange(rows.start, rows.stop) if self.place is None else self.place[rows].astype(np.int64)
+        return self.row_of(batch).q_at + np.stack([at, at + batch.n])
+
+    def couplings(self, batch: Batch, rows: slice) -> Floats:
+        """Couplings of some compact 2x2 factors."""
+        pairs = self.pairs
+        if pairs.shared:
+            return np.full(rows.stop - rows.start, pairs.unit)
+        strength = pairs.strength[batch.factors]
+        return np.asarray(pairs.unit * strength[rows if self.place is None else self.place[rows]])
 
     def expand(self, values: Floats) -> Floats:
         """Marginals in the problem's layout, from that of mu."""
@@ -186,6 +211,35 @@ def _without_isolated(problem: Problem) -> tuple[Floats, float]:
     return theta_v, float(best)
 
 
+def _potentials(problem: Problem, rows: list[BatchRow], compact: bool, width: Ints) -> tuple[Floats, Couplings, float]:
+    """Unary potentials as the kernels want them, couplings, and the constant."""
+    theta_v, alone = _without_isolated(problem)
+    couplings, constant = NO_COUPLINGS, problem.graph.constant + alone
+    if not compact:
+        return theta_v, couplings, constant
+    for row, batch in zip(rows, problem.batches, strict=True):
+        if row.kind == FactorKind.PAIR2_COMPACT:  # there is one such batch at most
+            couplings = split_pairs(problem, batch, theta_v)
+    theta_v, mean = _centre(theta_v, problem)
+    theta = _differences(theta_v, problem, width) if np.any(problem.graph.card == 2) else theta_v
+    return theta, couplings, constant + (couplings.constant + mean)
+
+
+def _runs(problem: Problem, rows: list[BatchRow], width: Ints) -> Runs | None:
+    """The runs of a model that consists of compact pairs, if they are long."""
+    if len(rows) != 1 or rows[0].kind != FactorKind.PAIR2_COMPACT or not np.all(width == 1):
+        return None
+    return find_runs(problem.batches[0].scope)
+
+
+def _pairs(edge_mu: NDArray[np.uint32], couplings: Couplings, runs: Runs | None) -> PairArrays:
+    """Couplings in the order of q."""
+    strength = couplings.strength
+    if runs is not None and runs.order is not None and not couplings.shared:
+        strength = frozen(strength[runs.order])
+    return PairArrays(edge_mu, strength, couplings.unit, couplings.shared)
+
+
 def _forms(problem: Problem, rows: list[BatchRow]) -> PairForms:
     """The structured pairs, where the factor step prices pairs; nothing is looked for where it does not."""
     if any(row.kind == FactorKind.FOREST for row in rows):
@@ -202,48 +256,16 @@ def _slot_width(kind: int, batch: Batch) -> int:
     return min(batch.n_configs, sum(batch.shape) - batch.arity + 1) + 1
 
 
-def _split_pairs(problem: Problem, theta_v: Floats, rows: list[BatchRow]) -> tuple[Floats, Floats, float]:
-    """Couplings of the 2x2 tables; their linear parts go to the variables, their means to the constant."""
-    graph = problem.graph
-    strength = np.zeros(problem.n_factors)
-    constant = 0.0
-    for row, batch in zip(rows, problem.batches, strict=True):
-        if row.kind != FactorKind.PAIR2_COMPACT:
-            continue
-        linear = np.zeros(graph.n_vars)
-        for begin in range(0, batch.n, CHUNK):
-            part = slice(begin, min(begin + CHUNK, batch.n))
-            t00, t01, t10, t11 = batch.tables(graph.theta_t, part).T
-            strength[batch.factors][part] = (t00 + t11 - t01 - t10) / 4
-            first, second = batch.scope[part].T
-            _add_sums(linear, first, (t10 + t11 - t00 - t01) / 4)
-            _add_sums(linear, second, (t01 + t11 - t00 - t10) / 4)
-            constant += float((t00 + t01 + t10 + t11).sum()) / 4
-        if problem.only_binary:
-            theta_v[::2] -= linear
-            theta_v[1::2] += linear
-        else:
-            touched = np.flatnonzero(graph.card == 2)
-            theta_v[graph.var_ptr[touched]] -= linear[touched]
-            theta_v[graph.var_ptr[touched] + 1] += linear[touched]
-    return strength, theta_v, constant
-
-
-def _add_sums(total: Floats, places: Ints, terms: Floats) -> None:
-    """Add to every entry of `total` the sum of the terms of its place; only between the first and the last place."""
-    low, high = int(places.min()), int(places.max()) + 1
-    total[low:high] += np.bincount(places - low, terms, high - low)
-
-
 def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
-    """Take the mean out of every variable's potentials; returns them and the sum of the means."""
+    """Take the mean out of every variable's potentials, perhaps in place; returns them and the sum of the means."""
     graph = problem.graph
     if problem.n_vars == 0:
         return theta_v, 0.0
     if problem.only_binary:
-        both = theta_v.reshape(-1, 2)
-        mean = (both[:, 0] + both[:, 1]) / 2
-        return (both - mean[:, None]).ravel(), float(mean.sum())
+        mean = (theta_v[::2] + theta_v[1::2]) / 2
+        theta_v[::2] -= mean
+        theta_v[1::2] -= mean
+        return theta_v, float(mean.sum())
     mean = np.add.reduceat(theta_v, graph.var_ptr[:-1]) / graph.card
     return theta_v - np.repeat(mean, graph.card), float(mean.sum())
 
@@ -284,120 +306,3 @@ def _edges(problem: Problem, rows: list[BatchRow], shape: Ints) -> tuple[NDArray
             width = np.uint32(row.q_width)
             edge_q[batch.edges] = (np.uint32(row.q_at) + factor[:, None] * width + start).ravel()
     return edge_var, edge_q
-
-
-def interaction_scale(problem: Problem) -> float:
-    """Mean size of the interactions: of each table the root mean square of what its main effects leave.
-
-    Multiplying all potentials by a constant multiplies it, so penalties measured in it are scale-free. Without any
-    interaction, the spread of the unary potentials; without that, 1.
-    """
-    total = 0.0
-    for batch in problem.batches:
-        shared = problem.graph.n_tables < problem.n_factors
-        starts, uses = _uses(batch) if shared else (batch.table_at, np.ones(batch.n))
-        size = max(1, CHUNK // batch.n_configs)
-        for part in range(0, len(starts), size):
-            rows = slice(part, part + size)
-            if shared:
-                tables = problem.graph.theta_t[starts[rows, None] + np.arange(batch.n_configs)]
-            else:
-                tables = batch.tables(problem.graph.theta_t, rows)
-            total += _inner(_interaction(tables.reshape(-1, *batch.shape)), uses[rows])
-    if total > 0:
-        return total / problem.n_factors
-    spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
-    return float(spread.mean()) if spread.sum() > 0 else 1.0
-
-
-def _uses(batch: Batch) -> tuple[Ints, Floats | Ints]:
-    """Where the distinct tables of a batch start, and how often each is used: the sizes of its weights, added up."""
-    if len(batch.weight) == 0:
-        return np.unique(batch.table_at, return_counts=True)
-    starts, which = np.unique(batch.table_at, return_inverse=True)
-    return starts, np.bincount(which, np.abs(batch.weight))
-
-
-def _inner(sizes: Floats, uses: Floats | Ints) -> float:
-    """``<sizes, uses>`` in pieces for which BLAS wakes no threads: the sum must not depend on their number."""
-    return sum(
-        float(sizes[at : at + BLAS_PIECE] @ uses[at : at + BLAS_PIECE]) for at in range(0, len(sizes), BLAS_PIECE)
-    )
-
-
-def _interaction(tables: Floats) -> Floats:
-    """Root mean square interaction of each table; forbidden entries stand at the lowest finite one."""
-    if tables.shape[1:] == (2, 2) and np.isfinite(tables).all():
-        return np.asarray(np.abs(tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4)
-    axes = tuple(range(1, tables.ndim))
-    if not np.isfinite(tables).all():
-        low = np.where(np.isfinite(tables), tables, np.inf).min(axis=axes, keepdims=True)
-        tables = np.where(np.isfinite(tables), tables, low)
-    mean = tables.mean(axis=axes, keepdims=True)
-    rest = tables - mean
-    for k in axes:
-        rest = rest - (tables.mean(axis=tuple(j for j in axes if j != k), keepdims=True) - mean)
-    size = np.sqrt((rest * rest).mean(axis=axes))
-    return np.where(size > ROUND_OFF * np.abs(tables).max(axis=axes), size, 0.0)
-
-
-def harden(problem: Problem) -> Problem:
-    """Move forbidden states of connected variables from the unary potentials into the factors' tables.
-
-    A quadratic method cannot start from a potential of -inf, but its exact factor steps never touch a forbidden
-    configuration. The state's own potential becomes the variable's lowest finite one. Nothing is copied where nothing
-    is forbidden; tables that several factors share stay shared as far as these forbid the same states. A weight that
-    -inf cannot be multiplied by becomes part of its new table.
-    """
-    graph = problem.graph
-    connected = np.repeat(problem.degree > 0, graph.card)
-    forbidden = ~problem.feasible_v & connected
-    if not forbidden.any():
-        return problem
-    low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
-    low = np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
-    struck = np.logical_or.reduceat(forbidden, graph.var_ptr[:-1])
-    tables = [graph.theta_t]
-    table_of = graph.table_of.copy()
-    weight = None if graph.weight is None else graph.weight.copy()
-    made: dict[tuple[int, float, bytes], int] = {}
-    owner = np.repeat(np.arange(graph.n_factors), graph.arity)
-    for a in np.unique(owner[struck[graph.scope]]):
-        scope = graph.scope_of(a)
-        masks = [~forbidden[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in scope]
-        moved = 1.0
-        if weight is not None and weight[a] <= 0.0:
-            moved, weight[a] = float(weight[a]), 1.0
-        key = (int(graph.table_of[a]), moved, b"|".join(mask.tobytes() for mask in masks))
-        if key not in made:
-            made[key] = graph.n_tables + len(made)
-            table = graph.theta_t[graph.table_ptr[key[0]] : graph.table_ptr[key[0] + 1]]
-            tables.append(np.where(_outer_and(masks).ravel(), moved * table, -np.inf))
-        table_of[a] = made[key]
-    hardened = replace(
-        graph,
-        theta_v=np.where(forbidden, low, graph.theta_v),
-        table_of=table_of,
-        table_ptr=offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in tables[1:]]])),
-        theta_t=np.concatenate(tables),
-        weight=weight,
-    )
-    return Problem.compile(hardened, problem.threads)
-
-
-def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
-    """Where all masks allow: an axis for each."""
-    allowed = np.ones(1, dtype=bool)
-    for mask in masks:
-        allowed = allowed[..., None] & mask
-    return np.asarray(allowed[0])
-
-
-def impossible(problem: Problem) -> bool:
-    """Whether some table, or some variable's potentials, are all -inf."""
-    graph = problem.graph
-    if graph.theta_v.min(initial=0.0) > -np.inf and graph.theta_t.min(initial=0.0) > -np.inf:
-        return False
-    if problem.n_vars and np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]).min() == -np.inf:
-        return True
-    return bool(graph.n_tables and np.maximum.reduceat(graph.theta_t, graph.table_ptr[:-1]).min() == -np.inf)

@@ -58,10 +58,13 @@ class Measurement:
     changed: int
 
 
-_SUMS = ("bound", "value", "relaxed", "primal2", "primal_max")
+_SUMS = ("bound", "value", "relaxed", "primal2", "primal_max", "integrality")
 N_SUMS = len(_SUMS)
 FACTOR_SUMS = np.dtype((np.record, [(name, np.float64) for name in _SUMS]))
-"""Of the factors of a piece of work: sums as in `Measurement`, and the largest residual."""
+"""Of the factors of a piece of work: sums as in `Measurement`, and the largest residual.
+
+Those of a tile include its variables, as does `integrality`, which is 0 otherwise.
+"""
 
 FactorSums = NDArray[np.record]
 
@@ -73,6 +76,10 @@ class VariableSums(NamedTuple):
     value: float
     relaxed: float
     integrality: float
+
+
+NO_SUMS = VariableSums(0.0, 0.0, 0.0, 0.0)
+"""Of no variables."""
 
 
 @compiled
@@ -91,7 +98,7 @@ def measure_compact_pairs(
             m1, m2 = mu[edge_mu[e_at + f]], mu[edge_mu[e_at + n + f]]
             lam1 = last_rho_c * m1 - q[at + f]
             lam2 = last_rho_c * m2 - q[at + n + f]
-            j = pairs.strength[factor_at + f]
+            j = pairs.unit * pairs.strength[0 if pairs.shared else factor_at + f]
             bound += max(j + 0.5 * abs(lam1 + lam2), -j + 0.5 * abs(lam1 - lam2))
             value += j if labels[edge_var[e_at + f]] == labels[edge_var[e_at + n + f]] else -j
             r1, r2 = pair2_step(m1 + lam1 / rho, m2 + lam2 / rho, 2.0 * j / rho)
@@ -100,7 +107,7 @@ def measure_compact_pairs(
             primal2 += 0.5 * (off1 * off1 + off2 * off2)
             primal_max = max(primal_max, 0.5 * abs(off1), 0.5 * abs(off2))
         found[number].bound, found[number].value, found[number].relaxed = bound, value, relaxed
-        found[number].primal2, found[number].primal_max = primal2, primal_max
+        found[number].primal2, found[number].primal_max, found[number].integrality = primal2, primal_max, 0.0
 
 
 @bare
@@ -275,19 +282,15 @@ def _row_maximum(theta: Floats, at: int, weight: float, lam: Floats, tail: int, 
 
 
 @compiled
-def pair_marginals(
-    task: Batches, begin: int, penalty: Penalty, pairs: PairArrays, iterates: Iterates, out: Floats
-) -> None:
-    """M mu_a of compact 2x2 factors of a batch from `begin` on: what the next factor step would give."""
+def pair_marginals(place: Ints, at: Ints, coupling: Floats, penalty: Penalty, iterates: Iterates, out: Floats) -> None:
+    """M mu_a of compact 2x2 factors, both ends at `place` in q and `at` in mu: what the next factor step would give."""
     rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
-    mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
-    n, at, e_at, strength = task[0].n, task[0].q_at, task[0].edge_at, pairs.strength[task[0].factor_at :]
-    for place in range(out.shape[1]):
-        f = begin + place
-        m1, m2 = mu[edge_mu[e_at + f]], mu[edge_mu[e_at + n + f]]
-        lam1 = last_rho_c * m1 - q[at + f]
-        lam2 = last_rho_c * m2 - q[at + n + f]
-        out[0, place], out[1, place] = pair2_step(m1 + lam1 / rho, m2 + lam2 / rho, 2.0 * strength[f] / rho)
+    mu, q = iterates.mu, iterates.q
+    for f in range(len(coupling)):
+        m1, m2 = mu[at[0, f]], mu[at[1, f]]
+        lam1 = last_rho_c * m1 - q[place[0, f]]
+        lam2 = last_rho_c * m2 - q[place[1, f]]
+        out[0, f], out[1, f] = pair2_step(m1 + lam1 / rho, m2 + lam2 / rho, 2.0 * coupling[f] / rho)
 
 
 @compiled

@@ -9,9 +9,10 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.layout import Layout, interaction_scale
+from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
+from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.problem import Problem
 
 

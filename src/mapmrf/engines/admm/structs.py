@@ -85,11 +85,17 @@ class VariableArrays(NamedTuple):
 class PairArrays(NamedTuple):
     """2x2 factors of compact variables: where mu has their variables, and their couplings.
 
-    The tables are ``coupling * [[1, -1], [-1, 1]]``; a batch has all first variables, then all second ones.
+    The tables are ``J * [[1, -1], [-1, 1]]`` with J = unit * strength; a batch has all first variables, then all second
+    ones.
+
+    shared
+        Whether all factors have the same coupling: `strength` is then as long as the longest piece of work.
     """
 
     edge_mu: NDArray[np.uint32]
     strength: Floats
+    unit: float
+    shared: bool
 
 
 class TableArrays(NamedTuple):

@@ -54,9 +54,7 @@ class TripleScratch(NamedTuple):
 
 
 @inlined
-def triple_qp(
-    d: Floats, table: TripleTable, rho: float, support: Support, n: int, scratch: TripleScratch
-) -> int:
+def triple_qp(d: Floats, table: TripleTable, rho: float, support: Support, n: int, scratch: TripleScratch) -> int:
     """Solve the sub-problem of a 2x2x2 table; returns the new size of the support.
 
     d : scaled targets as differences, d_k = u_k(1) - u_k(0); on return M y as differences. support : in increasing

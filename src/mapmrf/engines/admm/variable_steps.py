@@ -7,8 +7,6 @@ the next projection needs.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,13 +20,12 @@ BLOCK = 256
 """Compact variables that are updated together."""
 
 
-class VariableScratch(NamedTuple):
-    """A number per variable of a block: sum of its q, 1 / denominator, and terms of the two norms."""
+ROOM = 4 * BLOCK
+"""What a block needs: for every variable the sum of its q, 1 / denominator, and terms of the two norms.
 
-    total_q: Floats
-    inverse: Floats
-    square: Floats
-    rest: Floats
+They lie in one array at fixed distances. Of separate arrays the compiler would have to check that none overlaps
+another, and it does not vectorise a loop with so many checks.
+"""
 
 
 @bare
@@ -52,9 +49,9 @@ def update_compact_variables(
     first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
     """mu_i and lam_i of chunks first:last of variables that are all compact; see `update_variables`."""
-    scratch = VariableScratch(np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK))
+    room = np.empty(ROOM)
     for chunk in range(first, last):
-        _compact_chunk(chunk, penalty, sphere, variables, iterates, scratch)
+        _compact_chunk(chunk, penalty, sphere, variables, iterates, room)
 
 
 @bare
@@ -64,79 +61,88 @@ def _compact_chunk(
     sphere: SphereState,
     variables: VariableArrays,
     iterates: Iterates,
-    scratch: VariableScratch,
+    room: Floats,
 ) -> None:
     """Variables of one number each, in blocks: gather the copies, then loops without branches that vectorise."""
-    p = penalty[0]
-    rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
-    q_weight, on, frozen = p.q_weight, p.sphere != SphereKind.OFF, 1.0 if p.k >= p.freeze_after else 0.0
-    next_lam = target_weight(penalty, p.sphere_weight * next_rho(penalty))
-    var_at, nbr_ptr, theta = variables.var_at, variables.nbr_ptr, variables.theta
-    total_q, inverse, square, rest = scratch.total_q, scratch.inverse, scratch.square, scratch.rest
+    nbr_ptr = variables.nbr_ptr
     begin, end = chunk * sphere.chunk_size, min((chunk + 1) * sphere.chunk_size, len(nbr_ptr) - 1)
-    scale = sphere.scale[chunk]
-    shift = var_at[begin] - begin
     total, off = 0.0, 0.0
-    for base in range(begin, end, len(total_q)):
-        n = min(len(total_q), end - base)
-        _gather(base, n, penalty, variables, iterates.q, scratch)
-        at = base + shift
-        m, lam, th = iterates.mu[at : at + n], iterates.lam_v[at : at + n], theta[at : at + n]
-        if not on:
-            for i in range(n):
-                alone = nbr_ptr[base + i + 1] == nbr_ptr[base + i]
-                m[i] = m[i] if alone else (th[i] + q_weight * total_q[i]) * inverse[i]
-            continue
-        for i in range(n):
-            upsilon = scale * (c * m[i] + target_lam_v * lam[i])
-            q_v = rho_v * upsilon - lam[i]
-            alone = nbr_ptr[base + i + 1] == nbr_ptr[base + i]
-            new = m[i] if alone else (th[i] + q_weight * total_q[i] + q_weight_v * q_v) * inverse[i]
-            new_lam = 0.0 if alone else frozen * lam[i] + (1.0 - frozen) * leak_v * (rho_v * c * new - q_v)
-            a = c * new + next_lam * new_lam
-            m[i] = new
-            lam[i] = new_lam
-            square[i] = 0.0 if alone else 0.5 * a * a
-            rest[i] = 0.0 if alone else 0.5 * (c * new - upsilon) * (c * new - upsilon)
-        total += _sum(square, n)
-        off += _sum(rest, n)
+    for base in range(begin, end, BLOCK):
+        n = min(BLOCK, end - base)
+        _gather(base, n, variables, iterates.q, room)
+        square, rest = update_block(base, n, sphere.scale[chunk], penalty, variables, iterates, room)
+        total += square
+        off += rest
     sphere.norm2[chunk], sphere.off2[chunk] = total, off
 
 
 @bare
-def _gather(
-    base: int, n: int, penalty: Penalty, variables: VariableArrays, q: Floats, scratch: VariableScratch
-) -> None:
-    """Sums of q and inverse denominators of n variables from `base` on."""
+def _gather(base: int, n: int, variables: VariableArrays, q: Floats, total_q: Floats) -> None:
+    """Sums of q of n variables from `base` on."""
     nbr_ptr, nbr_q = variables.nbr_ptr, variables.nbr_q
-    total_q, inverse = scratch.total_q, scratch.inverse
-    denominator, denominator_edge = penalty[0].denominator, penalty[0].denominator_edge
     for i in range(n):
         first, last = nbr_ptr[base + i], nbr_ptr[base + i + 1]
-        degree = last - first
-        if degree == 4:
+        if last - first == 4:
             total = (q[nbr_q[first]] + q[nbr_q[first + 1]]) + (q[nbr_q[first + 2]] + q[nbr_q[first + 3]])
         else:
             total = 0.0
             for e in range(first, last):
                 total += q[nbr_q[e]]
         total_q[i] = total
-        inverse[i] = denominator + denominator_edge * degree
-    for i in range(n):
-        inverse[i] = 1.0 / inverse[i]
 
 
 @bare
-def _sum(values: Floats, n: int) -> float:
-    """Sum in four strands: a fixed order that does not wait for every addition."""
+def update_block(
+    base: int,
+    n: int,
+    scale: float,
+    penalty: Penalty,
+    variables: VariableArrays,
+    iterates: Iterates,
+    room: Floats,
+) -> tuple[float, float]:
+    """mu_i and lam_i of n compact variables from `base` on, sums of q in `room`; returns terms of the two norms."""
+    p = penalty[0]
+    rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
+    q_weight, on, frozen = p.q_weight, p.sphere != SphereKind.OFF, 1.0 if p.k >= p.freeze_after else 0.0
+    denominator, denominator_edge = p.denominator, p.denominator_edge
+    next_lam = target_weight(penalty, p.sphere_weight * next_rho(penalty))
+    m, lam, th = iterates.mu[base : base + n], iterates.lam_v[base : base + n], variables.theta[base : base + n]
+    nbr_ptr = variables.nbr_ptr[base : base + n + 1]
+    for i in range(n):
+        degree = nbr_ptr[i + 1] - nbr_ptr[i]
+        room[BLOCK + i] = 1.0 / (denominator + denominator_edge * degree) if degree > 0 else 0.0
+    if not on:
+        for i in range(n):
+            inverse = room[BLOCK + i]
+            m[i] = m[i] if inverse == 0.0 else (th[i] + q_weight * room[i]) * inverse
+        return 0.0, 0.0
+    for i in range(n):
+        upsilon = scale * (c * m[i] + target_lam_v * lam[i])
+        q_v = rho_v * upsilon - lam[i]
+        inverse = room[BLOCK + i]
+        alone = inverse == 0.0  # without factors
+        new = m[i] if alone else (th[i] + q_weight * room[i] + q_weight_v * q_v) * inverse
+        new_lam = 0.0 if alone else frozen * lam[i] + (1.0 - frozen) * leak_v * (rho_v * c * new - q_v)
+        a = c * new + next_lam * new_lam
+        m[i] = new
+        lam[i] = new_lam
+        room[2 * BLOCK + i] = 0.0 if alone else 0.5 * a * a
+        room[3 * BLOCK + i] = 0.0 if alone else 0.5 * (c * new - upsilon) * (c * new - upsilon)
+    return block_sum(room, 2 * BLOCK, n), block_sum(room, 3 * BLOCK, n)
+
+
+@bare
+def block_sum(values: Floats, at: int, n: int) -> float:
+    """Sum of n values in four strands: a fixed order that does not wait for every addition."""
     a = b = c = d = 0.0
     whole = n - n % 4
-    for i in range(0, whole, 4):
+    for i in range(at, at + whole, 4):
         a += values[i]
         b += values[i + 1]
         c += values[i + 2]
         d += values[i + 3]
-    for i in range(whole, n):
+    for i in range(at + whole, at + n):
         a += values[i]
     return (a + b) + (c + d)
 
@@ -253,17 +259,6 @@ def edge_multipliers(penalty: Penalty, variables: VariableArrays, iterates: Iter
             for w in range(var_at[i + 1] - var_at[i]):
                 place = nbr_q[e] + w
                 lam[place] = last_leak * (last_rho_c * iterates.mu[var_at[i] + w] - iterates.q[place])
-
-
-@compiled
-def restart(penalty: Penalty, variables: VariableArrays, iterates: Iterates) -> None:
-    """Turn multipliers in q into the q of a new start at mu, with the penalty as it is now."""
-    last_rho_c = penalty[0].last_rho_c
-    var_at, nbr_ptr, nbr_q, q = variables.var_at, variables.nbr_ptr, variables.nbr_q, iterates.q
-    for i in range(len(var_at) - 1):
-        for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
-            for w in range(var_at[i + 1] - var_at[i]):
-                q[nbr_q[e] + w] = last_rho_c * iterates.mu[var_at[i] + w] - q[nbr_q[e] + w]
 
 
 @compiled

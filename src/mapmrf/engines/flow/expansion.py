@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from mapmrf.engines.flow.fusion_move import FusionMove
 from mapmrf.engines.flow.fusion_move_kernels import propose_expansion, propose_swap
 from mapmrf.problem import Problem
 
+GOLDEN = (math.sqrt(5) - 1) / 2
 WORK_PER_PAIR = 8
 """Work that the set-up of a move takes for every pair, in arcs that a flow looks at."""
 
@@ -44,9 +46,8 @@ class LabelMoves:
     """
 
     def __init__(self, problem: Problem, labels: Ints, swap: bool = False) -> None:
-        n_labels = int(problem.graph.card.max(initial=0))
-        every = range(n_labels)
-        self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in every]
+        every = spread(int(problem.graph.card.max(initial=0)))
+        self.moves = list(itertools.combinations(sorted(every), 2)) if swap else [(alpha, alpha) for alpha in every]
         self.fusion = FusionMove(problem)
         self.labels = np.array(labels, dtype=np.int64)
         self._new = np.empty_like(self.labels)
@@ -99,3 +100,17 @@ class LabelMoves:
         self._calm = 0 if gain > 0.0 else self._calm + 1
         self.helped += gain > 0.0
         self.gain += gain
+
+
+def spread(n: int) -> list[int]:
+    """The labels in an order in which any few that follow each other are spread over all of them.
+
+    Where the losses grow with the distance of two labels, ascending order ends in worse optima after more moves.
+
+    Examples
+    --------
+    >>> from mapmrf.engines.flow.expansion import spread
+    >>> spread(8)
+    [0, 5, 2, 7, 4, 1, 6, 3]
+    """
+    return sorted(range(n), key=lambda k: k * GOLDEN % 1.0)

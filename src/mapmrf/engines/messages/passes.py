@@ -7,7 +7,14 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
+from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
+from mapmrf.engines.messages.strands import Crew, cut_visits
+from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, begin_pass
+from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.problem import Problem
+
+LARGE = 4_000_000
+"""Work of an iteration from which passes are cut into strands."""
 
 
 class SequentialPasses(ABC):
@@ -21,18 +28,36 @@ class SequentialPasses(ABC):
         When passes stop.
     figures
         The best bound and value so far.
-    in_order : (n_vars,)
-        The best labelling so far, in the order of the visits.
+    work
+        Table entries that an iteration goes through, roughly.
+    constant
+        What is added to bound and value after a pass.
+    start
+        What they begin with.
+    labels, in_order : (n_vars,)
+        The labelling decoded last and the best one so far, in the order of the visits.
+    board
+        Where a pass stands; `begin` is where its strands begin.
+    crew
+        The workers that share passes, None if there is but one.
     """
 
-    def __init__(self, seq: Ints, stopping: PassStopping, in_order: Ints) -> None:
-        self.seq, self.stopping, self.in_order = seq, stopping, in_order
+    constant: float
+    start: float
+
+    def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
+        self.seq, self.stopping, self.work = order.seq, stopping, work
+        self.labels, self.in_order = (np.zeros(problem.n_vars, dtype=kind) for _ in range(2))
         self.figures = PassFigures()
+        factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
+        self.begin = cut_visits(factors) if work >= LARGE else np.array([0, problem.n_vars])
+        self.board = Board.allocate(len(self.begin) - 1)
+        self.crew = Crew.gather(factors, self.begin, problem.threads)
 
     @property
-    @abstractmethod
-    def work(self) -> int:
-        """Table entries that an iteration goes through, roughly."""
+    def n_workers(self) -> int:
+        """Number of threads that share passes."""
+        return 1 if self.crew is None else len(self.crew.workers)
 
     @property
     def best(self) -> Ints:
@@ -43,9 +68,35 @@ class SequentialPasses(ABC):
 
     def iterate(self, begin: int, end: int, decode_every: int) -> tuple[int, int]:
         """Do the iterations from `begin` to `end` unless they stop before; return how many, and why they ended."""
-        n, why, self.figures = self.run(PassSpan(begin, end, decode_every))
-        return n, why
+        span = PassSpan(begin, end, decode_every)
+        if self.crew is None:
+            n, why, self.figures = self.run(span)
+            return n, why
+        for n in range(begin, end):
+            for forward in (True, False):
+                why = self.share(self.crew, forward, n % decode_every == 0)
+            if why != LIMIT:
+                return n + 1 - begin, why
+        return end - begin, LIMIT
+
+    def share(self, crew: Crew, forward: bool, decode: bool) -> int:
+        """Let all workers make a pass together; return why to stop."""
+        begin_pass(forward, self.board, self.start)
+        crew.run(lambda w: self.help(forward, decode, crew, w))
+        why, self.figures = end_pass(
+            forward, decode, self.constant, self.figures, self.stopping, self.board, self.labels, self.in_order
+        )
+        return why
+
+    def close(self) -> None:
+        """End the threads."""
+        if self.crew is not None:
+            self.crew.close()
 
     @abstractmethod
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel."""
+        """Run iterations in the kernel, in one thread."""
+
+    @abstractmethod
+    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+        """Let worker `w` make visits in the kernel; False if it has to wait for others."""

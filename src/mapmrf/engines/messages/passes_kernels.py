@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.kernels.jit import inlined
+from mapmrf.engines.messages.strands_kernels import Board, sums
+from mapmrf.kernels.jit import compiled, inlined
 
 # Why a kernel stopped.
 LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)
@@ -57,3 +58,21 @@ def at_rest(figures: PassFigures, bound: float, stopping: PassStopping) -> tuple
         return CLOSED, PassFigures(best, value, figures.calm)
     calm = figures.calm + 1 if figures.bound - bound <= stopping.tol * abs(bound) else 0
     return AT_REST if calm >= PATIENCE else LIMIT, PassFigures(best, value, calm)
+
+
+@compiled
+def end_pass(
+    forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, board: Board,
+    labels: Ints, best: Ints,
+) -> tuple[int, PassFigures]:  # fmt: skip
+    """Add up what the strands of a pass have given, and keep its labels if they are the best so far.
+
+    Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
+    """
+    bound, value = sums(forward, board)
+    if decode:
+        figures = keep_best(figures, value + constant, labels, best)
+    if forward:
+        return LIMIT, figures
+    why, figures = at_rest(figures, bound + constant, stopping)
+    return INFEASIBLE if bound == -np.inf else why, figures

@@ -55,8 +55,8 @@ class SmoothedRun:
         self.lam: Floats = np.zeros(0)
         self.mu: Floats = np.zeros(problem.n_states)
         self.factors = SoftFactors(
-            problem.graph.theta_t, problem.table_at, problem.scope_ptr, problem.edge_ptr, self.plain.model.turn,
-            problem.graph.var_ptr[problem.scope],
+            problem.graph.theta_t, problem.table_at, problem.weight, problem.scope_ptr, problem.edge_ptr,
+            self.plain.model.turn, problem.graph.var_ptr[problem.scope],
         )  # fmt: skip
         self.temperature = 0.0
         self.done = self.inner = 0

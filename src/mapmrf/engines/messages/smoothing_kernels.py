@@ -27,6 +27,7 @@ from mapmrf.engines.messages.srmp_kernels import (
     settle,
     spread,
 )
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 NOTHING = 40.0
@@ -47,20 +48,23 @@ class Smoothing(NamedTuple):
 
 
 @inlined
-def soften_pair(rho: float, link: Record, tables: Floats, lam: Floats, n_own: int, out: Floats, mass: Floats) -> None:
+def soften_pair(
+    rho: float, link: Record, weight: float, tables: Floats, lam: Floats, n_own: int, out: Floats, mass: Floats
+) -> None:
     """Weigh the entries of a pair's table, for every state of this variable, against the best one."""
     for k in range(n_own):
         mass[k] = 0.0
     for j in range(link.n_other):
         for k in range(n_own):
-            below = (tables[link.table + j * link.step_other + k * link.step_own] + lam[link.other + j] - out[k]) / rho
+            theta = weight * tables[link.table + j * link.step_other + k * link.step_own]
+            below = (theta + lam[link.other + j] - out[k]) / rho
             if below > -NOTHING:
                 mass[k] += math.exp(below)
 
 
 @inlined
 def soften_table(
-    rho: float, link: Record, tables: Floats, edge_ptr: Ints, sums: Floats, out: Floats, mass: Floats
+    rho: float, link: Record, weight: float, tables: Floats, edge_ptr: Ints, sums: Floats, out: Floats, mass: Floats
 ) -> None:
     """The same for a table of any arity; `sums` as `collect_table` left it."""
     at, first = link.table, link.other
@@ -77,7 +81,7 @@ def soften_table(
     for o in range(n_outer):
         for k in range(size):
             for i in range(n_inner):
-                below = (tables[at] + (sums[o] + sums[n_outer + i]) - out[k]) / rho
+                below = (weight * tables[at] + (sums[o] + sums[n_outer + i]) - out[k]) / rho
                 if below > -NOTHING:
                     mass[k] += math.exp(below)
                 at += 1
@@ -85,17 +89,18 @@ def soften_table(
 
 @inlined
 def soften(
-    rho: float, link: Record, tables: Floats, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
+    rho: float, row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch
 ) -> None:
     """Close the log-sum-exp over the entries of which `collect` has put the best into `work`.
 
     A state without any possible entry stays at -inf.
     """
     out, mass = scratch.work, scratch.score
+    link, weight = model.links[row], weight_of(model.weight, row)
     if link.n_other > 0:
-        soften_pair(rho, link, tables, lam, n_own, out, mass)
+        soften_pair(rho, link, weight, model.tables, lam, n_own, out, mass)
     elif edge_ptr is not None:
-        soften_table(rho, link, tables, edge_ptr, scratch.sums, out, mass)
+        soften_table(rho, link, weight, model.tables, edge_ptr, scratch.sums, out, mass)
     for k in range(n_own):
         if mass[k] > 0.0:
             out[k] += rho * math.log(mass[k])
@@ -136,8 +141,8 @@ def soft_sweep(
                 for k in range(n_own):
                     belief[k] -= lam[mine + k]
                 continue
-            collect(link, model.tables, model.edge_ptr, lam, n_own, scratch)
-            soften(rho, link, model.tables, model.edge_ptr, lam, n_own, scratch)
+            collect(row, model, model.edge_ptr, lam, n_own, scratch)
+            soften(rho, row, model, model.edge_ptr, lam, n_own, scratch)
             top = work[0]
             for k in range(1, n_own):
                 top = max(top, work[k])
@@ -182,6 +187,7 @@ class SoftFactors(NamedTuple):
 
     theta_t: Floats
     table_at: Ints
+    weight: Floats
     scope_ptr: Ints
     edge_ptr: Ints
     turn: Ints
@@ -239,9 +245,9 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
     edge_ptr, turn = factors.edge_ptr, factors.turn
     at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
     n = spread(first, last, edge_ptr, point.lam, w, 0)
-    top = -np.inf
+    top, weight = -np.inf, weight_of(factors.weight, a)
     for t in range(n):
-        w[t] += factors.theta_t[at + t]
+        w[t] += weight * factors.theta_t[at + t]
         top = max(top, w[t])
     root = first
     for e in range(first, last):
@@ -299,24 +305,25 @@ def couple(a: int, factors: SoftFactors, point: SoftPoint, scratch: JointScratch
 
 
 @inlined
-def best_pair(theta_t: Floats, at: int, p: float, q: float, w: Floats) -> None:
+def best_pair(weight: float, theta_t: Floats, at: int, p: float, q: float, w: Floats) -> None:
     """The best joint distribution of two binary variables that are 1 with probabilities p and q."""
-    together = theta_t[at] + theta_t[at + 3] - theta_t[at + 1] - theta_t[at + 2]
+    together = weight * (theta_t[at] + theta_t[at + 3] - theta_t[at + 1] - theta_t[at + 2])
     both = min(p, q) if together >= 0.0 else max(0.0, p + q - 1.0)
     w[0], w[1], w[2], w[3] = max(0.0, 1.0 - p - q + both), q - both, p - both, both
 
 
 @inlined
-def joint_value(theta_t: Floats, at: int, w: Floats, n: int) -> tuple[float, float, float]:
+def joint_value(weight: float, theta_t: Floats, at: int, w: Floats, n: int) -> tuple[float, float, float]:
     """<theta, w>, -inf with mass on a forbidden entry; the same with a finite price of such mass; the entropy of w."""
     value, entropy = 0.0, 0.0
     forbidden, most = 0.0, 0.0
     low, high = np.inf, -np.inf
     for t in range(n):
-        if theta_t[at + t] > -np.inf:
-            value += theta_t[at + t] * w[t]
-            low = min(low, theta_t[at + t])
-            high = max(high, theta_t[at + t])
+        theta = weight * theta_t[at + t]
+        if theta > -np.inf:
+            value += theta * w[t]
+            low = min(low, theta)
+            high = max(high, theta)
         else:
             forbidden += w[t]
             most = max(most, w[t])
@@ -341,13 +348,13 @@ def extend_marginals(
     place = 0
     for a in range(begin, end):
         at, first, last = factors.table_at[a], factors.scope_ptr[a], factors.scope_ptr[a + 1]
-        n = couple(a, factors, point, scratch)
-        value, of_soft, uncertainty = joint_value(theta_t, at, w, n)
+        n, weight = couple(a, factors, point, scratch), weight_of(factors.weight, a)
+        value, of_soft, uncertainty = joint_value(weight, theta_t, at, w, n)
         soft += of_soft
         entropy += uncertainty
         if n == 4 and last - first == 2 and edge_ptr[first + 1] - edge_ptr[first] == 2:
-            best_pair(theta_t, at, mu[mu_at[first] + 1], mu[mu_at[first + 1] + 1], extra)
-            best, _, _ = joint_value(theta_t, at, extra, n)
+            best_pair(weight, theta_t, at, mu[mu_at[first] + 1], mu[mu_at[first + 1] + 1], extra)
+            best, _, _ = joint_value(weight, theta_t, at, extra, n)
             if best > value:
                 value = best
                 w[0], w[1], w[2], w[3] = extra[0], extra[1], extra[2], extra[3]

@@ -14,8 +14,10 @@ from mapmrf.engines.messages.srmp_kernels import (
     SrmpMessages,
     SrmpModel,
     SrmpScratch,
+    help_srmp,
     iterate,
 )
+from mapmrf.engines.messages.strands import Crew
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.problem import Batch, Problem
 
@@ -29,37 +31,47 @@ class TablePasses(SequentialPasses):
     """Passes over factors of any shape, as the kernels of `srmp_kernels` see them."""
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
-        in_order, labels = np.zeros((2, problem.n_vars), dtype=np.int64)
-        super().__init__(order.seq, stopping, in_order)
+        entries = sum(batch.n * (10 + batch.n_configs * 3 * (batch.arity - 1)) for batch in problem.batches)
+        super().__init__(problem, order, stopping, entries + problem.n_states, np.int64)
+        self.constant, self.start = problem.graph.constant, 0.0
         self.problem = problem
         largest = max((batch.n_configs for batch in problem.batches if batch.arity > 2), default=0)
         self.model = lay_out(problem, order, with_tables=largest > 0)
         theta, lam = problem.graph.theta_v.copy(), np.zeros(problem.n_edge_states)
-        self.messages = SrmpMessages(theta, lam, labels, in_order)
-        self.scratch = SrmpScratch.allocate(int(problem.graph.card.max(initial=1)), largest + 1)
+        self.messages = SrmpMessages(theta, lam, self.labels, self.in_order)
+        n_states = int(problem.graph.card.max(initial=1))
+        self.scratches = [SrmpScratch.allocate(n_states, largest + 1) for _ in range(self.n_workers)]
 
     @property
-    def work(self) -> int:
-        """Table entries that an iteration goes through, roughly."""
-        entries = sum(batch.n * (10 + batch.n_configs * 3 * (batch.arity - 1)) for batch in self.problem.batches)
-        return entries + self.problem.n_states
+    def scratch(self) -> SrmpScratch:
+        """Working memory of one thread."""
+        return self.scratches[0]
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel."""
-        return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch)
+        """Run iterations in the kernel, in one thread."""
+        return iterate(
+            span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.begin, self.board
+        )
+
+    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+        """Let worker `w` make visits in the kernel; False if it has to wait for others."""
+        scratch, worker = self.scratches[w], crew.workers[w]
+        return help_srmp(forward, decode, self.model, self.messages, scratch, crew.strands, self.board, worker)
 
 
 def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel:
     """Visits and links of a problem; `with_tables` if some factor has more than two variables."""
     graph = problem.graph
     links, tables = _links(problem, order)
+    by_visit = np.argsort(order.rank[problem.scope], kind="stable")
     ptr = offsets(problem.degree[order.seq])
     visits = _records(VISIT_FIELDS, problem.n_vars, links[LINK_FIELDS[0]].dtype)
     visits["theta_at"], visits["n_own"] = graph.var_ptr[order.seq], graph.card[order.seq]
     visits["begin"], visits["end"] = ptr[:-1], ptr[1:]
     return SrmpModel(
         visits=visits,
-        links=links[np.argsort(order.rank[problem.scope], kind="stable")],
+        links=links[by_visit],
+        weight=problem.weight[problem.edge_factor[by_visit]] if len(problem.weight) else problem.weight,
         tables=frozen(tables),
         edge_ptr=problem.edge_ptr if with_tables else None,
         turn=order.rank[problem.scope],

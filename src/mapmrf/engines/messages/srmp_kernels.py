@@ -14,15 +14,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.passes_kernels import (
-    INFEASIBLE,
-    LIMIT,
-    PassFigures,
-    PassSpan,
-    PassStopping,
-    at_rest,
-    keep_best,
+from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
+from mapmrf.engines.messages.strands_kernels import (
+    FINISHED,
+    READY,
+    Board,
+    Strands,
+    Worker,
+    begin_pass,
+    next_visits,
+    report_visits,
+    strand_at,
 )
+from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 Records = Any
@@ -53,6 +57,8 @@ class SrmpModel(NamedTuple):
         Records of `VISIT_FIELDS`, in the order of the visits.
     links : (n_edges,)
         Records of `LINK_FIELDS`, in the same order.
+    weight : (n_edges,)
+        What the tables of links are multiplied by, in the same order; empty if all weights are 1.
     tables
         The potentials that links point into.
     edge_ptr
@@ -65,6 +71,7 @@ class SrmpModel(NamedTuple):
 
     visits: Records
     links: Records
+    weight: Floats
     tables: Floats
     edge_ptr: Ints | None
     turn: Ints
@@ -112,14 +119,14 @@ class SrmpScratch(NamedTuple):
 
 
 @inlined
-def collect_pair(link: Record, tables: Floats, lam: Floats, out: Floats, n_own: int) -> None:
+def collect_pair(link: Record, weight: float, tables: Floats, lam: Floats, out: Floats, n_own: int) -> None:
     """Best entry of a pair's table for every state of this variable, the other's multipliers included."""
     # Unsigned places need no check for negative ones, which would keep the inner loop from being vectorised.
     row, step, n = np.uintp(link.table), np.uintp(link.step_other), np.uintp(n_own)
-    begin = np.uintp(link.other)
+    begin, step_own = np.uintp(link.other), np.uintp(link.step_own)
     for k in range(n):
         out[k] = -np.inf
-    if link.step_own == 1:
+    if link.step_own == 1 and weight == 1.0:
         for j in range(np.uintp(link.n_other)):
             given = lam[begin + j]
             for k in range(n):
@@ -127,11 +134,10 @@ def collect_pair(link: Record, tables: Floats, lam: Floats, out: Floats, n_own: 
                 out[k] = value if value > out[k] else out[k]
             row += step
     else:
-        step_own = np.uintp(link.step_own)
         for j in range(np.uintp(link.n_other)):
             given = lam[begin + j]
             for k in range(n):
-                value = tables[row + k * step_own] + given
+                value = weight * tables[row + k * step_own] + given
                 out[k] = value if value > out[k] else out[k]
             row += step
 
@@ -154,9 +160,11 @@ def spread(begin: int, end: int, edge_ptr: Ints, lam: Floats, sums: Floats, at: 
 
 
 @inlined
-def collect_table(link: Record, tables: Floats, edge_ptr: Ints, lam: Floats, out: Floats, sums: Floats) -> None:
+def collect_table(
+    link: Record, weight: float, tables: Floats, edge_ptr: Ints, lam: Floats, out: Floats, sums: Floats
+) -> None:
     """The same as `collect_pair` for a table of any arity."""
-    first, arity = link.other, link.step_other
+    first, arity, weighted = link.other, link.step_other, weight != 1.0
     own = first + link.step_own
     size = edge_ptr[own + 1] - edge_ptr[own]
     n_outer = spread(first, own, edge_ptr, lam, sums, 0)
@@ -170,21 +178,22 @@ def collect_table(link: Record, tables: Floats, edge_ptr: Ints, lam: Floats, out
         for s in range(size):
             best = out[s]
             for i in range(n):
-                value = tables[t] + (outer + sums[begin + i])
+                value = (weight * tables[t] if weighted else tables[t]) + (outer + sums[begin + i])
                 best = value if value > best else best
                 t += one
             out[s] = best
 
 
 @inlined
-def collect(link: Record, tables: Floats, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch) -> None:
+def collect(row: int, model: SrmpModel, edge_ptr: Ints | None, lam: Floats, n_own: int, scratch: SrmpScratch) -> None:
     """Fill `work` by `collect_pair` or `collect_table`; a model of pairs alone gives None as `edge_ptr`."""
+    link, weight = model.links[row], weight_of(model.weight, row)
     if link.n_other > 0:
-        collect_pair(link, tables, lam, scratch.work, n_own)
+        collect_pair(link, weight, model.tables, lam, scratch.work, n_own)
         return
     if edge_ptr is None:  # known when the kernel is compiled: models of pairs need not wait for what follows
         return
-    collect_table(link, tables, edge_ptr, lam, scratch.work, scratch.sums)
+    collect_table(link, weight, model.tables, edge_ptr, lam, scratch.work, scratch.sums)
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
@@ -192,10 +201,11 @@ def collect(link: Record, tables: Floats, edge_ptr: Ints | None, lam: Floats, n_
 
 @inlined
 def fixed_table(
-    forward: bool, link: Record, model: SrmpModel, edge_ptr: Ints, messages: SrmpMessages, scratch: SrmpScratch
+    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints, messages: SrmpMessages, scratch: SrmpScratch
 ) -> None:
     """Best entry for every state of this variable, given the labels of all variables that are visited before it."""
     turn, lam, sums, places = model.turn, messages.lam, scratch.sums, scratch.places
+    link, weight = model.links[row], weight_of(model.weight, row)
     at, first, place = link.table, link.other, link.step_own
     own = turn[first + place]
     step_own = 0
@@ -219,24 +229,25 @@ def fixed_table(
     for s in range(edge_ptr[first + place + 1] - edge_ptr[first + place]):
         best = -np.inf
         for c in range(n):
-            best = max(best, model.tables[at + s * step_own + places[c]] + sums[c])
+            best = max(best, weight * model.tables[at + s * step_own + places[c]] + sums[c])
         scratch.work[s] = best
 
 
 @inlined
 def fixed(
-    forward: bool, link: Record, model: SrmpModel, edge_ptr: Ints | None, messages: SrmpMessages, n_own: int,
+    forward: bool, row: int, model: SrmpModel, edge_ptr: Ints | None, messages: SrmpMessages, n_own: int,
     scratch: SrmpScratch,
 ) -> None:  # fmt: skip
     """Fill `work` with the best entries for every state of this variable, given the labels that are fixed already."""
+    link = model.links[row]
     if link.n_other > 0:
-        at = link.table + link.step_other * messages.labels[link.other_turn]
+        at, weight = link.table + link.step_other * messages.labels[link.other_turn], weight_of(model.weight, row)
         for k in range(n_own):
-            scratch.work[k] = model.tables[at + k * link.step_own]
+            scratch.work[k] = weight * model.tables[at + k * link.step_own]
         return
     if edge_ptr is None:
         return
-    fixed_table(forward, link, model, edge_ptr, messages, scratch)
+    fixed_table(forward, row, model, edge_ptr, messages, scratch)
 
 
 @inlined
@@ -256,7 +267,7 @@ def choose(
             for k in range(n_own):
                 score[k] -= messages.lam[link.lam + k]
             continue
-        fixed(forward, link, model, model.edge_ptr, messages, n_own, scratch)
+        fixed(forward, row, model, model.edge_ptr, messages, n_own, scratch)
         to = known if link.role == ends else score
         for k in range(n_own):
             to[k] += work[k]
@@ -273,18 +284,18 @@ def choose(
 
 @bare
 def sweep(
-    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch
-) -> tuple[float, float]:
-    """Visit all variables in one direction; return the bound that a backward one proves, and the labelling's value.
+    forward: bool, decode: bool, span: tuple[int, int], sums: tuple[float, float], model: SrmpModel,
+    messages: SrmpMessages, scratch: SrmpScratch,
+) -> tuple[float, float]:  # fmt: skip
+    """Visit some variables; return the bound that a backward pass proves and the labelling's value, with their parts.
 
     The bound is -inf when a variable has no possible state left.
     """
     visits, links, theta, lam = model.visits, model.links, messages.theta, messages.lam
-    belief, work, n_vars = scratch.belief, scratch.work, len(model.visits)
-    bound, value = 0.0, 0.0
+    belief, work, (from_, to), (bound, value) = scratch.belief, scratch.work, span, sums
     skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
-    for v in range(n_vars):
-        p = v if forward else n_vars - 1 - v
+    for v in range(to - from_):
+        p = from_ + v if forward else to - 1 - v
         visit = visits[p]
         theta_at, n_own = visit.theta_at, visit.n_own
         if decode:
@@ -300,7 +311,7 @@ def sweep(
                 for k in range(n_own):
                     belief[k] -= lam[mine + k]
                 continue
-            collect(link, model.tables, model.edge_ptr, lam, n_own, scratch)
+            collect(row, model, model.edge_ptr, lam, n_own, scratch)
             top = work[0]
             for k in range(1, n_own):
                 top = max(top, work[k])
@@ -355,19 +366,40 @@ def distribute(visit: Record, links: Records, end: int, omega: float, best: floa
 @compiled
 def iterate(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SrmpModel, messages: SrmpMessages,
-    scratch: SrmpScratch,
+    scratch: SrmpScratch, begin: Ints, board: Board,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
+    n_strands = len(board.done)
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
-        bound = 0.0
         for half in range(2):
-            bound, value = sweep(half == 0, decode, model, messages, scratch)
-            if decode:
-                figures = keep_best(figures, value + model.constant, messages.labels, messages.best)
-        why, figures = at_rest(figures, bound + model.constant, stopping)
-        if bound == -np.inf:
-            return n + 1 - span.begin, INFEASIBLE, figures
+            forward = half == 0
+            begin_pass(forward, board, 0.0)
+            for place in range(n_strands):
+                q = strand_at(forward, place, n_strands)
+                board.bound[q], board.value[q] = sweep(
+                    forward, decode, (begin[q], begin[q + 1]), (0.0, 0.0), model, messages, scratch
+                )
+            why, figures = end_pass(
+                forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
+            )
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
     return span.end - span.begin, LIMIT, figures
+
+
+@compiled
+def help_srmp(
+    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, strands: Strands,
+    board: Board, worker: Worker,
+) -> bool:  # fmt: skip
+    """Make visits as long as there are any that need not wait; return whether the pass has none left to begin."""
+    while True:
+        order = next_visits(forward, strands, board, worker)
+        if order != READY:
+            return order == FINISHED
+        q = strand_at(forward, worker.place, len(board.done))
+        board.bound[q], board.value[q] = sweep(
+            forward, decode, (worker.begin, worker.end), (board.bound[q], board.value[q]), model, messages, scratch
+        )
+        report_visits(forward, strands, board, worker, board.bound[q] == -np.inf)

@@ -7,7 +7,8 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
-from mapmrf.engines.messages.trws_labels_kernels import LabelMessages, LabelModel, iterate_labels
+from mapmrf.engines.messages.strands import Crew
+from mapmrf.engines.messages.trws_labels_kernels import LabelMessages, LabelModel, help_labels, iterate_labels
 from mapmrf.engines.messages.trws_links_kernels import PairLinks, sort_links
 from mapmrf.engines.messages.trws_tables_kernels import PairScratch, PairTables, turn_tables
 from mapmrf.engines.messages.visit_order import VisitOrder
@@ -29,26 +30,33 @@ class LabelPasses(SequentialPasses):
     """Passes over a pairwise model, as the kernels of `trws_labels_kernels` see it."""
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
-        in_order, labels = np.zeros((2, problem.n_vars), dtype=np.int32)
-        super().__init__(order.seq, stopping, in_order)
-        self.problem = problem
+        super().__init__(problem, order, stopping, label_work(problem), np.int32)
+        self.constant, self.start = problem.graph.constant, 0.0
         self.model = label_model(problem, order)
-        room = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
-        self.messages = LabelMessages(np.zeros(room), labels, in_order)
-        self.room = PairScratch.allocate(int(problem.graph.card.max(initial=1)))
-
-    @property
-    def work(self) -> int:
-        """What an iteration costs, in table entries of `TablePasses`."""
-        forms, work = self.problem.forms, 8 * self.problem.n_states
-        for batch in self.problem.batches:
-            n_plain = int(np.count_nonzero(forms.of[batch.factors] == NO_FORM)) if len(forms.of) else batch.n
-            work += n_plain * batch.n_configs + batch.n * (8 + 8 * sum(batch.shape))
-        return work
+        size = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
+        self.messages = LabelMessages(np.zeros(size), self.labels, self.in_order)
+        n_states = int(problem.graph.card.max(initial=1))
+        self.rooms = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel."""
-        return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.room)
+        """Run iterations in the kernel, in one thread."""
+        return iterate_labels(
+            span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.begin, self.board
+        )
+
+    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+        """Let worker `w` make visits in the kernel; False if it has to wait for others."""
+        room, worker = self.rooms[w], crew.workers[w]
+        return help_labels(forward, decode, self.model, self.messages, room, crew.strands, self.board, worker)
+
+
+def label_work(problem: Problem) -> int:
+    """What an iteration costs, in table entries of `TablePasses`."""
+    forms, work = problem.forms, 2 * problem.n_states
+    for batch in problem.batches:
+        n_plain = int(np.count_nonzero(forms.of[batch.factors] == NO_FORM)) if len(forms.of) else batch.n
+        work += n_plain * batch.n_configs // 2 + batch.n * (8 + 3 * sum(batch.shape))
+    return work
 
 
 def label_model(problem: Problem, order: VisitOrder) -> LabelModel:

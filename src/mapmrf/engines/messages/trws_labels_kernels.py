@@ -11,14 +11,17 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.passes_kernels import (
-    INFEASIBLE,
-    LIMIT,
-    PassFigures,
-    PassSpan,
-    PassStopping,
-    at_rest,
-    keep_best,
+from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
+from mapmrf.engines.messages.strands_kernels import (
+    FINISHED,
+    READY,
+    Board,
+    Strands,
+    Worker,
+    begin_pass,
+    next_visits,
+    report_visits,
+    strand_at,
 )
 from mapmrf.engines.messages.trws_links_kernels import PairLinks
 from mapmrf.engines.messages.trws_tables_kernels import (
@@ -134,15 +137,19 @@ def choose_label(forward: bool, s: Place, model: LabelModel, labels: Ints, score
 
 
 @bare
-def value_of_labels(begin: int, end: int, model: LabelModel, labels: Ints) -> float:
-    """What the labels of some variables are worth by themselves and together with those of later ones."""
-    ptr, up, factor, tables, value = model.links.ptr, model.links.up, model.links.factor, model.tables, 0.0
-    for s in range(np.uintp(begin), np.uintp(end)):
+def add_values(forward: bool, begin: int, end: int, value: float, model: LabelModel, labels: Ints) -> float:
+    """Add what the labels of some variables are worth, by themselves and together with those fixed before."""
+    links, tables = model.links, model.tables
+    begins = links.back_ptr if forward else links.ptr
+    others = links.down if forward else links.up
+    flip = np.uintp(0) if forward else ONE
+    for v in range(np.uintp(begin), np.uintp(end)):
+        s = v if forward else np.uintp(begin) + np.uintp(end) - ONE - v
         own, n_own = np.uintp(labels[s]), np.uintp(model.card[s])
         value += model.theta_v[np.uintp(model.theta_at[s]) + own]
-        for e in range(np.uintp(ptr[s]), np.uintp(ptr[s + ONE])):
-            t = np.uintp(up[e])
-            value += entry(np.uintp(factor[e]), own, np.uintp(labels[t]), tables, np.uintp(model.card[t]), n_own)
+        for i in range(np.uintp(begins[s]), np.uintp(begins[s + ONE])):
+            code, u = np.uintp(links.factor[links.id[i] if forward else i]) ^ flip, np.uintp(others[i])
+            value += entry(code, np.uintp(labels[u]), own, tables, n_own, np.uintp(model.card[u]))
     return value
 
 
@@ -160,16 +167,16 @@ def give(
 
 @bare
 def visit_labels(
-    forward: bool, decode: bool, begin: int, end: int, model: LabelModel, messages: LabelMessages, room: PairScratch
-) -> float:
-    """Visit some variables one after another and fix their labels; return the bound that is due to them.
+    forward: bool, decode: bool, begin: int, end: int, bound: float, model: LabelModel, messages: LabelMessages,
+    room: PairScratch,
+) -> float:  # fmt: skip
+    """Visit some variables one after another and fix their labels; return the bound with what they add to it.
 
     It is -inf if a variable has no possible state.
     """
     links, d, belief, score = model.links, messages.d, room.belief, room.score
     ptr, back_ptr, id = links.ptr, links.back_ptr, links.id
     flip = np.uintp(0) if forward else ONE
-    bound = 0.0
     for v in range(np.uintp(begin), np.uintp(end)):
         s = v if forward else np.uintp(begin) + np.uintp(end) - ONE - v
         n, at = np.uintp(model.card[s]), np.uintp(model.theta_at[s])
@@ -199,24 +206,51 @@ def visit_labels(
     return bound
 
 
+@inlined
+def visit_strand(
+    forward: bool, decode: bool, q: int, span: tuple[int, int], model: LabelModel, messages: LabelMessages,
+    room: PairScratch, board: Board,
+) -> None:  # fmt: skip
+    """Make some visits of a strand, and add what they give to its sums."""
+    begin, end = span
+    board.bound[q] = visit_labels(forward, decode, begin, end, board.bound[q], model, messages, room)
+    if decode:
+        board.value[q] = add_values(forward, begin, end, board.value[q], model, messages.labels)
+
+
 @compiled
 def iterate_labels(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: LabelModel, messages: LabelMessages,
-    room: PairScratch,
+    room: PairScratch, begin: Ints, board: Board,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    n_vars = len(model.card)
+    n_strands = len(board.done)
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
-        bound = 0.0
         for half in range(2):
-            bound = visit_labels(half == 0, decode, 0, n_vars, model, messages, room)
-            if decode:
-                value = value_of_labels(0, n_vars, model, messages.labels)
-                figures = keep_best(figures, value + model.constant, messages.labels, messages.best)
-        why, figures = at_rest(figures, bound + model.constant, stopping)
-        if bound == -np.inf:
-            return n + 1 - span.begin, INFEASIBLE, figures
+            forward = half == 0
+            begin_pass(forward, board, 0.0)
+            for place in range(n_strands):
+                q = strand_at(forward, place, n_strands)
+                visit_strand(forward, decode, q, (begin[q], begin[q + 1]), model, messages, room, board)
+            why, figures = end_pass(
+                forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
+            )
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
     return span.end - span.begin, LIMIT, figures
+
+
+@compiled
+def help_labels(
+    forward: bool, decode: bool, model: LabelModel, messages: LabelMessages, room: PairScratch, strands: Strands,
+    board: Board, worker: Worker,
+) -> bool:  # fmt: skip
+    """Make visits as long as there are any that need not wait; return whether the pass has none left to begin."""
+    while True:
+        order = next_visits(forward, strands, board, worker)
+        if order != READY:
+            return order == FINISHED
+        q = strand_at(forward, worker.place, len(board.done))
+        visit_strand(forward, decode, q, (worker.begin, worker.end), model, messages, room, board)
+        report_visits(forward, strands, board, worker, board.bound[q] == -np.inf)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
-from mapmrf.engines.messages.trws_pairs_kernels import SpinMessages, SpinModel, iterate_spins, lay_out_spins
+from mapmrf.engines.messages.strands import Crew
+from mapmrf.engines.messages.trws_links_kernels import PairLinks, sort_links
+from mapmrf.engines.messages.trws_pairs_kernels import (
+    SpinMessages,
+    SpinModel,
+    help_spins,
+    iterate_spins,
+    lay_out_spins,
+)
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.problem import Problem
 
@@ -34,31 +40,28 @@ class SpinPasses(SequentialPasses):
     """Passes over a binary pairwise model, as the kernels of `trws_pairs_kernels` see it."""
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
-        in_order, labels = np.zeros((2, problem.n_vars), dtype=np.int8)
-        super().__init__(order.seq, stopping, in_order)
+        super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
         self.model = spin_model(problem, order)
-        from_low, from_up, fixed = (np.zeros(problem.n_vars) for _ in range(3))  # rows of one array may alias in cache
-        self.messages = SpinMessages(np.zeros(problem.n_factors), from_low, from_up, fixed, labels, in_order)
-
-    @property
-    def work(self) -> int:
-        """What an iteration costs, in table entries of `TablePasses`."""
-        return 6 * len(self.messages.d) + len(self.seq)
+        self.constant, self.start = 0.0, self.model.constant
+        self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel."""
-        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages)
+        """Run iterations in the kernel, in one thread."""
+        return iterate_spins(
+            span, self.stopping, self.figures, self.model, self.messages, self.begin, self.board
+        )
+
+    def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
+        """Let worker `w` make visits in the kernel; False if it has to wait for others."""
+        return help_spins(forward, decode, self.model, self.messages, crew.strands, self.board, crew.workers[w])
 
 
 def spin_model(problem: Problem, order: VisitOrder) -> SpinModel:
     """Turn the tables into couplings and fields, and sort the edges in both directions."""
     n, m, graph = problem.n_vars, problem.n_factors, problem.graph
-    dtype: type[np.integer[Any]] = np.int32 if m < 2**31 else np.int64
-    up, down, id = np.empty((3, m), dtype=dtype)
-    ptr, back_ptr = np.zeros((2, n + 1), dtype=dtype)
+    links = PairLinks.allocate(n, m, max(n, 2 * m + 1))
+    sort_links(problem.scope, order.rank, links)
     low, high = graph.theta_v.reshape(-1, 2)[order.seq].T / 2
-    model = SpinModel(
-        high - low, order.omega, order.keep, up, ptr, np.empty(m), down, id, back_ptr, float((low + high).sum())
-    )
-    tables = lay_out_spins(problem.scope, order.rank, graph.theta_t, problem.table_at, model)
+    model = SpinModel(high - low, order.omega, order.keep, np.empty(m), links, float((low + high).sum()))
+    tables = lay_out_spins(problem.scope, order.rank, graph.theta_t, problem.table_at, problem.weight, model)
     return model._replace(constant=graph.constant + model.constant + tables)

@@ -12,9 +12,23 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, at_rest, keep_best
-from mapmrf.kernels.jit import bare, compiled
+from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
+from mapmrf.engines.messages.strands_kernels import (
+    FINISHED,
+    READY,
+    Board,
+    Strands,
+    Worker,
+    begin_pass,
+    next_visits,
+    report_visits,
+    strand_at,
+)
+from mapmrf.engines.messages.trws_links_kernels import PairLinks
+from mapmrf.kernels.factor_tables import weight_of
+from mapmrf.kernels.jit import bare, compiled, inlined
 
+ONE = np.uintp(1)
 TINY = 1e-300
 """Taken off a sum before its sign is read, so that 0 counts as negative: ties go to the state 0."""
 
@@ -26,11 +40,10 @@ class SpinModel(NamedTuple):
     ----------
     h, omega, keep : (n_vars,)
         Fields; share of its belief that a variable gives to each later one, and what it keeps in a backward pass.
-    up, ptr, coupling
-        The later end of every edge, where the edges of each earlier end start, and the couplings.
-    down, id, back_ptr
-        The same edges by their later end: the earlier end, the number of the edge, and where those of each later end
-        start.
+    coupling : (n_edges,)
+        The couplings.
+    links
+        The edges, in both directions.
     constant
         What the tables hold besides.
     """
@@ -38,12 +51,8 @@ class SpinModel(NamedTuple):
     h: Floats
     omega: Floats
     keep: Floats
-    up: Ints
-    ptr: Ints
     coupling: Floats
-    down: Ints
-    id: Ints
-    back_ptr: Ints
+    links: PairLinks
     constant: float
 
 
@@ -54,142 +63,152 @@ class SpinMessages(NamedTuple):
     ----------
     d : (n_edges,)
         The message on every edge: to its earlier end after a backward pass, to its later end after a forward one.
-    from_low, from_up : (n_vars,)
-        Sums of the messages that a variable has from earlier and from later variables.
-    fixed : (n_vars,)
-        Couplings to the labels that are fixed already.
     labels, best : (n_vars,)
         The labelling decoded last, and the best one.
     """
 
     d: Floats
-    from_low: Floats
-    from_up: Floats
-    fixed: Floats
     labels: Ints
     best: Ints
 
 
 @compiled
-def lay_out_spins(scope: Ints, rank: Ints, theta_t: Floats, table_at: Ints, model: SpinModel) -> float:
-    """Turn 2x2 tables into couplings and fields (added to `h`) and sort the edges both ways; return the constant."""
-    h, up, ptr, down, id, back_ptr = model.h, model.up, model.ptr, model.down, model.id, model.back_ptr
-    n_edges = len(table_at)
-    for a in range(n_edges):
-        s, t = rank[scope[2 * a]], rank[scope[2 * a + 1]]
-        ptr[min(s, t) + 1] += 1
-        back_ptr[max(s, t) + 1] += 1
-    for s in range(len(h)):
-        ptr[s + 1] += ptr[s]
-        back_ptr[s + 1] += back_ptr[s]
-    constant = 0.0
-    for a in range(n_edges):
-        s, t, at = rank[scope[2 * a]], rank[scope[2 * a + 1]], table_at[a]
-        t00, t01, t10, t11 = theta_t[at], theta_t[at + 1], theta_t[at + 2], theta_t[at + 3]
+def lay_out_spins(scope: Ints, rank: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel) -> float:
+    """Turn 2x2 tables into couplings and fields (added to `h`); return the constant."""
+    h, constant = model.h, 0.0
+    for a in range(len(table_at)):
+        s, t, at, w = rank[scope[2 * a]], rank[scope[2 * a + 1]], table_at[a], weight_of(weight, a)
+        t00, t01, t10, t11 = w * theta_t[at], w * theta_t[at + 1], w * theta_t[at + 2], w * theta_t[at + 3]
         constant += (t00 + t01 + t10 + t11) / 4.0
         h[s] += (t10 + t11 - t00 - t01) / 4.0
         h[t] += (t01 + t11 - t00 - t10) / 4.0
-        e = ptr[min(s, t)]
-        ptr[min(s, t)] += 1  # for now where the next edge goes
-        up[e] = max(s, t)
+    for e in range(len(model.coupling)):
+        a = np.intp(model.links.factor[e] >> 1)
+        at, w = table_at[a], weight_of(weight, a)
+        t00, t01, t10, t11 = w * theta_t[at], w * theta_t[at + 1], w * theta_t[at + 2], w * theta_t[at + 3]
         model.coupling[e] = (t00 + t11 - t01 - t10) / 4.0
-    for s in range(len(h) - 1, -1, -1):
-        ptr[s + 1] = ptr[s]
-    ptr[0] = 0
-    for s in range(len(h)):
-        for e in range(ptr[s], ptr[s + 1]):
-            k = back_ptr[up[e]]
-            back_ptr[up[e]] += 1
-            down[k] = s
-            id[k] = e
-    for s in range(len(h) - 1, -1, -1):
-        back_ptr[s + 1] = back_ptr[s]
-    back_ptr[0] = 0
     return constant
 
 
 @bare
-def forward(model: SpinModel, messages: SpinMessages, decode: bool) -> float:
+def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinModel, messages: SpinMessages) -> float:
     """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any.
 
-    Each label is the best given those that are fixed already (`fixed`: their couplings) and the messages of the others.
+    Each label is the best given those that are fixed already and the messages of the others.
     """
-    h, omega, up, ptr, coupling = model.h, model.omega, model.up, model.ptr, model.coupling
-    d, from_low, from_up, fixed = messages.d, messages.from_low, messages.from_up, messages.fixed
-    value = model.constant
-    for s in range(len(h)):
+    h, omega, coupling = model.h, model.omega, model.coupling
+    ptr, back_ptr, down, id = model.links.ptr, model.links.back_ptr, model.links.down, model.links.id
+    d, labels = messages.d, messages.labels
+    for s in range(np.uintp(begin), np.uintp(end)):
         field = h[s]
-        late = from_up[s]
-        spin = 0.0
+        first, last = np.uintp(ptr[s]), np.uintp(ptr[s + ONE])
+        late, early, fixed = 0.0, 0.0, 0.0
+        for i in range(last - first):
+            late += d[last - ONE - i]
+        for k in range(np.uintp(back_ptr[s]), np.uintp(back_ptr[s + ONE])):
+            e = np.uintp(id[k])
+            early += d[e]
+            if decode:
+                j = coupling[e]
+                fixed += j if labels[np.uintp(down[k])] > 0 else -j
         if decode:
-            known = field + fixed[s]
-            fixed[s] = 0.0
+            known = field + fixed
             spin = np.copysign(1.0, known + late - TINY)
-            messages.labels[s] = spin > 0.0
+            labels[s] = spin > 0.0
             value += known * spin
-        share = omega[s] * (field + from_low[s] + late)
-        from_up[s] = 0.0
-        for e in range(ptr[s], ptr[s + 1]):
-            t = up[e]
+        share = omega[s] * (field + early + late)
+        for e in range(first, last):
             j = coupling[e]
             most = abs(j)
-            sent = min(max(np.copysign(1.0, j) * (share - d[e]), -most), most)
-            d[e] = sent
-            from_low[t] += sent
-            if decode:
-                fixed[t] += j * spin
+            d[e] = min(max(np.copysign(1.0, j) * (share - d[e]), -most), most)
     return value
 
 
 @bare
-def backward(model: SpinModel, messages: SpinMessages, decode: bool) -> tuple[float, float]:
-    """Pass messages to earlier variables; return the upper bound that they prove, and the value as in `forward`."""
-    h, keep, down, id, back_ptr = model.h, model.keep, model.down, model.id, model.back_ptr
-    d, from_low, from_up, fixed = messages.d, messages.from_low, messages.from_up, messages.fixed
-    bound, value = model.constant, model.constant
-    for s in range(len(h) - 1, -1, -1):
+def pass_backward(
+    begin: int, end: int, decode: bool, bound: float, value: float, model: SpinModel, messages: SpinMessages
+) -> tuple[float, float]:
+    """Pass messages to earlier variables; return the upper bound that they prove, and the value as in `pass_forward`."""
+    h, keep, coupling = model.h, model.keep, model.coupling
+    ptr, up, back_ptr, id = model.links.ptr, model.links.up, model.links.back_ptr, model.links.id
+    d, labels = messages.d, messages.labels
+    for v in range(np.uintp(end - begin)):
+        s = np.uintp(end) - ONE - v
         field = h[s]
-        early = from_low[s]
-        spin = 0.0
+        first, last = np.uintp(ptr[s]), np.uintp(ptr[s + ONE])
+        back_first, back_last = np.uintp(back_ptr[s]), np.uintp(back_ptr[s + ONE])
+        late, early, fixed = 0.0, 0.0, 0.0
+        for i in range(last - first):
+            e = last - ONE - i
+            late += d[e]
+            if decode:
+                j = coupling[e]
+                fixed += j if labels[np.uintp(up[e])] > 0 else -j
+        for k in range(back_first, back_last):
+            early += d[np.uintp(id[k])]
         if decode:
-            known = field + fixed[s]
-            fixed[s] = 0.0
+            known = field + fixed
             spin = np.copysign(1.0, known + early - TINY)
-            messages.labels[s] = spin > 0.0
+            labels[s] = spin > 0.0
             value += known * spin
-        belief = field + early + from_up[s]
-        from_low[s] = 0.0
+        belief = field + early + late
         bound += keep[s] * abs(belief)
         share = model.omega[s] * belief
-        for k in range(back_ptr[s], back_ptr[s + 1]):
-            e = id[k]
-            u = down[k]
-            j = model.coupling[e]
+        for k in range(back_first, back_last):
+            e = np.uintp(id[k])
+            j = coupling[e]
             most = abs(j)
             rest = share - d[e]
             bound += max(abs(rest), most)
-            sent = min(max(np.copysign(1.0, j) * rest, -most), most)
-            d[e] = sent
-            from_up[u] += sent
-            if decode:
-                fixed[u] += j * spin
+            d[e] = min(max(np.copysign(1.0, j) * rest, -most), most)
     return bound, value
+
+
+@inlined
+def visit_spins(
+    forward: bool, decode: bool, q: int, span: tuple[int, int], model: SpinModel, messages: SpinMessages, board: Board
+) -> None:
+    """Make some visits of a strand, and add what they give to its sums."""
+    begin, end = span
+    if forward:
+        board.value[q] = pass_forward(begin, end, decode, board.value[q], model, messages)
+    else:
+        board.bound[q], board.value[q] = pass_backward(
+            begin, end, decode, board.bound[q], board.value[q], model, messages
+        )
 
 
 @compiled
 def iterate_spins(
-    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SpinModel, messages: SpinMessages
-) -> tuple[int, int, PassFigures]:
+    span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SpinModel, messages: SpinMessages,
+    begin: Ints, board: Board,
+) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
+    n_strands = len(board.done)
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
-        value = forward(model, messages, decode)
-        if decode:
-            figures = keep_best(figures, value, messages.labels, messages.best)
-        bound, value = backward(model, messages, decode)
-        if decode:
-            figures = keep_best(figures, value, messages.labels, messages.best)
-        why, figures = at_rest(figures, bound, stopping)
+        for half in range(2):
+            forward = half == 0
+            begin_pass(forward, board, model.constant)
+            for place in range(n_strands):
+                q = strand_at(forward, place, n_strands)
+                visit_spins(forward, decode, q, (begin[q], begin[q + 1]), model, messages, board)
+            why, figures = end_pass(forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best)
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
     return span.end - span.begin, LIMIT, figures
+
+
+@compiled
+def help_spins(
+    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, strands: Strands, board: Board,
+    worker: Worker,
+) -> bool:  # fmt: skip
+    """Make visits as long as there are any that need not wait; return whether the pass has none left to begin."""
+    while True:
+        order = next_visits(forward, strands, board, worker)
+        if order != READY:
+            return order == FINISHED
+        q = strand_at(forward, worker.place, len(board.done))
+        visit_spins(forward, decode, q, (worker.begin, worker.end), model, messages, board)
+        report_visits(forward, strands, board, worker, False)

@@ -1,0 +1,72 @@
+"""Forbidden states as ADMM wants them: in the factors' tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from mapmrf.arrays import offsets
+from mapmrf.problem import Problem
+
+
+def harden(problem: Problem) -> Problem:
+    """Move forbidden states of connected variables from the unary potentials into the factors' tables.
+
+    A quadratic method cannot start from a potential of -inf, but its exact factor steps never touch a forbidden
+    configuration. The state's own potential becomes the variable's lowest finite one. Nothing is copied where nothing
+    is forbidden; tables that several factors share stay shared as far as these forbid the same states. A weight that
+    -inf cannot be multiplied by becomes part of its new table.
+    """
+    graph = problem.graph
+    connected = np.repeat(problem.degree > 0, graph.card)
+    forbidden = ~problem.feasible_v & connected
+    if not forbidden.any():
+        return problem
+    low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
+    low = np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
+    struck = np.logical_or.reduceat(forbidden, graph.var_ptr[:-1])
+    tables = [graph.theta_t]
+    table_of = graph.table_of.copy()
+    weight = None if graph.weight is None else graph.weight.copy()
+    made: dict[tuple[int, float, bytes], int] = {}
+    owner = np.repeat(np.arange(graph.n_factors), graph.arity)
+    for a in np.unique(owner[struck[graph.scope]]):
+        scope = graph.scope_of(a)
+        masks = [~forbidden[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in scope]
+        moved = 1.0
+        if weight is not None and weight[a] <= 0.0:
+            moved, weight[a] = float(weight[a]), 1.0
+        key = (int(graph.table_of[a]), moved, b"|".join(mask.tobytes() for mask in masks))
+        if key not in made:
+            made[key] = graph.n_tables + len(made)
+            table = graph.theta_t[graph.table_ptr[key[0]] : graph.table_ptr[key[0] + 1]]
+            tables.append(np.where(_outer_and(masks).ravel(), moved * table, -np.inf))
+        table_of[a] = made[key]
+    hardened = replace(
+        graph,
+        theta_v=np.where(forbidden, low, graph.theta_v),
+        table_of=table_of,
+        table_ptr=offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in tables[1:]]])),
+        theta_t=np.concatenate(tables),
+        weight=weight,
+    )
+    return Problem.compile(hardened, problem.threads)
+
+
+def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
+    """Where all masks allow: an axis for each."""
+    allowed = np.ones(1, dtype=bool)
+    for mask in masks:
+        allowed = allowed[..., None] & mask
+    return np.asarray(allowed[0])
+
+
+def impossible(problem: Problem) -> bool:
+    """Whether some table, or some variable's potentials, are all -inf."""
+    graph = problem.graph
+    if graph.theta_v.min(initial=0.0) > -np.inf and graph.theta_t.min(initial=0.0) > -np.inf:
+        return False
+    if problem.n_vars and np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]).min() == -np.inf:
+        return True
+    return bool(graph.n_tables and np.maximum.reduceat(graph.theta_t, graph.table_ptr[:-1]).min() == -np.inf)

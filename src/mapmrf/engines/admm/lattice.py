@@ -1,0 +1,79 @@
+"""The steps of ADMM on a model of binary pairs in runs: a pass over memory per iteration, on one thread or several."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.admm import tile_steps
+from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.measurement import FACTOR_SUMS, FactorSums
+from mapmrf.engines.admm.penalty import Penalty, update_lam, update_rho
+from mapmrf.engines.admm.runs import TILE, RunArrays, cut_tiles
+from mapmrf.engines.admm.structs import Iterates, SphereState
+from mapmrf.engines.admm.tile_measurement import measure_tiles
+from mapmrf.engines.admm.tile_steps import Lattice
+from mapmrf.engines.admm.variable_steps import update_upsilon
+from mapmrf.engines.admm.workers import Workers
+
+
+class LatticeSteps:
+    """What an engine does on runs of binary pairs in the place of its factor and variable steps.
+
+    Each of several threads has neighbouring tiles, and the factors that reach into another one's tiles are updated
+    before any variable is. So every number is the same whatever the number of threads.
+    """
+
+    def __init__(self, layout: Layout, runs: RunArrays, workers: Workers, penalty: Penalty, iterates: Iterates) -> None:
+        self.layout, self.runs, self.workers = layout, runs, workers
+        self.penalty, self.iterates = penalty, iterates
+        self.n_vars = len(iterates.mu)
+
+    @staticmethod
+    def chunk_size(sphere_block: int) -> int:
+        """Variables per chunk of the sphere: a block's, or a tile's."""
+        return sphere_block or TILE
+
+    def cut(self, sphere: SphereState) -> None:
+        """Cut tiles that consist of whole chunks of a sphere."""
+        size = max(1, TILE // sphere.chunk_size) * sphere.chunk_size
+        tiles = cut_tiles(self.runs, self.n_vars, size)
+        self.sphere, self.lattice = sphere, Lattice(tiles, self.layout.pairs, self.layout.variables)
+        self.n_tiles = len(tiles.piece_ptr) - 1
+        spans = self.workers.spans(self.n_tiles)
+        arrays = self.penalty, self.lattice
+        self._crossing = [(*span, span[1] * size, *arrays, self.iterates) for span in spans]
+        self._tiles = [(*span, span[1] * size, *arrays, sphere, self.iterates) for span in spans]
+        self.found: FactorSums = np.zeros(self.n_tiles, dtype=FACTOR_SUMS)
+
+    def run(self, n: int) -> None:
+        """Do n iterations."""
+        if self.workers.n == 1:
+            tile_steps.iterate_lattice(n, self.penalty, self.lattice, self.sphere, self.iterates)
+            return
+        sphere = self.sphere
+        for _ in range(n):
+            update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
+            self.workers.run(tile_steps.update_pieces, self._crossing)
+            self.workers.run(tile_steps.update_tiles, self._tiles)
+            update_lam(self.penalty)
+            update_rho(self.penalty)
+
+    def update_mu_f(self) -> None:
+        """The factor step alone."""
+        tile_steps.update_pieces(0, self.n_tiles, 0, self.penalty, self.lattice, self.iterates)
+
+    def update_mu_v(self) -> None:
+        """The variable step alone."""
+        tile_steps.update_tiles(0, self.n_tiles, 0, self.penalty, self.lattice, self.sphere, self.iterates)
+
+    def measure(self, labels: Ints) -> FactorSums:
+        """Sums over all factors and variables, a record per tile."""
+        arrays = self.penalty, self.lattice, self.iterates, labels
+        spans = self.workers.spans(self.n_tiles)
+        self.workers.run(measure_tiles, [(*span, *arrays, self.found[slice(*span)]) for span in spans])
+        return self.found
+
+    def multipliers(self, lam: Floats) -> None:
+        """Write the multipliers of all edges, laid out like q, which may be the output itself."""
+        tile_steps.run_multipliers(self.runs, self.penalty, self.iterates, lam)

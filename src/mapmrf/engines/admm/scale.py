@@ -1,0 +1,72 @@
+"""The scale that ADMM measures penalties in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.problem import Batch, Problem
+
+CHUNK = 1 << 18
+"""Table entries that are looked at together: bounds the memory on the way."""
+
+BLAS_PIECE = 10_000
+"""Length up to which BLAS takes an inner product in one thread."""
+
+ROUND_OFF = 1e-12
+"""What is left of a table, relative to its entries, that still counts as no interaction at all."""
+
+
+def interaction_scale(problem: Problem) -> float:
+    """Mean size of the interactions: of each table the root mean square of what its main effects leave.
+
+    Multiplying all potentials by a constant multiplies it, so penalties measured in it are scale-free. Without any
+    interaction, the spread of the unary potentials; without that, 1.
+    """
+    total = 0.0
+    for batch in problem.batches:
+        shared = problem.graph.n_tables < problem.n_factors
+        starts, uses = _uses(batch) if shared else (batch.table_at, np.ones(batch.n))
+        size = max(1, CHUNK // batch.n_configs)
+        for part in range(0, len(starts), size):
+            rows = slice(part, part + size)
+            if shared:
+                tables = problem.graph.theta_t[starts[rows, None] + np.arange(batch.n_configs)]
+            else:
+                tables = batch.tables(problem.graph.theta_t, rows)
+            total += _inner(_interaction(tables.reshape(-1, *batch.shape)), uses[rows])
+    if total > 0:
+        return total / problem.n_factors
+    spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
+    return float(spread.mean()) if spread.sum() > 0 else 1.0
+
+
+def _uses(batch: Batch) -> tuple[Ints, Floats | Ints]:
+    """Where the distinct tables of a batch start, and how often each is used: the sizes of its weights, added up."""
+    if len(batch.weight) == 0:
+        return np.unique(batch.table_at, return_counts=True)
+    starts, which = np.unique(batch.table_at, return_inverse=True)
+    return starts, np.bincount(which, np.abs(batch.weight))
+
+
+def _inner(sizes: Floats, uses: Floats | Ints) -> float:
+    """``<sizes, uses>`` in pieces for which BLAS wakes no threads: the sum must not depend on their number."""
+    return sum(
+        float(sizes[at : at + BLAS_PIECE] @ uses[at : at + BLAS_PIECE]) for at in range(0, len(sizes), BLAS_PIECE)
+    )
+
+
+def _interaction(tables: Floats) -> Floats:
+    """Root mean square interaction of each table; forbidden entries stand at the lowest finite one."""
+    if tables.shape[1:] == (2, 2) and np.isfinite(tables).all():
+        return np.asarray(np.abs(tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4)
+    axes = tuple(range(1, tables.ndim))
+    if not np.isfinite(tables).all():
+        low = np.where(np.isfinite(tables), tables, np.inf).min(axis=axes, keepdims=True)
+        tables = np.where(np.isfinite(tables), tables, low)
+    mean = tables.mean(axis=axes, keepdims=True)
+    rest = tables - mean
+    for k in axes:
+        rest = rest - (tables.mean(axis=tuple(j for j in axes if j != k), keepdims=True) - mean)
+    size = np.sqrt((rest * rest).mean(axis=axes))
+    return np.where(size > ROUND_OFF * np.abs(tables).max(axis=axes), size, 0.0)

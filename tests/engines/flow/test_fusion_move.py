@@ -1,0 +1,170 @@
+"""Fusion of two labellings: the best combination where it is a cut, and never a worse one."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapmrf import FactorGraph
+from mapmrf.engines.flow import fusion_move, fusion_move_kernels
+from mapmrf.engines.flow.expansion import LabelMoves
+from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
+from mapmrf.problem import Problem
+from strategies import Recipe, random_recipe
+
+METRIC = {
+    "potts": 1.0 - np.eye(4),
+    "linear": np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))),
+    "truncated": np.minimum(np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0))), 2.0),
+}
+
+
+def metric_graph(seed: int, smoothness: str, weighted: bool = True) -> FactorGraph:
+    """Eight variables of four states, with pairs that are a metric."""
+    random = np.random.default_rng(seed)
+    edges = [pair for pair in itertools.combinations(range(8), 2) if random.random() < 0.4]
+    weight = random.random(len(edges)) * 2 if weighted else None
+    return FactorGraph.from_pairwise(1.5 * random.normal(size=(8, 4)), edges, -METRIC[smoothness], weight=weight)
+
+
+@st.composite
+def pairwise_recipes(draw: st.DrawFn, hard: float = 0.0) -> Recipe:
+    """Any pairwise model, of different numbers of states."""
+    return random_recipe(draw(st.integers(0, 10**6)), 6, 9, hard=hard, max_arity=2)
+
+
+def combinations(labels: np.ndarray, other: np.ndarray) -> list[np.ndarray]:
+    return [np.where(take, other, labels) for take in itertools.product([False, True], repeat=len(labels))]
+
+
+@pytest.mark.parametrize("smoothness", METRIC)
+@pytest.mark.parametrize("seed", range(5))
+def test_an_expansion_of_a_metric_model_is_the_best_combination(smoothness: str, seed: int) -> None:
+    graph = metric_graph(seed, smoothness)
+    move = FusionMove(Problem.compile(graph))
+    labels = np.random.default_rng(seed).integers(0, 4, 8)
+    for alpha in range(4):
+        other = np.full(8, alpha)
+        best = max(graph.value(each) for each in combinations(labels, other))
+        before = graph.value(labels)
+        gain = move.fuse(labels, other)
+        assert move.roof is None
+        assert graph.value(labels) == pytest.approx(best, rel=1e-12)
+        assert gain == pytest.approx(best - before, rel=1e-9, abs=1e-9)
+
+
+@given(recipe=pairwise_recipes(), seed=st.integers(0, 1000))
+def test_a_fusion_is_never_worse_and_its_gain_is_true(recipe: Recipe, seed: int) -> None:
+    graph, random = recipe.graph(), np.random.default_rng(seed)
+    labels, other = random.integers(0, graph.card), random.integers(0, graph.card)
+    before, mixed = graph.value(labels), labels.copy()
+    gain = FusionMove(Problem.compile(graph)).fuse(mixed, other)
+    assert np.all((mixed == labels) | (mixed == other))
+    assert gain >= 0.0
+    assert graph.value(mixed) == pytest.approx(before + gain, rel=1e-9, abs=1e-9)
+
+
+@given(recipe=pairwise_recipes(hard=0.2), seed=st.integers(0, 1000))
+def test_with_hard_constraints_no_feasible_labelling_becomes_infeasible_or_worse(recipe: Recipe, seed: int) -> None:
+    graph, random = recipe.graph(), np.random.default_rng(seed)
+    labels, other = random.integers(0, graph.card), random.integers(0, graph.card)
+    mixed = labels.copy()
+    FusionMove(Problem.compile(graph)).fuse(mixed, other)
+    before, after = graph.value(labels), graph.value(mixed)
+    assert after == before or after >= before - 1e-9
+    assert np.all((mixed == labels) | (mixed == other))
+
+
+def test_an_infeasible_labelling_is_mended_where_the_other_one_can() -> None:
+    differ = np.array([[-np.inf, 0.0], [0.0, -np.inf]])
+    chain = Recipe([2] * 4, [(0, 1), (1, 2), (2, 3), (0,)], [differ] * 3 + [np.array([0.0, 3.0])])
+    labels = np.zeros(4, dtype=np.int64)
+    FusionMove(Problem.compile(chain.graph())).fuse(labels, np.ones(4, dtype=np.int64))
+    assert labels.tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_weights_are_those_of_the_expanded_model(swap: bool, seed: int) -> None:
+    graph = metric_graph(seed, "truncated")
+    assert graph.weight is not None
+    first, second = (at_rest(each, swap).labels for each in (graph, graph.expanded()))
+    assert first.tolist() == second.tolist()
+
+
+def at_rest(graph: FactorGraph, swap: bool, work: int = 10**9) -> LabelMoves:
+    search = LabelMoves(Problem.compile(graph), np.zeros(graph.n_vars, dtype=np.int64), swap)
+    while not search.at_rest:
+        search.run(work)
+    return search
+
+
+@pytest.mark.parametrize("smoothness", METRIC)
+@pytest.mark.parametrize("seed", range(4))
+def test_in_the_end_no_expansion_helps(smoothness: str, seed: int) -> None:
+    graph = metric_graph(seed, smoothness)
+    search = at_rest(graph, swap=False)
+    for alpha in range(4):
+        best = max(graph.value(each) for each in combinations(search.labels, np.full(8, alpha)))
+        assert best <= graph.value(search.labels) + 1e-9
+    assert search.gain == pytest.approx(graph.value(search.labels) - graph.value(np.zeros(8, dtype=int)), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_in_the_end_no_swap_helps(seed: int) -> None:
+    graph = metric_graph(seed, "potts")
+    search = at_rest(graph, swap=True)
+    for alpha, beta in itertools.combinations(range(4), 2):
+        swapped = np.select([search.labels == alpha, search.labels == beta], [beta, alpha], search.labels)
+        best = max(graph.value(each) for each in combinations(search.labels, swapped))
+        assert best <= graph.value(search.labels) + 1e-9
+
+
+@given(recipe=pairwise_recipes(), work=st.sampled_from([1, 100, 10**9]), swap=st.booleans())
+@settings(max_examples=40)
+def test_moves_in_short_runs_end_where_a_long_one_does(recipe: Recipe, work: int, swap: bool) -> None:
+    graph = recipe.graph()
+    whole, pieces = at_rest(graph, swap), at_rest(graph, swap, work)
+    assert (whole.labels.tolist(), whole.tried) == (pieces.labels.tolist(), pieces.tried)
+    assert graph.value(whole.labels) >= graph.value(np.zeros(graph.n_vars, dtype=int))
+
+
+def test_a_run_stops_at_its_limit_of_moves() -> None:
+    search = LabelMoves(Problem.compile(metric_graph(0, "potts")), np.zeros(8, dtype=np.int64))
+    search.run(10**9, max_moves=2)
+    assert search.tried == 2
+
+
+def test_factors_of_three_variables_are_refused() -> None:
+    three = Recipe([2] * 3, [(0, 1, 2)], [np.zeros((2, 2, 2))]).graph()
+    assert why_no_fusion(Problem.compile(three)) == "factor 0 has 3 variables, expected 2"
+
+
+KERNELS = ("unary_loss", "move_table", "pair_losses", "favours", "split", "add_capacity", "weight_of")
+
+
+@given(recipe=pairwise_recipes(hard=0.1), seed=st.integers(0, 1000))
+@settings(max_examples=30)
+def test_the_kernels_run_as_plain_python(recipe: Recipe, seed: int) -> None:
+    graph, random = recipe.graph(), np.random.default_rng(seed)
+    labels, other = random.integers(0, graph.card), random.integers(0, graph.card)
+
+    def fused() -> tuple[list[int], float]:
+        mixed = labels.copy()
+        gain = FusionMove(Problem.compile(graph)).fuse(mixed, other)
+        return mixed.tolist(), gain
+
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in ("lay_out_move", "list_active", "gather_active", "gain_of", "take_new"):
+            patch.setattr(fusion_move, kernel, getattr(fusion_move_kernels, kernel).py_func)
+        for kernel in KERNELS:
+            patch.setattr(fusion_move_kernels, kernel, getattr(fusion_move_kernels, kernel).py_func)
+        plain = fused()
+    compiled = fused()
+    assert plain[0] == compiled[0]
+    assert plain[1] == compiled[1] or math.isclose(plain[1], compiled[1], rel_tol=1e-12)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
 from mapmrf.graph import FactorGraph
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start, running
+from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
 
 SolverName = Literal["auto", "highs", "scip"]
 
+LARGE = 20_000
+"""Factors from which a model is large: it is worth a labelling at once, and alpha-expansions."""
+
+EXPAND_AFTER, EXPAND_GAP, MOST_LABELS = 5, 1e-4, 256
+"""Iterations of the relaxation after which expansions begin, if it has left a relative gap as wide as this. They go
+several times as far from its labelling as from none, and in less time."""
+
 WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
 """The relaxation ends when a relative gap this wide keeps more than this share over so many iterations."""
 
@@ -31,8 +38,10 @@ WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
 class Auto(Phases):
     """Relax, simplify, eliminate, search and prove; stop as soon as the labelling is proven optimal.
 
-    A tiny model is eliminated at once. On others each phase runs only if those before have left a gap: the dual bound
-    of TRW-S with the labellings decoded from it; exact simplification; elimination, if the induced width is small.
+    A tiny model is eliminated at once, and a binary submodular one is solved by a minimum cut. On others each phase
+    runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it, which
+    alpha-expansions improve on large models of pairs; exact simplification, with the states that the bound or roof
+    duality exclude; elimination, if the induced width is small.
     Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
     them by exact blocks and crossover, and goes on with restarts of regions. The provers are cutting planes on sparse
     binary pairwise models, and cluster tightening and AND/OR branch and bound on others.
@@ -56,6 +65,8 @@ class Auto(Phases):
         Megabytes for the tables of elimination and of AND/OR search, and for SCIP.
     relax_iterations
         Iterations of the relaxation at most.
+    flow
+        Whether to use minimum cuts: for binary submodular models, expansions, and roof duality.
     simplify
         Whether to reduce the model before the search.
     elimination_entries
@@ -87,6 +98,7 @@ class Auto(Phases):
     solver: SolverName = "auto"
     memory: float = 1024.0
     relax_iterations: int = 1000
+    flow: bool = True
     simplify: bool = True
     elimination_entries: float = 2.0**24
     cuts_degree: float = 12.0
@@ -120,6 +132,10 @@ class AutoRun(PhasedRun):
     def run(self) -> Generator[Progress, None, None]:
         """The relaxation, and the portfolio if that leaves a gap; the loop ends the run when there is none."""
         yield from self.eliminate_small()
+        if self.problem.n_factors >= LARGE:
+            yield self.shared.report("start")
+        if self.options.flow:
+            yield from self.cut()
         yield from self.relax()
         from mapmrf.methods.auto.policy import Portfolio  # easy models are spared the import of all that follows
 
@@ -137,20 +153,54 @@ class AutoRun(PhasedRun):
             shared.details["width"] = float(order.width)
             yield shared.prove("eliminate", optimum.value)
 
+    def cut(self) -> Iterator[Progress]:
+        """Solve a binary submodular model by a minimum cut."""
+        if not self.problem.only_binary:
+            return
+        from mapmrf.methods.maxflow import MaxFlow
+
+        method = MaxFlow()
+        if method.supports(self.problem) is None:
+            yield from self.follow(method, "cut", Start())
+
+    def expand(self) -> Iterator[Progress]:
+        """Alpha-expansions from the best labelling; few labels, or else too many cuts have to be made."""
+        from mapmrf.methods.expansion import Expansion
+
+        method, graph = Expansion(), self.problem.graph
+        if graph.card.max(initial=0) <= MOST_LABELS and method.supports(self.problem) is None:
+            yield from self.follow(method, "expansion", Start(self.shared.incumbent.labels))
+
+    def follow(self, method: Method, phase: str, start: Start) -> Iterator[Progress]:
+        """Run another method to its end."""
+        shared, step = self.shared, Progress(0)
+        with running(method, self.problem, self.seed, start) as state:
+            while step.finished is None:
+                step = method.step(self.problem, state)
+                if step.labels is not None:
+                    shared.incumbent.offer(step.labels)
+                shared.incumbent.tighten(step.bound)
+                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
+                yield shared.step(phase, step.finished if proven else None)
+
     def relax(self) -> Iterator[Progress]:
-        """TRW-S, as long as it closes the gap: it proves what is easy."""
+        """TRW-S, as long as it closes the gap: it proves what is easy. Large models get expansions on the way."""
         from mapmrf.methods.trws import TRWS  # tiny models are spared the import of numba
 
         shared, inner = self.shared, TRWS(max_iterations=self.options.relax_iterations)
         best = shared.incumbent
         with running(inner, self.problem, self.seed, Start()) as state:
             gap, measured_at, step = math.inf, 0, Progress(0)
+            expanded = not self.options.flow or self.problem.n_factors < LARGE
             while step.finished is None and step.iterations < inner.max_iterations:
                 step = inner.step(self.problem, state)
                 if step.labels is not None:
                     best.offer(step.labels)
                 best.tighten(step.bound)
                 yield shared.step("relax", Status.INFEASIBLE if step.finished is Status.INFEASIBLE else None)
+                if not expanded and step.iterations >= EXPAND_AFTER and best.gap > EXPAND_GAP:
+                    expanded = True
+                    yield from self.expand()
                 if step.iterations - measured_at >= WINDOW:
                     if best.gap > max(WIDE_GAP, STALLED * gap) or best.gap == math.inf:
                         return

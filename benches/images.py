@@ -153,9 +153,9 @@ def photo(scale: float) -> Case:
     step = max(1, round(1 / scale**0.5)) if scale < 1 else 1
     picture = data.coffee()[::step, ::step].astype(float)
     seeds = np.full((400, 600), -1)
-    seeds[300:385, 470:580], seeds[10:60, 30:120] = 0, 0
-    seeds[60:150, 230:330], seeds[330:350, 190:300] = 1, 1
-    seeds[5:9, 5:80] = 2
+    seeds[300:385, 470:580], seeds[60:250, 500:580] = 0, 0  # table
+    seeds[60:150, 230:330], seeds[330:350, 190:300] = 1, 1  # cup and saucer
+    seeds[2:40, 2:40] = 2  # the dark corner
     seeds = seeds[::step, ::step]
     unary = np.maximum(images.unary_from_seeds(picture, seeds), -1000.0)
     weights = images.contrast_weights(picture, 30.0, neighbours=8, floor=0.05, channel_axis=-1)

@@ -38,7 +38,7 @@ def main() -> None:
     truth, noisy = scan(SIDE // given.shrink)
     mask = window(truth.shape)
     unary = images.unary_from_differences(noisy, [0.0, 1.0], weight=1 / (2 * NOISE**2))
-    graph = images.grid_model(unary, weight=0.3, neighbours=26, mask=mask, spacing=(THICK, 1, 1))
+    graph = images.grid_model(unary, weight=0.25, neighbours=26, mask=mask, spacing=(THICK, 1, 1))
     result = mapmrf.solve(graph, time_limit=given.seconds)
     report("26 neighbours", result)
     found = images.to_image(result, mask=mask, fill=0)

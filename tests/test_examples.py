@@ -57,7 +57,7 @@ def test_coins_are_told_from_their_background(tmp_path: Path) -> None:
 
 def test_a_volume_in_a_round_window_loses_its_noise(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    wrong = figures(drawn(tmp_path, "volume", 4), r"^(.*): ([\d.]+) % of \d+ voxels are wrong")
+    wrong = figures(drawn(tmp_path, "volume", 2), r"^(.*): ([\d.]+) % of \d+ voxels are wrong")
     assert wrong["truth"] == 0
     assert wrong["26 neighbours"] < 0.6 * wrong["each voxel alone"]
 

@@ -40,8 +40,8 @@ class LabelledImage:
     >>> import numpy as np
     >>> from mapmrf import images
     >>> answer = images.segment([[0.0, 0.1, 0.9, 1.0]], [[7, -1, -1, 9]])
-    >>> answer.image.tolist(), answer.labels.tolist(), answer.result.status.value
-    ([[7, 7, 9, 9]], [[0, 0, 1, 1]], 'optimal')
+    >>> answer.image.tolist(), answer.labels.tolist(), answer.result.labels.tolist()
+    ([[7, 7, 9, 9]], [[0, 0, 1, 1]], [0, 0, 1, 1])
     >>> np.asarray(answer).shape
     (1, 4)
     """

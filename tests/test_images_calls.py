@@ -22,12 +22,12 @@ GREY = 0.2 + 0.6 * BLOCK + np.random.default_rng(1).normal(0, 0.08, BLOCK.shape)
 
 @pytest.fixture
 def solved(monkeypatch: pytest.MonkeyPatch) -> list[FactorGraph]:
-    """The models that are solved, each as the equal one without weights."""
+    """The models that are solved."""
     models: list[FactorGraph] = []
 
     def spy(graph: FactorGraph, *arguments: Any, **options: Any) -> mapmrf.Result:
         models.append(graph)
-        return mapmrf.solve(graph.expanded(), *arguments, **options)
+        return mapmrf.solve(graph, *arguments, **options)
 
     monkeypatch.setattr(solving, "solve", spy)
     return models
@@ -266,7 +266,7 @@ def test_options_reach_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def spy(graph: FactorGraph, method: Any, **options: Any) -> mapmrf.Result:
         seen.append({"method": method, **options})
-        return mapmrf.solve(graph.expanded(), method, **options)
+        return mapmrf.solve(graph, method, **options)
 
     monkeypatch.setattr(solving, "solve", spy)
     method = mapmrf.ICM(starts=2)

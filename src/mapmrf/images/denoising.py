@@ -35,7 +35,7 @@ def denoise(
     method: str | Method = "auto",
     time_limit: float | None = TIME_LIMIT,
     gap_tolerance: float = GAP_TOLERANCE,
-    threads: int = 1,
+    threads: int | None = 1,
     seed: int = 0,
     progress: bool = False,
 ) -> LabelledImage:

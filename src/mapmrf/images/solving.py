@@ -61,7 +61,7 @@ class SolveOptions(NamedTuple):
     method: str | Method
     time_limit: float | None
     gap_tolerance: float
-    threads: int
+    threads: int | None
     seed: int
     progress: bool
 

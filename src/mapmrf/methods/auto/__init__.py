@@ -31,7 +31,8 @@ EXPAND_AFTER, EXPAND_GAP, MOST_LABELS = 5, 1e-4, 256
 several times as far from its labelling as from none, and in less time."""
 
 WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
-"""The relaxation ends when a relative gap this wide keeps more than this share over so many iterations."""
+"""The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models
+do not wait for a narrow one to close."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +192,13 @@ class AutoRun(PhasedRun):
         best = shared.incumbent
         with running(inner, self.problem, self.seed, Start()) as state:
             gap, measured_at, step = math.inf, 0, Progress(0)
-            expanded = not self.options.flow or self.problem.n_factors < LARGE
+            large = self.problem.n_factors >= LARGE
+            wide, expanded = 0.0 if large else WIDE_GAP, not (large and self.options.flow)
             while step.finished is None and step.iterations < inner.max_iterations:
+                if step.iterations - measured_at >= WINDOW:
+                    if best.gap > max(wide, STALLED * gap) or best.gap == math.inf:
+                        break
+                    gap, measured_at = best.gap, step.iterations
                 step = inner.step(self.problem, state)
                 if step.labels is not None:
                     best.offer(step.labels)
@@ -201,10 +207,8 @@ class AutoRun(PhasedRun):
                 if not expanded and step.iterations >= EXPAND_AFTER and best.gap > EXPAND_GAP:
                     expanded = True
                     yield from self.expand()
-                if step.iterations - measured_at >= WINDOW:
-                    if best.gap > max(WIDE_GAP, STALLED * gap) or best.gap == math.inf:
-                        return
-                    gap, measured_at = best.gap, step.iterations
+            if best.gap < math.inf:
+                shared.state_bounds = state.passes.state_bounds()
 
     def answer(self) -> Answer:
         """The best labelling and the figures of all phases."""

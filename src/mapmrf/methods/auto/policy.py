@@ -6,12 +6,18 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from mapmrf.arrays import Bools
 from mapmrf.engines.elimination.bucket_tree import BucketTree
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.functions import Functions
 from mapmrf.engines.elimination.orders import Order, fill_orders
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
+from mapmrf.engines.flow.roof_duality import persistent_states, why_no_roof
+from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
 from mapmrf.engines.reduction.components import solve_small
+from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.method import Progress
 from mapmrf.methods.auto.proofs import Proofs
@@ -92,7 +98,9 @@ class Portfolio:
     def reduce(self) -> Iterator[Progress]:
         """Simplify the model; what is left may be nothing."""
         shared = self.shared
-        self.reduced = simplify(shared.problem) if self.options.simplify else Simplified(shared.problem, ())
+        self.reduced = Simplified(shared.problem, ())
+        if self.options.simplify:
+            self.reduced = simplify(shared.problem, self.excluded())
         if self.options.simplify and self.reduced.feasible:
             self.reduced = solve_small(self.reduced)
         if not self.reduced.feasible:
@@ -103,6 +111,21 @@ class Portfolio:
         if self.problem.n_vars == 0:
             yield shared.prove("simplify", shared.incumbent.value)
         yield shared.step("simplify")
+
+    def excluded(self) -> Bools:
+        """States that no optimal labelling needs, (n_states,): by the bound of the relaxation, or by roof duality."""
+        shared, problem = self.shared, self.shared.problem
+        excluded: Bools = np.zeros(problem.n_states, dtype=bool)
+        if shared.state_bounds is not None and shared.incumbent.value > -math.inf:
+            excluded |= excluded_states(problem, shared.state_bounds, shared.incumbent.value)
+        if self.options.flow and problem.only_binary and why_no_roof(problem) is None:
+            roof = persistent_states(problem)
+            shared.incumbent.tighten(roof.bound)
+            decided = np.flatnonzero(roof.states != UNDECIDED)
+            excluded[2 * decided + 1 - roof.states[decided]] = True
+            shared.details["variables_by_roof_duality"] = float(len(decided))
+        shared.state_bounds = None
+        return excluded
 
     def eliminate(self) -> Iterator[Progress]:
         """Exact maximisation, if the tables are small."""

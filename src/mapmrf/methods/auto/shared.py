@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Progress
@@ -66,6 +66,8 @@ class SharedState:
         Iterations of all phases.
     details
         Figures for the result.
+    state_bounds : (n_states,) or None
+        Upper bounds on the labellings with each state, from the relaxation.
     """
 
     def __init__(self, problem: Problem, labels: Ints) -> None:
@@ -73,6 +75,7 @@ class SharedState:
         self.incumbent = Incumbent(problem.graph, labels)
         self.iterations = 0
         self.details: dict[str, float] = {}
+        self.state_bounds: Floats | None = None
         self._reported = -math.inf
 
     def report(self, phase: str, finished: Status | None = None) -> Progress:

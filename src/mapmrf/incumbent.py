@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.graph import FactorGraph, chunked_sum
 from mapmrf.result import relative_gap
@@ -108,7 +108,7 @@ class _Evaluator:
         self.tables = Tables(
             graph.card, graph.var_ptr, graph.theta_v,
             graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
-            np.zeros(0) if graph.weight is None else graph.weight,
+            frozen(np.zeros(0)) if graph.weight is None else graph.weight,
         )  # fmt: skip
         self.last: Ints = np.full(graph.n_vars, -1, dtype=np.int64)
         self.terms_v: Floats = np.zeros(graph.n_vars)

@@ -454,8 +454,17 @@ def answer(graph: Any, case: Case, iterations: int) -> dict[str, Any]:
 
 def digest(graph: Any) -> str:
     """Digest of the model itself: the trees must generate, or read, the same one."""
-    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.theta_t)
+    arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, potentials(graph))
     return hashlib.sha256(b"".join(np.asarray(x, dtype=np.float64).tobytes() for x in arrays)).hexdigest()[:16]
+
+
+def potentials(graph: Any) -> np.ndarray:
+    """All entries of all factors: one tree may store a table and weights where the other stores tables."""
+    sizes = np.diff(graph.table_ptr)[graph.table_of].astype(np.int64)
+    shift = np.repeat(graph.table_ptr[graph.table_of] - np.append(0, np.cumsum(sizes))[:-1], sizes)
+    entries = graph.theta_t[np.arange(sizes.sum()) + shift]
+    weight = getattr(graph, "weight", None)
+    return (entries if weight is None else entries * np.repeat(weight, sizes)) + 0.0
 
 
 class Compilations:
@@ -494,6 +503,7 @@ class KernelClock:
     """Processor time in the kernels that Python calls while the clock is entered; all must have been compiled before.
 
     Compiled code has its callees inside, so the names of kernels in our modules can stand for something else meanwhile.
+    Kernels that evaluate labellings are left out: older trees do that in numpy, which does not count either.
     """
 
     def __init__(self) -> None:
@@ -507,7 +517,7 @@ class KernelClock:
         spaces += [table for space in spaces for table in space.values() if isinstance(table, dict)]
         for space in spaces:
             for name, kernel in list(space.items()):
-                if isinstance(kernel, Dispatcher):
+                if isinstance(kernel, Dispatcher) and kernel.py_func.__module__ != "mapmrf.kernels.evaluation":
                     self.places.append((space, name, kernel))
                     space[name] = self.timed(kernel)
         return self

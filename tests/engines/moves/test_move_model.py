@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.engines.reduction.reduction import _reducible
+from mapmrf.incumbent import _Evaluator
 from mapmrf.kernels.jit import compiled
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
@@ -68,3 +70,14 @@ def test_kernels_write_to_records(python: bool) -> None:
     kernel(tally, 0.5)
     kernel(tally, 1.5)
     assert (tally.tried, tally.gain) == (2, 2.0)
+
+
+def test_kernels_are_compiled_once_for_models_with_and_without_weights() -> None:
+    numba = pytest.importorskip("numba")
+    plain = Recipe([2, 3], [(0, 1)], [np.zeros((2, 3))])
+    heavy = Recipe([2, 3], [(0, 1)], [np.ones((2, 3))], [0.5])
+    problems = [Problem.compile(recipe.graph()) for recipe in (plain, heavy)]
+    assert [len(problem.weight) for problem in problems] == [0, 1]
+    for seen in (lay_out, lambda problem: _reducible(problem), lambda problem: _Evaluator(problem.graph).tables):
+        types = [numba.typeof(seen(problem)) for problem in problems]
+        assert types[0] == types[1]

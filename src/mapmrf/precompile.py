@@ -143,6 +143,13 @@ def _differing() -> FactorGraph:
     return FactorGraph.from_pairwise(rng.normal(size=(36, 2)), edges, tables)
 
 
+def _circuit() -> FactorGraph:
+    """Binary variables that favour equal states, in pairs at random."""
+    rng = np.random.default_rng(0)
+    edges = np.array([rng.permutation(40)[:2] for _ in range(80)])
+    return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, np.eye(2), weight=rng.random(80))
+
+
 MODELS: dict[str, Callable[[], FactorGraph]] = {
     "spins": lambda: _spins(8),
     "spins20": lambda: _spins(20),
@@ -159,6 +166,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "mixed": _mixed,
     "mask": _mask,
     "differing": _differing,
+    "circuit": _circuit,
 }
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -230,7 +238,13 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("ad3", ("potts",), relaxation=1.5),
         *_runs("l2box", _PAIRS),
     ],
-    "flow": [*_runs("maxflow", ("mask", "differing"), max_iterations=1000)],
+    "flow": [
+        *_runs("maxflow", ("mask", "differing", "circuit"), max_iterations=1000),
+        *_runs("qpbo", ("mask", "differing", "circuit", "spins", "hard"), rounds=1),
+        *_runs("expansion", ("mask", "circuit", *_PAIRS)),
+        *_runs("expansion", ("potts", "dense"), move="swap"),
+        *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
+    ],
     "programs": [
         *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels"), solver="highs", rounds=3),
         *_runs("lp", ("spins", "hard", "pedigree", "mixed")),

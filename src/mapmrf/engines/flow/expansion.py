@@ -46,8 +46,9 @@ class LabelMoves:
     """
 
     def __init__(self, problem: Problem, labels: Ints, swap: bool = False) -> None:
-        every = spread(int(problem.graph.card.max(initial=0)))
-        self.moves = list(itertools.combinations(sorted(every), 2)) if swap else [(alpha, alpha) for alpha in every]
+        every = range(int(problem.graph.card.max(initial=0)))
+        order = spread(len(every)) if has_distances(problem) else every
+        self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in order]
         self.fusion = FusionMove(problem)
         self.labels = np.array(labels, dtype=np.int64)
         self._new = np.empty_like(self.labels)
@@ -102,10 +103,18 @@ class LabelMoves:
         self.gain += gain
 
 
+def has_distances(problem: Problem) -> bool:
+    """Whether losses seem to grow with the distance of two labels, by the first pair: label 0 with 1 and the last."""
+    if problem.n_factors == 0:
+        return False
+    first = problem.graph.table(0)[0]
+    return len(first) > 2 and bool(first[1] != first[-1])
+
+
 def spread(n: int) -> list[int]:
     """The labels in an order in which any few that follow each other are spread over all of them.
 
-    Where the losses grow with the distance of two labels, ascending order ends in worse optima after more moves.
+    Where losses grow with the distance of two labels, ascending order ends in worse optima after more moves.
 
     Examples
     --------

@@ -8,19 +8,17 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.flow.maximum_flow_kernels import (
-    FREE,
     MAXIMAL,
     NO_LIMIT,
     PAUSED,
     UNBOUNDED,
-    FlowCursor,
-    SearchTrees,
     change_terminals,
     plant,
     send_flow,
 )
 from mapmrf.engines.flow.network import sparse_wiring, wire
 from mapmrf.engines.flow.network_kernels import Wiring, add_capacities
+from mapmrf.engines.flow.search_tree_kernels import FREE, FlowCursor, SearchTrees
 from mapmrf.kernels.records import blank
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Ints, frozen
 from mapmrf.engines.flow.network_kernels import (
     LATTICE,
     MAX_DIRECTIONS,
@@ -43,7 +43,7 @@ def wire(n: int, scope: Ints) -> Wiring:
     >>> wire(3, np.array([0, 1, 1, 2])).network.head.tolist()
     [1, 0, 2, 1]
     """
-    scope = np.ascontiguousarray(scope, dtype=np.int32)
+    scope = _readable(scope)
     offset = lattice_offsets(n, scope)
     return sparse_wiring(n, scope) if offset is None else lattice_wiring(n, scope, offset)
 
@@ -70,10 +70,15 @@ def lattice_wiring(n: int, scope: Ints, offset: Ints) -> Wiring:
 
 def sparse_wiring(n: int, scope: Ints) -> Wiring:
     """A sparse network."""
-    m = len(scope)
+    scope, m = _readable(scope), len(scope)
     head, sister = np.empty((2, m), dtype=np.int32)
     place = np.empty(m // 2, dtype=np.int32)
     offset = np.zeros(0, dtype=np.int64)
     network = Network(SPARSE, np.zeros(n + 1, dtype=np.int32), head, sister, offset, np.zeros(m))
     link_pairs(scope, network, place)
     return Wiring(network, scope, place, 0)
+
+
+def _readable(scope: Ints) -> Ints:
+    """A read-only view in 32 bits, so that kernels are compiled for one kind of array."""
+    return frozen(np.ascontiguousarray(scope, dtype=np.int32).view())

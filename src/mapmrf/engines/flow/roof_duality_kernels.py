@@ -24,15 +24,9 @@ from mapmrf.engines.flow.cut_model_kernels import (
     split,
     table_of_pair,
 )
-from mapmrf.engines.flow.maximum_flow_kernels import (
-    FREE,
-    NO_LIMIT,
-    PAUSED,
-    SearchTrees,
-    change_terminals,
-    send_flow,
-)
+from mapmrf.engines.flow.maximum_flow_kernels import NO_LIMIT, PAUSED, change_terminals, send_flow
 from mapmrf.engines.flow.network_kernels import Network, Wiring, add_capacity
+from mapmrf.engines.flow.search_tree_kernels import FREE, SearchTrees
 from mapmrf.kernels.jit import bare, inlined
 
 UNDECIDED = -1

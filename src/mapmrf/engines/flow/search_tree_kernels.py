@@ -1,0 +1,113 @@
+"""The two trees of a maximum flow, and the queues of their active nodes and orphans."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.kernels.jit import inlined
+
+TERMINAL, ORPHAN, FREE = -1, -2, -3
+"""In the place of a link to the parent: a root, a node whose parent was lost, and one in neither tree."""
+NOBODY = -1
+
+
+class FlowCursor:
+    """How far a flow has come: ends of the two queues, the node under way, and the figures."""
+
+    first_active: int
+    last_active: int
+    first_orphan: int
+    last_orphan: int
+    current: int
+    time: int
+    work: int
+    paths: int
+    sent: float
+    lost: float
+
+
+class SearchTrees(NamedTuple):
+    """The two trees and the flow between them.
+
+    Attributes
+    ----------
+    excess : (n,)
+        Residual capacity from the source if positive, to the sink if negative.
+    parent : (n,)
+        The link to the parent, or TERMINAL, ORPHAN or FREE.
+    in_sink : (n,)
+        Whether the node is in the sink's tree; means nothing for a free node.
+    stamp, dist : (n,)
+        When the distance to the root was last known, and what it was.
+    next_active, next_orphan : (n,)
+        Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
+    cursor
+        How far the flow has come.
+    """
+
+    excess: Floats
+    parent: Ints
+    in_sink: Bools
+    stamp: Ints
+    dist: Ints
+    next_active: Ints
+    next_orphan: Ints
+    cursor: FlowCursor
+
+
+# -- queues -----------------------------------------------------------------------------------------------------------
+
+
+@inlined
+def activate(trees: SearchTrees, i: int) -> None:
+    """Let the tree grow from a node, when its turn comes."""
+    next_active, cursor = trees.next_active, trees.cursor
+    if next_active[i] == NOBODY:
+        if cursor.last_active == NOBODY:
+            cursor.first_active = i
+        else:
+            next_active[cursor.last_active] = i
+        cursor.last_active = i
+        next_active[i] = i
+
+
+@inlined
+def next_to_grow(trees: SearchTrees) -> int:
+    """Take the next node that is in a tree from the queue; NOBODY if there is none."""
+    next_active, cursor = trees.next_active, trees.cursor
+    while cursor.first_active != NOBODY:
+        i = cursor.first_active
+        if next_active[i] == i:
+            cursor.first_active = NOBODY
+            cursor.last_active = NOBODY
+        else:
+            cursor.first_active = next_active[i]
+        next_active[i] = NOBODY
+        if trees.parent[i] != FREE:
+            return i
+    return NOBODY
+
+
+@inlined
+def orphan_first(trees: SearchTrees, i: int) -> None:
+    """Make a node an orphan, to be looked after before all others."""
+    cursor = trees.cursor
+    trees.parent[i] = ORPHAN
+    trees.next_orphan[i] = cursor.first_orphan
+    cursor.first_orphan = i
+    if cursor.last_orphan == NOBODY:
+        cursor.last_orphan = i
+
+
+@inlined
+def orphan_last(trees: SearchTrees, i: int) -> None:
+    """Make a node an orphan, to be looked after when all others have been."""
+    cursor = trees.cursor
+    trees.parent[i] = ORPHAN
+    trees.next_orphan[i] = NOBODY
+    if cursor.last_orphan == NOBODY:
+        cursor.first_orphan = i
+    else:
+        trees.next_orphan[cursor.last_orphan] = i
+    cursor.last_orphan = i

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, TypeVar
 
 R = TypeVar("R")
 
+Errand = tuple[Callable[..., Any], Sequence[tuple[Any, ...]]]
+"""A kernel and the arguments of its calls."""
+
 
 class Workers:
     """The calling thread and those that help it; without helpers a plain loop.
+
+    Helpers wait at queues of their own: a pool of the standard library takes several times as long to hand a call over,
+    as long as a kernel takes for thousands of factors.
 
     Attributes
     ----------
@@ -21,15 +29,27 @@ class Workers:
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self._pool = ThreadPoolExecutor(n - 1) if n > 1 else None
+        self._helpers = [_Helper() for _ in range(n - 1)]
+        self._end = weakref.finalize(self, _dismiss, self._helpers)  # where nobody calls `close`
 
     def run(self, kernel: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> list[R]:
-        """Call the kernel with each of these arguments, one call per thread, and wait for all; return the results."""
-        if self._pool is None:
+        """Call the kernel with each of these arguments, shared out among the threads; return the results of all."""
+        busy = self._helpers[: max(0, len(calls) - 1)]
+        if not busy:
             return [kernel(*arguments) for arguments in calls]
-        futures = [self._pool.submit(kernel, *arguments) for arguments in calls[1:]]
-        found = [kernel(*arguments) for arguments in calls[:1]]
-        return found + [future.result() for future in futures]
+        n = len(busy) + 1
+        for t, helper in enumerate(busy, 1):
+            helper.inbox.put((kernel, calls[t::n]))
+        results: list[Any] = [None] * len(calls)
+        try:
+            results[::n] = [kernel(*arguments) for arguments in calls[::n]]
+        finally:
+            found = [helper.outbox.get() for helper in busy]  # whatever happens, nobody goes on behind our back
+        for t, outcome in enumerate(found, 1):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            results[t::n] = outcome
+        return results
 
     def spans(self, n: int) -> list[tuple[int, int]]:
         """Cut n things into neighbouring parts of nearly equal size, one per thread."""
@@ -37,5 +57,32 @@ class Workers:
 
     def close(self) -> None:
         """End the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._end()
+        for helper in self._helpers:
+            helper.thread.join()
+
+
+class _Helper:
+    """A thread that waits for calls."""
+
+    def __init__(self) -> None:
+        self.inbox: SimpleQueue[Errand | None] = SimpleQueue()
+        self.outbox: SimpleQueue[list[Any] | BaseException] = SimpleQueue()
+        self.thread = Thread(target=_serve, args=(self.inbox, self.outbox), daemon=True)
+        self.thread.start()
+
+
+def _serve(inbox: SimpleQueue[Errand | None], outbox: SimpleQueue[list[Any] | BaseException]) -> None:
+    """Do what comes in until there is nothing more to come."""
+    while (errand := inbox.get()) is not None:
+        kernel, calls = errand
+        try:
+            outbox.put([kernel(*arguments) for arguments in calls])
+        except BaseException as error:
+            outbox.put(error)
+        del errand, kernel, calls  # arrays must not live until the next call
+
+
+def _dismiss(helpers: list[_Helper]) -> None:
+    for helper in helpers:
+        helper.inbox.put(None)

@@ -64,7 +64,10 @@ class Decomposition:
         return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
 
     def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
-        """The subproblems with their potentials, as the kernels see them; `averaging` if there are averages of `mu_f`."""
+        """The subproblems with their potentials, as the kernels see them.
+
+        `averaging` says whether the factors' choices are averaged.
+        """
         graph = problem.graph
         config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
         best = segment_max(graph.theta_v, graph.var_ptr)

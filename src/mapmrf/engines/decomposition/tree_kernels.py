@@ -177,10 +177,10 @@ def _push(stack: Ints, height: int, scope_ptr: Ints, graph: CopyGraph, reached: 
 
 
 @inlined
-def _binary_pair_up(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats) -> float:
+def _binary_pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, belief: Floats) -> float:
     """Message of a 2x2 factor towards the root, added to the belief without its maximum, which is returned."""
     at, to, source = legs.table_at[v], legs.at[first], legs.at[first + 1]
-    up, down, weight = legs.stride[first], legs.stride[first + 1], weight_of(legs.weight, v)
+    up, down = legs.stride[first], legs.stride[first + 1]
     low, high = belief[source], belief[source + 1]
     m0 = max(weight * theta_t[at] + low, weight * theta_t[at + down] + high)
     m1 = max(weight * theta_t[at + up] + low, weight * theta_t[at + up + down] + high)
@@ -297,11 +297,12 @@ def _best_state(values: Floats, begin: int, n_states: int, slack: float) -> int:
 
 
 @inlined
-def _pair_down(theta_t: Floats, legs: Legs, v: int, first: int, belief: Floats, label_c: Ints, slack: float) -> int:
+def _pair_down(
+    theta_t: Floats, legs: Legs, v: int, first: int, weight: float, belief: Floats, label_c: Ints, slack: float
+) -> int:
     """Label the far copy of a pair, given the near one; return the place in the table."""
     near = label_c[legs.copy[first]] * legs.stride[first]
     row, source, stride = legs.table_at[v] + near, legs.at[first + 1], legs.stride[first + 1]
-    weight = weight_of(legs.weight, v)
     top, best = weight * theta_t[row] + belief[source], 0
     for s in range(1, legs.card[first + 1]):
         value = weight * theta_t[row + s * stride] + belief[source + s]
@@ -354,7 +355,10 @@ def solve_forests(
         first = legs.ptr[v]
         arity = legs.ptr[v + 1] - first
         if arity == 2 and legs.card[first] == 2 and legs.card[first + 1] == 2:
-            total += _binary_pair_up(theta_t, legs, v, first, belief)
+            if len(legs.weight) > 0:
+                total += _binary_pair_up(theta_t, legs, v, first, legs.weight[v], belief)
+            else:
+                total += _binary_pair_up(theta_t, legs, v, first, 1.0, belief)
             continue
         top = _message_up(theta_t, legs, v, first, scratch)
         total += top
@@ -372,8 +376,10 @@ def solve_forests(
         return total
     for v in range(len(legs.table_at)):
         first = legs.ptr[v]
-        if legs.ptr[v + 1] - first == 2:
-            choices.config[v] = _pair_down(theta_t, legs, v, first, belief, label_c, slack)
+        if legs.ptr[v + 1] - first == 2 and len(legs.weight) == 0:
+            choices.config[v] = _pair_down(theta_t, legs, v, first, 1.0, belief, label_c, slack)
+        elif legs.ptr[v + 1] - first == 2:
+            choices.config[v] = _pair_down(theta_t, legs, v, first, legs.weight[v], belief, label_c, slack)
         else:
             choices.config[v] = _table_down(theta_t, legs, v, first, label_c, scratch, slack)
     return total

@@ -145,7 +145,10 @@ def factor_messages(f: int, tables: FactorTables, scratch: MessageScratch) -> No
         return
     if arity == 3:
         card = Triple(card_e[first], card_e[first + 1], card_e[first + 2])
-        triple_messages(theta_t, at, card, weight, sent, out)
+        if weight == 1.0:
+            triple_messages(theta_t, at, card, 1.0, sent, out)
+        else:
+            triple_messages(theta_t, at, card, weight, sent, out)
         return
     table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch.factor)
     n_states = 0
@@ -158,16 +161,17 @@ def factor_messages(f: int, tables: FactorTables, scratch: MessageScratch) -> No
 
 @inlined
 def update_factor(
-    f: int, tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, after: Floats, scratch: MessageScratch
-) -> float:
+    f: int, tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, after: Floats, keeping: bool,
+    scratch: MessageScratch,
+) -> float:  # fmt: skip
     """Send new messages from factor `f`; return the largest change asked for, inf if a state dies.
 
-    `after` are beliefs to be kept up: sums to which new messages are added if flooding, the current beliefs otherwise,
-    or an empty array.
+    `after` are beliefs to be kept up, if `keeping`: sums to which new messages are added if flooding, or else the
+    current beliefs.
     """
     scope_ptr, scope, edge_ptr = tables.scope_ptr, tables.scope, tables.edge_ptr
     theta_v, u, out = beliefs.theta_v, beliefs.u, scratch.factor.out
-    flooding, keeping = schedule.flooding, len(after) > 0
+    flooding = schedule.flooding
     variable_messages(f, tables, beliefs, scratch.factor.given)
     factor_messages(f, tables, scratch)
     worst = 0.0
@@ -223,7 +227,7 @@ def pass_messages(
             f = place
             if not flooding:
                 f = order[m - 1 - place if k % 2 == 0 else place]
-            worst = max(worst, update_factor(f, tables, beliefs, schedule, after, scratch))
+            worst = max(worst, update_factor(f, tables, beliefs, schedule, after, True, scratch))
         if flooding:
             for s in range(len(b)):
                 b[s] = spare[s]
@@ -240,7 +244,7 @@ def send_messages(
     """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
     worst = 0.0
     for f in range(begin, end):
-        worst = max(worst, update_factor(f, tables, beliefs, schedule, scratch.spare[:0], scratch))
+        worst = max(worst, update_factor(f, tables, beliefs, schedule, scratch.spare, False, scratch))
     return worst
 
 

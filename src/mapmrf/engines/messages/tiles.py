@@ -17,7 +17,7 @@ from mapmrf.engines.messages.tiles_kernels import depths_of
 
 BANDS = (8, 16, 32, 64)
 """Numbers of bands that are tried."""
-MEETING = 60_000.0
+MEETING = 40_000.0
 """Nanoseconds that a meeting of the threads takes."""
 FACTOR, ENTRY = 4.0, 1.0
 """Nanoseconds that a factor takes, and each entry of its table."""

@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Floats, segment_argmax
+from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
+from mapmrf.gap import relative_gap
+from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice, check_within
@@ -122,21 +124,24 @@ class AD3(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AD3Run:
         """Lay the problem out and put mu where the user wants it, or at uniform marginals."""
-        best = Incumbent(problem.graph, segment_argmax(problem.graph.theta_v, problem.graph.var_ptr))  # as in the loop
-        if initial.labels is not None:
-            best.offer(initial.labels)
+        graph = problem.graph
+        state = AD3Run(graph)
+        given = [] if initial.labels is None else [initial.labels]
+        for labels in (segment_argmax(graph.theta_v, graph.var_ptr), *given):  # the loop has these
+            if self.branch_and_bound and state.incumbent is None:
+                state.incumbent = Incumbent(graph, labels)
+            state.note(labels, graph.value(labels), math.inf)
         hard = problem if impossible(problem) else harden(problem)
         if impossible(hard):
-            return AD3Run(best)
-        admm = ADMMRelaxation(self.relaxation_options, hard)
-        graph = problem.graph
+            return state
+        state.admm = admm = ADMMRelaxation(self.relaxation_options, hard)
         mu_v = np.repeat(1.0 / graph.card, graph.card)
         if initial.mu_v is not None:
             mu_v = initial.mu_v
         elif initial.labels is not None:
             mu_v = integral(problem, initial.labels)[0]
         admm.engine.begin(admm.engine.layout.compress(mu_v), admm.first_rho)
-        return AD3Run(best, admm)
+        return state
 
     def step(self, problem: Problem, state: AD3Run) -> Progress:
         """Some iterations and a measurement; with branch and bound a few nodes of the tree."""
@@ -152,8 +157,7 @@ class AD3(Method):
             admm.engine.run(n)
             return Progress(state.iterations, phase="lp", extra={"rho": admm.rho})
         found = admm.advance(n)
-        state.best.tighten(found.bound)
-        state.best.offer(admm.engine.labels, found.value)
+        state.note(admm.engine.labels, found.value, found.bound)
         return Progress(
             iterations=state.iterations,
             labels=admm.engine.labels,
@@ -174,7 +178,8 @@ class AD3(Method):
             if state.certified:
                 return Status.CONVERGED
             state.root = admm.engine.variables(), dense(problem, admm.engine.marginals_of(problem))
-            state.tree = Tree(admm, self.branching_options, state.best, problem)
+            assert state.incumbent is not None
+            state.tree = Tree(admm, self.branching_options, state.incumbent, problem)
             return None
         if at_rest:
             return Status.CONVERGED
@@ -186,12 +191,13 @@ class AD3(Method):
         """Work on the tree until it is done or some milliseconds have passed."""
         affordable = max(1, STEP_WORK // max(1, tree.problem.n_configs))
         state.iterations += tree.run(min(affordable, self.max_iterations - state.iterations))
-        state.best.tighten(tree.bound)
+        best = tree.best
+        state.note(best.labels, best.value, tree.bound)
         done = Status.INFEASIBLE if tree.bound == -math.inf else Status.CONVERGED
         return Progress(
             iterations=state.iterations,
-            labels=state.best.labels,
-            value=state.best.value,
+            labels=best.labels,
+            value=best.value,
             bound=tree.bound,
             finished=done if tree.done else None,
             phase="branch",
@@ -218,9 +224,15 @@ class AD3(Method):
 
 @dataclass(eq=False)
 class AD3Run:
-    """State of a run: the best labelling and bound, ADMM, and the tree once it is begun."""
+    """State of a run: the best value and bound, ADMM, and the tree once it is begun.
 
-    best: Incumbent
+    The loop keeps the best labelling; branch and bound needs one of its own, `incumbent`.
+    """
+
+    graph: FactorGraph
+    best_value: float = -math.inf
+    best_bound: float = math.inf
+    incumbent: Incumbent | None = None
     admm: ADMMRelaxation | None = None
     tree: Tree | None = None
     iterations: int = 0
@@ -229,7 +241,16 @@ class AD3Run:
     @property
     def certified(self) -> bool:
         """Whether the best bound proves the best labelling."""
-        return self.best.closed(GAP_TOLERANCE)
+        gap = relative_gap(self.best_value, self.best_bound, self.graph.unit)
+        return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
+
+    def note(self, labels: Ints, value: float, bound: float) -> None:
+        """Keep the best value and bound, and the labelling if the tree will need it."""
+        if self.incumbent is not None:
+            self.incumbent.offer(labels, value)
+            self.incumbent.tighten(bound)
+        self.best_value = max(self.best_value, value)
+        self.best_bound = min(self.best_bound, bound)
 
     def details(self) -> dict[str, float]:
         """Final penalty, residuals, and the size of the tree."""

@@ -12,7 +12,7 @@ from mapmrf.engines.admm import factor_steps, measurement, variable_steps
 from mapmrf.engines.admm import penalty as penalties
 from mapmrf.engines.admm.factor_sphere import FactorSphere
 from mapmrf.engines.admm.lattice import LatticeSteps
-from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.layout import Layout, isolated
 from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, NO_SUMS, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
 from mapmrf.engines.admm.structs import (
@@ -142,12 +142,13 @@ class Engine:
         """Squared radius of the sphere that each chunk's variables bring."""
         card, size = self.problem.graph.card, self.sphere.chunk_size
         share = card / 4.0 if self.penalty[0].sphere == SphereKind.VARIABLES else 1.0 - 1.0 / card
-        share = np.where(self.layout.width == 1, 0.5, share) * (self.problem.degree > 0)
+        share = np.where(self.layout.width == 1, 0.5, share)
+        share[isolated(self.problem)] = 0.0
         return np.array([float(share[begin : begin + size].sum()) for begin in range(0, len(card), size)])
 
     def _settle_isolated(self) -> None:
         """Variables without factors take their best state for good."""
-        alone = np.flatnonzero(self.problem.degree == 0)
+        alone = isolated(self.problem)
         if len(alone) == 0:
             return
         graph, var_at = self.problem.graph, self.layout.variables.var_at

@@ -19,8 +19,9 @@ def harden(problem: Problem) -> Problem:
     -inf cannot be multiplied by becomes part of its new table.
     """
     graph = problem.graph
-    connected = np.repeat(problem.degree > 0, graph.card)
-    forbidden = ~problem.feasible_v & connected
+    if problem.feasible_v.all():
+        return problem
+    forbidden = ~problem.feasible_v & np.repeat(problem.degree > 0, graph.card)
     if not forbidden.any():
         return problem
     low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])

@@ -9,12 +9,16 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.penalty import SphereKind
-from mapmrf.engines.admm.structs import FactorKind
+from mapmrf.engines.admm.structs import BatchRow, FactorKind
 from mapmrf.polytope import blocks, dense
 from mapmrf.problem import Batch
 
 SUPPORT = 1e-9
 """Masses up to this are round-off, not support."""
+
+
+ENTRIES = 1 << 16
+"""Table entries that are looked at together: bounds the memory on the way."""
 
 
 def kkt_residuals(engine: Engine) -> dict[str, float]:
@@ -44,11 +48,15 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
     edge_lam = edge_states_of(engine, lam)
     total = 0.0
     for batch, rows, block in blocks(engine.problem, engine.factor_marginals):
-        mine = edge_lam[batch.edge_states].reshape(batch.n, -1)[rows]
-        price = tables_of(engine, batch, rows)
-        for k in range(batch.arity):
-            price = price + mine[:, batch.state_at[k] + batch.config[:, k]]
-        total += float(cone_distance2(price, block > SUPPORT).sum())
+        mine = edge_lam[batch.edge_states].reshape(batch.n, -1)
+        step = max(1, ENTRIES // batch.n_configs)
+        for begin in range(rows.start, rows.stop, step):
+            part = slice(begin, min(begin + step, rows.stop))
+            price = tables_of(engine, batch, part)
+            for k in range(batch.arity):
+                price = price + mine[part, batch.state_at[k] + batch.config[:, k]]
+            used = block[part.start - rows.start : part.stop - rows.start] > SUPPORT
+            total += float(cone_distance2(price, used).sum())
     return total
 
 
@@ -112,14 +120,24 @@ def _stationarity(engine: Engine, lam: Floats) -> float:
     sums = -engine.layout.variables.theta
     if engine.has_sphere:
         sums = sums + engine.lam_v
+    for row, batch in zip(engine.layout.rows, engine.problem.batches, strict=True):
+        for k in range(batch.arity):
+            _add_ends(engine, row, batch, k, lam, sums)
     widths = engine.layout.width
-    owner = np.repeat(np.arange(engine.problem.n_vars), engine.problem.degree)
-    for w in range(int(widths.max(initial=0))):
-        wide = widths[owner] > w
-        at = engine.layout.nbr_q[wide].astype(np.int64) + w
-        np.add.at(sums, engine.layout.variables.var_at[owner[wide]] + w, lam[at])
     half = np.where((widths == 1) & (engine.problem.graph.card == 2), 0.5, 1.0) * (engine.problem.degree > 0)
     return float(np.sqrt((np.repeat(half, widths) * sums * sums).sum()))
+
+
+def _add_ends(engine: Engine, row: BatchRow, batch: Batch, k: int, lam: Floats, sums: Floats) -> None:
+    """Add the multipliers of the k-th edge of every factor of a batch to the sums at its variable."""
+    widths = engine.layout.width[batch.scope[0]]
+    at = engine.layout.variables.var_at[batch.scope[:, k]]
+    if row.kind == FactorKind.PAIR2_COMPACT:
+        sums += np.bincount(at, lam[engine.layout.pair_places(batch, slice(0, batch.n))[k]], len(sums))
+        return
+    mine = lam[row.q_at : row.q_at + batch.n * row.q_width].reshape(batch.n, -1)
+    for w in range(widths[k]):
+        sums += np.bincount(at + w, mine[:, widths[:k].sum() + w], len(sums))
 
 
 def _sphere_tangent(engine: Engine) -> float:

@@ -199,11 +199,16 @@ def _describe(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tupl
     return rows, np.concatenate(none + shapes), np.concatenate(none + configs)
 
 
+def isolated(problem: Problem) -> Ints:
+    """Variables without factors."""
+    return np.flatnonzero(problem.nbr_ptr[1:] == problem.nbr_ptr[:-1])
+
+
 def _without_isolated(problem: Problem) -> tuple[Floats, float]:
     """Unary potentials with those of variables without factors at 0, and the sum of what these are worth at best."""
     graph = problem.graph
     theta_v = graph.theta_v.copy()
-    alone = np.flatnonzero(problem.degree == 0)
+    alone = isolated(problem)
     if len(alone) == 0:
         return theta_v, 0.0
     best = np.maximum.reduceat(theta_v, graph.var_ptr[:-1])[alone].sum()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from mapmrf.arrays import Floats
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
 from mapmrf.engines.admm.scale import interaction_scale
+from mapmrf.engines.admm.variable_steps import squared_change
 from mapmrf.problem import Problem
 
 
@@ -38,10 +37,6 @@ class ADMMRelaxation:
         scale = self.unit if options.rho_unit == "relative" else 1.0
         self.first_rho = options.rho * scale
         self.limits = options.rho_lower * scale, options.rho_upper * scale
-        width = self.engine.layout.width
-        # A compact variable is a difference, whose square counts half.
-        share = np.where((width == 1) & (problem.graph.card == 2), 0.5, 1.0) * problem.degree
-        self.weight = np.repeat(share, width)
         self.factor, self.direction = options.rho_factor, 0
         self.primal = self.dual = math.inf
 
@@ -60,10 +55,13 @@ class ADMMRelaxation:
         before, rho = engine.mu.copy(), self.rho
         engine.run(1)
         found = engine.measure()
-        moved: Floats = engine.mu - before
         self.primal = math.sqrt(found.primal2 / size)
-        self.dual = rho / self.unit * math.sqrt(float(self.weight @ (moved * moved)) / size)
+        self.dual = rho / self.unit * math.sqrt(self._moved2(before) / size)
         return found
+
+    def _moved2(self, before: Floats) -> float:
+        """Squared change of mu, seen from the edges; a compact variable is a difference, whose square counts half."""
+        return squared_change(self.engine.layout.variables, self.engine.problem.graph.card, before, self.engine.mu)
 
     def rebalance(self) -> None:
         """Raise rho where the copies disagree more than they move, lower it where they move more than they disagree."""

@@ -262,6 +262,19 @@ def edge_multipliers(penalty: Penalty, variables: VariableArrays, iterates: Iter
 
 
 @compiled
+def squared_change(variables: VariableArrays, card: Ints, before: Floats, mu: Floats) -> float:
+    """Sum over all edges of the squared change of mu_i; that of a compact variable, a difference, counts half."""
+    var_at, nbr_ptr = variables.var_at, variables.nbr_ptr
+    total = 0.0
+    for i in range(len(card)):
+        change = 0.0
+        for s in range(var_at[i], var_at[i + 1]):
+            change += (mu[s] - before[s]) * (mu[s] - before[s])
+        total += change * (nbr_ptr[i + 1] - nbr_ptr[i]) * (0.5 if var_at[i + 1] - var_at[i] < card[i] else 1.0)
+    return total
+
+
+@compiled
 def by_variable(scope: Ints, nbr_ptr: Ints, values: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """The values of all edges, gathered by variable; the edges of a variable stay in order."""
     place = nbr_ptr[:-1].copy()

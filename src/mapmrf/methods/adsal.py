@@ -145,6 +145,10 @@ class ADSal(Method):
             state.temperature = max(state.temperature / self.decay, LEAST * closed, np.finfo(float).tiny)
         return None
 
+    def close(self, problem: Problem, state: SmoothedRun) -> None:
+        """End the threads."""
+        state.plain.close()
+
     def answer(self, problem: Problem, state: SmoothedRun) -> Answer:
         """The best point of L_G: the smoothed marginals and their extension, or the labelling if it is worth more."""
         labels = None if state.best is None else state.best.labels

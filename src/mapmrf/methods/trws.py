@@ -85,6 +85,10 @@ class TRWS(Method):
             progress.finished = Status.INFEASIBLE
         return progress
 
+    def close(self, problem: Problem, state: TRWSRun) -> None:
+        """End the threads."""
+        state.passes.close()
+
     def answer(self, problem: Problem, state: TRWSRun) -> Answer:
         """The best labelling that was decoded."""
         return Answer(labels=state.passes.best if state.passes.figures.value > -math.inf else None)

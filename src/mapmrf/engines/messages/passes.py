@@ -14,7 +14,7 @@ from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.problem import Problem
 
 LARGE = 4_000_000
-"""Work of an iteration from which passes are cut into strands."""
+"""Work of an iteration from which passes are cut into chunks."""
 
 
 class SequentialPasses(ABC):
@@ -37,7 +37,7 @@ class SequentialPasses(ABC):
     labels, in_order : (n_vars,)
         The labelling decoded last and the best one so far, in the order of the visits.
     board
-        Where a pass stands; `begin` is where its strands begin.
+        Where a pass stands.
     crew
         The workers that share passes, None if there is but one.
     """
@@ -50,14 +50,14 @@ class SequentialPasses(ABC):
         self.labels, self.in_order = (np.zeros(problem.n_vars, dtype=kind) for _ in range(2))
         self.figures = PassFigures()
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
-        self.begin = cut_visits(factors) if work >= LARGE else np.array([0, problem.n_vars])
-        self.board = Board.allocate(len(self.begin) - 1)
-        self.crew = Crew.gather(factors, self.begin, problem.threads)
+        begin, strand_ptr = cut_visits(factors) if work >= LARGE else (np.array([0, problem.n_vars]), np.array([0, 1]))
+        self.crew = Crew.gather(factors, begin, strand_ptr, problem.threads)
+        self.board = Board.allocate(begin, self.n_workers)
 
     @property
     def n_workers(self) -> int:
         """Number of threads that share passes."""
-        return 1 if self.crew is None else len(self.crew.workers)
+        return 1 if self.crew is None else self.crew.n_workers
 
     @property
     def best(self) -> Ints:

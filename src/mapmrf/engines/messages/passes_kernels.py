@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Ints
-from mapmrf.engines.messages.strands_kernels import Board, sums
+from mapmrf.engines.messages.strands_kernels import Board, add_up
 from mapmrf.kernels.jit import compiled, inlined
 
 # Why a kernel stopped.
@@ -65,11 +65,11 @@ def end_pass(
     forward: bool, decode: bool, constant: float, figures: PassFigures, stopping: PassStopping, board: Board,
     labels: Ints, best: Ints,
 ) -> tuple[int, PassFigures]:  # fmt: skip
-    """Add up what the strands of a pass have given, and keep its labels if they are the best so far.
+    """Add up what the chunks of a pass have given, and keep its labels if they are the best so far.
 
     Returns why to stop after a backward pass, LIMIT if there is no reason, and the figures.
     """
-    bound, value = sums(forward, board)
+    bound, value = add_up(forward, board)
     if decode:
         figures = keep_best(figures, value + constant, labels, best)
     if forward:

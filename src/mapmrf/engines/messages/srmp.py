@@ -18,7 +18,7 @@ from mapmrf.engines.messages.srmp_kernels import (
     iterate,
 )
 from mapmrf.engines.messages.strands import Crew
-from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.messages.visit_order import VisitOrder, edge_roles
 from mapmrf.problem import Batch, Problem
 
 WIDE = 4
@@ -50,13 +50,13 @@ class TablePasses(SequentialPasses):
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
         return iterate(
-            span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.begin, self.board
+            span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.board
         )
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
-        scratch, worker = self.scratches[w], crew.workers[w]
-        return help_srmp(forward, decode, self.model, self.messages, scratch, crew.strands, self.board, worker)
+        scratch = self.scratches[w]
+        return help_srmp(forward, decode, self.model, self.messages, scratch, crew.shares, self.board, w)
 
 
 def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel:
@@ -90,7 +90,7 @@ def _links(problem: Problem, order: VisitOrder) -> tuple[Records, Floats]:
     largest = max(problem.n_edge_states, 2 * len(problem.graph.theta_t))
     links = _records(LINK_FIELDS, problem.n_edges, np.dtype(np.int32 if largest < 2**31 else np.int64))
     links["lam"] = problem.edge_ptr[:-1]
-    links["role"] = order.role
+    links["role"] = edge_roles(problem, order.rank)
     tables = [problem.graph.theta_t]
     for batch in problem.batches:
         mine = links[batch.edges].reshape(batch.n, batch.arity)

@@ -16,15 +16,12 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.strands_kernels import (
-    FINISHED,
-    READY,
     Board,
-    Strands,
-    Worker,
+    Shares,
     begin_pass,
-    next_visits,
-    report_visits,
-    strand_at,
+    chunk_at,
+    next_chunk,
+    report_chunk,
 )
 from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
@@ -284,18 +281,19 @@ def choose(
 
 @bare
 def sweep(
-    forward: bool, decode: bool, span: tuple[int, int], sums: tuple[float, float], model: SrmpModel,
-    messages: SrmpMessages, scratch: SrmpScratch,
+    forward: bool, decode: bool, span: tuple[int, int], model: SrmpModel, messages: SrmpMessages,
+    scratch: SrmpScratch,
 ) -> tuple[float, float]:  # fmt: skip
-    """Visit some variables; return the bound that a backward pass proves and the labelling's value, with their parts.
+    """Visit some variables; return what they add to the bound of a backward pass, and to the labelling's value.
 
     The bound is -inf when a variable has no possible state left.
     """
     visits, links, theta, lam = model.visits, model.links, messages.theta, messages.lam
-    belief, work, (from_, to), (bound, value) = scratch.belief, scratch.work, span, sums
+    belief, work, (first, last) = scratch.belief, scratch.work, span
+    bound, value = 0.0, 0.0
     skip, end = (FIRST, LAST) if forward else (LAST, FIRST)
-    for v in range(to - from_):
-        p = from_ + v if forward else to - 1 - v
+    for v in range(last - first):
+        p = first + v if forward else last - 1 - v
         visit = visits[p]
         theta_at, n_own = visit.theta_at, visit.n_own
         if decode:
@@ -366,20 +364,18 @@ def distribute(visit: Record, links: Records, end: int, omega: float, best: floa
 @compiled
 def iterate(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SrmpModel, messages: SrmpMessages,
-    scratch: SrmpScratch, begin: Ints, board: Board,
+    scratch: SrmpScratch, board: Board,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    n_strands = len(board.done)
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
         for half in range(2):
             forward = half == 0
             begin_pass(forward, board, 0.0)
-            for place in range(n_strands):
-                q = strand_at(forward, place, n_strands)
-                board.bound[q], board.value[q] = sweep(
-                    forward, decode, (begin[q], begin[q + 1]), (0.0, 0.0), model, messages, scratch
-                )
+            for place in range(len(board.bound)):
+                c = chunk_at(forward, place, board)
+                visits = (board.begin[c], board.begin[c + 1])
+                board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
             why, figures = end_pass(
                 forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
             )
@@ -390,16 +386,14 @@ def iterate(
 
 @compiled
 def help_srmp(
-    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, strands: Strands,
-    board: Board, worker: Worker,
+    forward: bool, decode: bool, model: SrmpModel, messages: SrmpMessages, scratch: SrmpScratch, shares: Shares,
+    board: Board, w: int,
 ) -> bool:  # fmt: skip
-    """Make visits as long as there are any that need not wait; return whether the pass has none left to begin."""
+    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
     while True:
-        order = next_visits(forward, strands, board, worker)
-        if order != READY:
-            return order == FINISHED
-        q = strand_at(forward, worker.place, len(board.done))
-        board.bound[q], board.value[q] = sweep(
-            forward, decode, (worker.begin, worker.end), (board.bound[q], board.value[q]), model, messages, scratch
-        )
-        report_visits(forward, strands, board, worker, board.bound[q] == -np.inf)
+        c = next_chunk(forward, w, shares, board)
+        if c < 0:
+            return c == -1
+        visits = (board.begin[c], board.begin[c + 1])
+        board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
+        report_chunk(forward, c, w, shares, board)

@@ -1,4 +1,4 @@
-"""How passes over large models are cut into strands, and the threads that share them."""
+"""How passes over large models are cut into chunks, and the threads that share them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets
-from mapmrf.engines.messages.strands_kernels import (
-    FactorTurns,
-    Needs,
-    Strands,
-    Worker,
-    find_needs,
-    link_visits,
-    longest_wait,
-)
-from mapmrf.kernels.records import blank
+from mapmrf.engines.messages.strands_kernels import FactorTurns, Shares, find_needs, link_runs, longest_wait
 
 LONG, SHORT = 256, 32
 """Visits from which a run is a good strand, and below which it is none."""
@@ -28,81 +19,91 @@ PARTS = 16
 """Chunks of a strand, roughly."""
 MIN_CHUNK, MAX_CHUNK = 16, 256
 """Visits of a chunk."""
-MIN_SPEED = 1.5
-"""Times that endless workers would be quicker than one, below which there is but one."""
+MIN_SPEED = 1.3
+"""Times that workers must be quicker than one, if nothing but the order of visits held them up."""
+NAP = 50e-6
+"""Seconds for which a worker that waits in vain lets other processes run."""
 
 
-def cut_visits(factors: FactorTurns) -> Ints:
-    """Where strands begin, (n_strands + 1,): rows of an image, planes of a volume, or all visits in one strand.
+def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
+    """Cut visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks.
 
     A run of visits in which each depends on the one before, such as a row, can do no better than one after another; runs
-    that depend on each other are taken together, as the rows of a plane, if they are short.
+    that depend on each other are taken together, as the rows of a plane, if they are short. Returns where the chunks
+    begin, and which chunk is the first of every strand, both with one more at the end.
     """
     n = len(factors.rank)
     rows = _run_starts(factors, np.arange(n, dtype=np.int32))
     if n < LONG * len(rows):
         planes = rows[_run_starts(factors, np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(rows, append=n)))]
-        if MIN_STRANDS <= len(planes):
-            rows = planes
-    good = MIN_STRANDS <= len(rows) and SHORT * len(rows) <= n
-    return np.append(rows, n) if good else np.array([0, n])
+        rows = planes if len(planes) >= MIN_STRANDS else rows
+    if len(rows) < MIN_STRANDS or n < SHORT * len(rows):
+        return np.array([0, n]), np.array([0, 1])
+    length = int(np.clip(-(-n // (PARTS * len(rows))), MIN_CHUNK, MAX_CHUNK))
+    n_chunks = -(-np.diff(rows, append=n) // length)
+    strand_ptr = offsets(n_chunks)
+    inside = np.arange(strand_ptr[-1]) - np.repeat(strand_ptr[:-1], n_chunks)
+    return np.append(np.repeat(rows, n_chunks) + length * inside, n), strand_ptr
 
 
 def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
     """The first ones of things in a row of which each depends on the one before; `run` says to which a visit belongs."""
     linked = np.zeros(int(run[-1]) + 1 if len(run) else 0, dtype=bool)
-    link_visits(factors, run, linked)
+    link_runs(factors, run, linked)
     return np.flatnonzero(~linked)
 
 
-def lay_out_strands(factors: FactorTurns, begin: Ints) -> Strands:
-    """Cut strands into chunks, and find what these wait for."""
-    sizes, n = np.diff(begin), len(begin) - 1
-    length = int(np.clip(begin[-1] // (PARTS * n), MIN_CHUNK, MAX_CHUNK))
-    chunk_ptr = offsets(-(-sizes // length))
-    onward, back = (Needs(np.zeros(chunk_ptr[-1], dtype=np.int64), np.zeros(n, dtype=np.int64)) for _ in range(2))
-    strands = Strands(begin, chunk_ptr, length, onward, back)
-    find_needs(factors, np.repeat(np.arange(n, dtype=np.int32), sizes), strands)
-    return strands
-
-
 class Crew:
-    """Workers that share the strands of a pass: the calling thread and some more.
+    """Workers that share the chunks of a pass: the calling thread and some more.
 
     Attributes
     ----------
-    strands
-        How visits are cut.
-    workers
-        What each worker is at.
+    shares
+        Which chunks are whose, and what they wait for.
+    n_workers
+        How many workers there are.
     """
 
-    def __init__(self, strands: Strands, n_workers: int) -> None:
-        self.strands = strands
-        self.workers = [blank(Worker) for _ in range(n_workers)]
-        self._pool = ThreadPoolExecutor(n_workers - 1)
+    def __init__(self, shares: Shares) -> None:
+        self.shares, self.n_workers = shares, len(shares.ptr) - 1
+        self._pool = ThreadPoolExecutor(self.n_workers - 1)
 
     @classmethod
-    def gather(cls, factors: FactorTurns, begin: Ints, threads: int) -> Crew | None:
-        """As many workers as threads, if that many can be busy; None if one is best alone."""
-        if threads < 2 or len(begin) <= 2:
+    def gather(cls, factors: FactorTurns, begin: Ints, strand_ptr: Ints, threads: int) -> Crew | None:
+        """As many workers as threads; None if the order of the visits would keep them waiting."""
+        n_workers = min(threads, int(np.diff(strand_ptr).max()))
+        if n_workers < 2:
             return None
-        strands = lay_out_strands(factors, begin)
-        n_busy = int(begin[-1] / longest_wait(strands) / MIN_SPEED) + 1
-        return cls(strands, min(threads, n_busy)) if n_busy > 1 else None
+        shares, owner = share_chunks(factors, begin, strand_ptr, n_workers)
+        return cls(shares) if begin[-1] >= MIN_SPEED * longest_wait(begin, owner, shares) else None
 
     def run(self, work: Callable[[int], bool]) -> None:
         """Let all workers, called by their numbers, work until a pass is complete."""
-        futures = [self._pool.submit(self._finish, work, w) for w in range(1, len(self.workers))]
-        self._finish(work, 0)
+        futures = [self._pool.submit(_finish, work, w) for w in range(1, self.n_workers)]
+        _finish(work, 0)
         for future in futures:
             future.result()
-
-    def _finish(self, work: Callable[[int], bool], w: int) -> None:
-        self.workers[w].place, self.workers[w].complete = -1, 0
-        while not work(w):
-            time.sleep(0)  # who has to wait lets others run first
 
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
+
+
+def _finish(work: Callable[[int], bool], w: int) -> None:
+    while not work(w):
+        time.sleep(NAP)
+
+
+def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers: int) -> tuple[Shares, Ints]:
+    """Give each worker a part of every strand; also returns the worker of every chunk."""
+    n_chunks, sizes = len(begin) - 1, np.diff(strand_ptr)
+    inside = np.arange(n_chunks) - np.repeat(strand_ptr[:-1], sizes)
+    owner = inside * n_workers // np.repeat(sizes, sizes)
+    chunk = np.argsort(owner, kind="stable")
+    ptr = offsets(np.bincount(owner, minlength=n_workers))
+    place = np.empty(n_chunks, dtype=np.int64)
+    place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
+    shares = Shares(ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool))
+    chunk_of = np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin))
+    find_needs(factors, chunk_of, owner, place, shares)
+    return shares, owner

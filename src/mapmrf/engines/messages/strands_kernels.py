@@ -1,9 +1,10 @@
-"""Passes cut into strands that threads share, so that every visit still comes after those that it depends on.
+"""Passes cut into chunks that threads share, so that every visit still comes after those that it depends on.
 
-A strand is a stretch of consecutive visits, such as a row of an image. Threads take strands one after another. Inside a
-strand a thread goes chunk by chunk, and before each it waits until the thread on the strand before is far enough ahead:
-a row may follow the row above at the distance of a chunk. Whatever a visit reads has then been written, whoever comes
-first, and sums are kept per strand: results do not depend on the number of threads or on their speed.
+A chunk is a stretch of consecutive visits. Every worker has its own chunks, such as those of the left half of every row
+of an image, and takes them in the order of the pass. Before a chunk it waits until the other workers have done theirs on
+which it depends: the right half of a row follows the left one, while that of the row below is made. Whatever a visit
+reads has been written before, and sums are kept per chunk: results do not depend on the number of workers or on their
+speed.
 """
 
 from __future__ import annotations
@@ -13,50 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.kernels.atomics import observe, publish, take_next
-from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.kernels.atomics import observe, publish
+from mapmrf.kernels.jit import compiled, inlined
 
-# What a worker is told.
-READY, STALLED, FINISHED = range(3)
-PATIENT = 20_000
-"""How often a worker looks whether it may go on before it lets other processes run: some microseconds."""
-
-
-class Needs(NamedTuple):
-    """What the visits of a pass in one direction wait for.
-
-    Attributes
-    ----------
-    chunk : (n_chunks,)
-        Visits of the strand before that must be done before the chunk.
-    complete : (n_strands,)
-        Strands, counted from where the pass begins, that must be complete before the strand.
-    """
-
-    chunk: Ints
-    complete: Ints
-
-
-class Strands(NamedTuple):
-    """How visits are cut.
-
-    Attributes
-    ----------
-    begin : (n_strands + 1,)
-        Where strands begin.
-    chunk_ptr : (n_strands + 1,)
-        Where their chunks begin in `Needs.chunk`.
-    length
-        Visits in a chunk.
-    onward, back
-        What forward and backward passes wait for.
-    """
-
-    begin: Ints
-    chunk_ptr: Ints
-    length: int
-    onward: Needs
-    back: Needs
+PATIENCE = 100_000
+"""How often a worker looks whether it may go on before it lets other processes run: for some 50 microseconds."""
+APART = 8
+"""Numbers that are written by different threads are so many places apart: each in its own line of the cache."""
 
 
 class Board(NamedTuple):
@@ -64,133 +28,111 @@ class Board(NamedTuple):
 
     Attributes
     ----------
-    taken : (1,)
-        Number of strands that workers have begun.
-    done : (n_strands,)
-        Visits done in every strand.
-    bound, value : (n_strands,)
-        What the visits of a strand add to the bound and to the labelling's value.
+    begin : (n_chunks + 1,)
+        Where the chunks of visits begin.
+    bound, value : (n_chunks,)
+        What the visits of a chunk add to the bound and to the labelling's value.
+    done, told
+        Number of chunks that each worker has done, and that others know of, at every `APART`-th place.
     """
 
-    taken: Ints
-    done: Ints
+    begin: Ints
     bound: Floats
     value: Floats
+    done: Ints
+    told: Ints
 
     @classmethod
-    def allocate(cls, n_strands: int) -> Board:
-        """A board for so many strands."""
-        done, (bound, value) = np.zeros(n_strands, dtype=np.int64), np.zeros((2, n_strands))
-        return cls(np.zeros(1, dtype=np.int64), done, bound, value)
+    def allocate(cls, begin: Ints, n_workers: int) -> Board:
+        """A board for these chunks and so many workers."""
+        bound, value = np.zeros((2, len(begin) - 1))
+        done, told = (np.zeros(APART * n_workers, dtype=np.int64) for _ in range(2))
+        return cls(begin, bound, value, done, told)
 
 
-class Worker:
-    """What a worker is at: its strand, counted from where the pass begins, -1 for none; visits done in it; strands that
-    it knows to be complete; and the next visits."""
+class Shares(NamedTuple):
+    """Which chunks are whose, and what they wait for.
 
-    place: int
-    visited: int
-    complete: int
-    begin: int
-    end: int
+    Attributes
+    ----------
+    ptr, chunk
+        The chunks of worker `w` in order: ``chunk[ptr[w] : ptr[w + 1]]``.
+    onward, back : (n_chunks, n_workers)
+        How many chunks each of the workers must have done before a chunk of another one, in a forward and in a backward
+        pass.
+    tell_onward, tell_back : (n_chunks,)
+        Whether others wait for a chunk.
+    """
+
+    ptr: Ints
+    chunk: Ints
+    onward: Ints
+    back: Ints
+    tell_onward: Bools
+    tell_back: Bools
 
 
 @compiled
 def begin_pass(forward: bool, board: Board, start: float) -> None:
     """Prepare for a pass; `start` is what the sums begin with."""
-    board.taken[0] = 0
-    for q in range(len(board.done)):
-        board.done[q] = 0
-        board.bound[q] = board.value[q] = 0.0
-    first = 0 if forward else len(board.done) - 1
+    board.done[:] = 0
+    board.told[:] = 0
+    for c in range(len(board.bound)):
+        board.bound[c] = board.value[c] = 0.0
+    first = chunk_at(forward, 0, board)
     board.bound[first] = board.value[first] = start
 
 
 @inlined
-def sums(forward: bool, board: Board) -> tuple[float, float]:
-    """Bound and value of a pass, strand by strand; the bound is -inf if that of some strand is."""
-    n = len(board.done)
-    first = strand_at(forward, 0, n)
+def chunk_at(forward: bool, place: int, board: Board) -> int:
+    """The chunk that comes at this place of a pass."""
+    return place if forward else len(board.bound) - 1 - place
+
+
+@inlined
+def add_up(forward: bool, board: Board) -> tuple[float, float]:
+    """Bound and value of a pass, chunk by chunk; the bound is -inf if that of some chunk is."""
+    first = chunk_at(forward, 0, board)
     bound, value = board.bound[first], board.value[first]
-    for place in range(1, n):
-        q = strand_at(forward, place, n)
-        bound += board.bound[q]
-        value += board.value[q]
-    for q in range(n):
-        if board.bound[q] == -np.inf:
+    for place in range(1, len(board.bound)):
+        c = chunk_at(forward, place, board)
+        bound += board.bound[c]
+        value += board.value[c]
+    for c in range(len(board.bound)):
+        if board.bound[c] == -np.inf:
             return -np.inf, -np.inf
     return bound, value
 
 
 @inlined
-def strand_at(forward: bool, place: int, n: int) -> int:
-    """The strand that comes at this place of a pass."""
-    return place if forward else n - 1 - place
-
-
-@bare
-def may_begin(forward: bool, strands: Strands, board: Board, worker: Worker) -> bool:
-    """Wait until all strands are complete that must be before the worker's; False if that takes long."""
-    n = len(board.done)
-    needs = strands.onward.complete if forward else strands.back.complete
-    need = needs[strand_at(forward, worker.place, n)]
-    while worker.complete < need:
-        q = strand_at(forward, worker.complete, n)
-        if not far_enough(board.done, q, strands.begin[q + 1] - strands.begin[q]):
-            return False
-        worker.complete += 1
-    return True
-
-
-@inlined
-def far_enough(done: Ints, strand: int, need: int) -> bool:
-    """Wait until so many visits of a strand are done; False if that takes long."""
-    for _ in range(PATIENT):
-        if observe(done, strand) >= need:
-            return True
-    return False
-
-
-@bare
-def next_visits(forward: bool, strands: Strands, board: Board, worker: Worker) -> int:
-    """Find the worker its next visits, ``begin`` to ``end``, and wait until they may be made."""
-    n = len(board.done)
-    if worker.place < 0:
-        place = take_next(board.taken)
-        if place >= n:
-            return FINISHED
-        worker.place = place
-        worker.visited = 0
-    q = strand_at(forward, worker.place, n)
-    if worker.visited == 0 and not may_begin(forward, strands, board, worker):
-        return STALLED
-    needs = strands.onward.chunk if forward else strands.back.chunk
-    need = needs[strands.chunk_ptr[q] + worker.visited // strands.length]
-    if need > 0 and not far_enough(board.done, strand_at(forward, worker.place - 1, n), need):
-        return STALLED
-    begin, end = strands.begin[q], strands.begin[q + 1]
-    if forward:
-        worker.begin = begin + worker.visited
-        worker.end = min(worker.begin + strands.length, end)
-    else:
-        worker.end = end - worker.visited
-        worker.begin = max(worker.end - strands.length, begin)
-    return READY
+def next_chunk(forward: bool, w: int, shares: Shares, board: Board) -> int:
+    """The worker's next chunk, once it may be visited; -1 if there is none left, -2 after long waiting in vain."""
+    done, n_mine = board.done[APART * w], shares.ptr[w + 1] - shares.ptr[w]
+    if done == n_mine:
+        return -1
+    c = shares.chunk[shares.ptr[w] + done if forward else shares.ptr[w + 1] - 1 - done]
+    needs = shares.onward if forward else shares.back
+    for other in range(needs.shape[1]):
+        need = needs[c, other]
+        if need == 0:
+            continue
+        for look in range(PATIENCE):
+            if observe(board.told, APART * other) >= need:
+                break
+        else:
+            return -2
+    return int(c)
 
 
 @inlined
-def report_visits(forward: bool, strands: Strands, board: Board, worker: Worker, failed: bool) -> None:
-    """Tell other workers that the visits are done; after a failure those of the whole strand, for nobody to wait."""
-    n = len(board.done)
-    q = strand_at(forward, worker.place, n)
-    size = strands.begin[q + 1] - strands.begin[q]
-    worker.visited = size if failed else worker.visited + worker.end - worker.begin
-    publish(board.done, q, worker.visited)
-    if worker.visited == size:
-        worker.place = -1
+def report_chunk(forward: bool, c: int, w: int, shares: Shares, board: Board) -> None:
+    """Count a chunk as done, and tell the other workers if one of them waits for it."""
+    board.done[APART * w] += 1
+    if shares.tell_onward[c] if forward else shares.tell_back[c]:
+        publish(board.told, APART * w, board.done[APART * w])
 
 
-# -- how visits are cut -----------------------------------------------------------------------------------------------
+# -- how visits are cut and shared ------------------------------------------------------------------------------------
 
 
 class FactorTurns(NamedTuple):
@@ -202,8 +144,8 @@ class FactorTurns(NamedTuple):
 
 
 @compiled
-def link_visits(factors: FactorTurns, run: Ints, linked: Bools) -> None:
-    """Mark the runs of visits with a variable that shares a factor with one of the run right before them."""
+def link_runs(factors: FactorTurns, run: Ints, linked: Bools) -> None:
+    """Mark the runs of visits with a variable that shares a factor with one of the run right before it."""
     scope_ptr, scope, rank = factors
     for a in range(len(scope_ptr) - 1):
         for k in range(scope_ptr[a], scope_ptr[a + 1]):
@@ -217,49 +159,34 @@ def link_visits(factors: FactorTurns, run: Ints, linked: Bools) -> None:
 
 
 @compiled
-def find_needs(factors: FactorTurns, strand: Ints, strands: Strands) -> None:
-    """Fill in what visits wait for: the variables with which they share a factor and that come before in the pass.
+def find_needs(factors: FactorTurns, chunk_of: Ints, owner: Ints, place: Ints, shares: Shares) -> None:
+    """Fill in what chunks wait for: variables that share a factor with theirs and come before in the pass.
 
-    `strand` is the strand of every visit.
+    `chunk_of` is the chunk of every visit, `owner` the worker of every chunk, and `place` its place among his.
     """
     scope_ptr, scope, rank = factors
     for a in range(len(scope_ptr) - 1):
         for k in range(scope_ptr[a], scope_ptr[a + 1]):
             for m in range(k + 1, scope_ptr[a + 1]):
                 s, t = rank[scope[k]], rank[scope[m]]
-                u, v = min(s, t), max(s, t)
-                if strand[u] != strand[v]:
-                    note_need(u, v, strand[u], strand[v], strands)
-
-
-@inlined
-def note_need(u: int, v: int, early: int, late: int, strands: Strands) -> None:
-    """Visit `v` of strand `late` waits for visit `u` of strand `early` in a forward pass, and for it in a backward one."""
-    begin, onward, back = strands.begin, strands.onward, strands.back
-    if late == early + 1:
-        chunk = strands.chunk_ptr[late] + (v - begin[late]) // strands.length
-        onward.chunk[chunk] = max(onward.chunk[chunk], u - begin[early] + 1)
-        chunk = strands.chunk_ptr[early] + (begin[early + 1] - 1 - u) // strands.length
-        back.chunk[chunk] = max(back.chunk[chunk], begin[late + 1] - v)
-    else:
-        onward.complete[late] = max(onward.complete[late], early + 1)
-        back.complete[early] = max(back.complete[early], len(begin) - 1 - late)
+                early, late = chunk_of[min(s, t)], chunk_of[max(s, t)]
+                w, v = owner[early], owner[late]
+                if w != v:
+                    shares.onward[late, w] = max(shares.onward[late, w], place[early] + 1)
+                    left = shares.ptr[v + 1] - shares.ptr[v] - place[late]
+                    shares.back[early, v] = max(shares.back[early, v], left)
+                    shares.tell_onward[early] = shares.tell_back[late] = True
 
 
 @compiled
-def longest_wait(strands: Strands) -> float:
-    """Visits one after another that a forward pass takes at least, however many workers there are."""
-    begin, chunk_ptr, n = strands.begin, strands.chunk_ptr, len(strands.begin) - 1
-    end_at = np.zeros(len(strands.onward.chunk))
-    complete_at = np.zeros(n + 1)
-    for q in range(n):
-        now = complete_at[strands.onward.complete[q]]
-        for c in range(chunk_ptr[q], chunk_ptr[q + 1]):
-            need = strands.onward.chunk[c]
-            if need > 0:
-                now = max(now, end_at[chunk_ptr[q - 1] + (need - 1) // strands.length])
-            at = begin[q] + (c - chunk_ptr[q]) * strands.length
-            now += min(at + strands.length, begin[q + 1]) - at
-            end_at[c] = now
-        complete_at[q + 1] = max(complete_at[q], now)
-    return complete_at[n]
+def longest_wait(begin: Ints, owner: Ints, shares: Shares) -> int:
+    """Visits, one after another, that a forward pass takes with these workers."""
+    free_at = np.zeros(len(shares.ptr) - 1, dtype=np.int64)
+    done_at = np.zeros(len(owner) + 1, dtype=np.int64)
+    for c in range(len(owner)):
+        now = free_at[owner[c]]
+        for w in range(len(free_at)):
+            if shares.onward[c, w] > 0:
+                now = max(now, done_at[shares.chunk[shares.ptr[w] + shares.onward[c, w] - 1]])
+        done_at[c] = free_at[owner[c]] = now + begin[c + 1] - begin[c]
+    return int(free_at.max())

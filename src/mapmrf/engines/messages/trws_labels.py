@@ -41,13 +41,13 @@ class LabelPasses(SequentialPasses):
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
         return iterate_labels(
-            span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.begin, self.board
+            span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.board
         )
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
-        room, worker = self.rooms[w], crew.workers[w]
-        return help_labels(forward, decode, self.model, self.messages, room, crew.strands, self.board, worker)
+        room = self.rooms[w]
+        return help_labels(forward, decode, self.model, self.messages, room, crew.shares, self.board, w)
 
 
 def label_work(problem: Problem) -> int:

@@ -13,15 +13,12 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.strands_kernels import (
-    FINISHED,
-    READY,
     Board,
-    Strands,
-    Worker,
+    Shares,
     begin_pass,
-    next_visits,
-    report_visits,
-    strand_at,
+    chunk_at,
+    next_chunk,
+    report_chunk,
 )
 from mapmrf.engines.messages.trws_links_kernels import PairLinks
 from mapmrf.engines.messages.trws_tables_kernels import (
@@ -207,32 +204,29 @@ def visit_labels(
 
 
 @inlined
-def visit_strand(
-    forward: bool, decode: bool, q: int, span: tuple[int, int], model: LabelModel, messages: LabelMessages,
-    room: PairScratch, board: Board,
-) -> None:  # fmt: skip
-    """Make some visits of a strand, and add what they give to its sums."""
-    begin, end = span
-    board.bound[q] = visit_labels(forward, decode, begin, end, board.bound[q], model, messages, room)
+def visit_chunk(
+    forward: bool, decode: bool, c: int, model: LabelModel, messages: LabelMessages, room: PairScratch, board: Board
+) -> None:
+    """Make the visits of a chunk, and add what they give to its sums."""
+    begin, end = board.begin[c], board.begin[c + 1]
+    board.bound[c] = visit_labels(forward, decode, begin, end, board.bound[c], model, messages, room)
     if decode:
-        board.value[q] = add_values(forward, begin, end, board.value[q], model, messages.labels)
+        board.value[c] = add_values(forward, begin, end, board.value[c], model, messages.labels)
 
 
 @compiled
 def iterate_labels(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: LabelModel, messages: LabelMessages,
-    room: PairScratch, begin: Ints, board: Board,
+    room: PairScratch, board: Board,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    n_strands = len(board.done)
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
         for half in range(2):
             forward = half == 0
             begin_pass(forward, board, 0.0)
-            for place in range(n_strands):
-                q = strand_at(forward, place, n_strands)
-                visit_strand(forward, decode, q, (begin[q], begin[q + 1]), model, messages, room, board)
+            for place in range(len(board.bound)):
+                visit_chunk(forward, decode, chunk_at(forward, place, board), model, messages, room, board)
             why, figures = end_pass(
                 forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
             )
@@ -243,14 +237,13 @@ def iterate_labels(
 
 @compiled
 def help_labels(
-    forward: bool, decode: bool, model: LabelModel, messages: LabelMessages, room: PairScratch, strands: Strands,
-    board: Board, worker: Worker,
+    forward: bool, decode: bool, model: LabelModel, messages: LabelMessages, room: PairScratch, shares: Shares,
+    board: Board, w: int,
 ) -> bool:  # fmt: skip
-    """Make visits as long as there are any that need not wait; return whether the pass has none left to begin."""
+    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
     while True:
-        order = next_visits(forward, strands, board, worker)
-        if order != READY:
-            return order == FINISHED
-        q = strand_at(forward, worker.place, len(board.done))
-        visit_strand(forward, decode, q, (worker.begin, worker.end), model, messages, room, board)
-        report_visits(forward, strands, board, worker, board.bound[q] == -np.inf)
+        c = next_chunk(forward, w, shares, board)
+        if c < 0:
+            return c == -1
+        visit_chunk(forward, decode, c, model, messages, room, board)
+        report_chunk(forward, c, w, shares, board)

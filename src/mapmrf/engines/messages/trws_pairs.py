@@ -31,9 +31,12 @@ def fits_spins(problem: Problem) -> bool:
         return False
     if not np.all(graph.card == 2) or not np.isfinite(graph.theta_v).all():
         return False
-    largest = max(graph.theta_t.max(), -graph.theta_t.min())
     some = np.abs(graph.theta_t[:: 1 + len(graph.theta_t) // SAMPLE])
-    return not np.any(some) or bool(largest <= MAX_SPREAD * np.median(some[some > 0]))
+    largest, usual = max(graph.theta_t.max(), -graph.theta_t.min()), np.median(some[some > 0]) if np.any(some) else 0.0
+    if len(problem.weight):
+        sizes = np.abs(problem.weight)
+        largest, usual = largest * sizes.max(), usual * np.median(sizes)
+    return largest == 0.0 or bool(largest <= MAX_SPREAD * usual)
 
 
 class SpinPasses(SequentialPasses):
@@ -47,11 +50,13 @@ class SpinPasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
-        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.begin, self.board)
+        return iterate_spins(
+            span, self.stopping, self.figures, self.model, self.messages, self.board
+        )
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
-        return help_spins(forward, decode, self.model, self.messages, crew.strands, self.board, crew.workers[w])
+        return help_spins(forward, decode, self.model, self.messages, crew.shares, self.board, w)
 
 
 def spin_model(problem: Problem, order: VisitOrder) -> SpinModel:

@@ -14,15 +14,12 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.strands_kernels import (
-    FINISHED,
-    READY,
     Board,
-    Strands,
-    Worker,
+    Shares,
     begin_pass,
-    next_visits,
-    report_visits,
-    strand_at,
+    chunk_at,
+    next_chunk,
+    report_chunk,
 )
 from mapmrf.engines.messages.trws_links_kernels import PairLinks
 from mapmrf.kernels.factor_tables import weight_of
@@ -90,7 +87,7 @@ def lay_out_spins(scope: Ints, rank: Ints, theta_t: Floats, table_at: Ints, weig
     return constant
 
 
-@bare
+@inlined
 def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinModel, messages: SpinMessages) -> float:
     """Pass messages to later variables; return the value of the labelling that is fixed on the way, if any.
 
@@ -124,7 +121,7 @@ def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinMo
     return value
 
 
-@bare
+@inlined
 def pass_backward(
     begin: int, end: int, decode: bool, bound: float, value: float, model: SpinModel, messages: SpinMessages
 ) -> tuple[float, float]:
@@ -166,34 +163,32 @@ def pass_backward(
 
 @inlined
 def visit_spins(
-    forward: bool, decode: bool, q: int, span: tuple[int, int], model: SpinModel, messages: SpinMessages, board: Board
+    forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board
 ) -> None:
-    """Make some visits of a strand, and add what they give to its sums."""
-    begin, end = span
+    """Make the visits of a chunk, and add what they give to its sums."""
+    begin, end, bound, value = board.begin[c], board.begin[c + 1], board.bound[c], board.value[c]
     if forward:
-        board.value[q] = pass_forward(begin, end, decode, board.value[q], model, messages)
+        board.value[c] = pass_forward(begin, end, decode, value, model, messages)
     else:
-        board.bound[q], board.value[q] = pass_backward(
-            begin, end, decode, board.bound[q], board.value[q], model, messages
-        )
+        board.bound[c], board.value[c] = pass_backward(begin, end, decode, bound, value, model, messages)
 
 
 @compiled
 def iterate_spins(
     span: PassSpan, stopping: PassStopping, figures: PassFigures, model: SpinModel, messages: SpinMessages,
-    begin: Ints, board: Board,
+    board: Board,
 ) -> tuple[int, int, PassFigures]:  # fmt: skip
     """Run iterations until a limit, a closed gap or rest; return how many, why they ended, and the figures."""
-    n_strands = len(board.done)
     for n in range(span.begin, span.end):
         decode = n % span.decode_every == 0
         for half in range(2):
             forward = half == 0
             begin_pass(forward, board, model.constant)
-            for place in range(n_strands):
-                q = strand_at(forward, place, n_strands)
-                visit_spins(forward, decode, q, (begin[q], begin[q + 1]), model, messages, board)
-            why, figures = end_pass(forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best)
+            for place in range(len(board.bound)):
+                visit_spins(forward, decode, chunk_at(forward, place, board), model, messages, board)
+            why, figures = end_pass(
+                forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best
+            )
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
     return span.end - span.begin, LIMIT, figures
@@ -201,14 +196,12 @@ def iterate_spins(
 
 @compiled
 def help_spins(
-    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, strands: Strands, board: Board,
-    worker: Worker,
-) -> bool:  # fmt: skip
-    """Make visits as long as there are any that need not wait; return whether the pass has none left to begin."""
+    forward: bool, decode: bool, model: SpinModel, messages: SpinMessages, shares: Shares, board: Board, w: int
+) -> bool:
+    """Visit the chunks of worker `w`; return False if one has to wait for long, to be called again."""
     while True:
-        order = next_visits(forward, strands, board, worker)
-        if order != READY:
-            return order == FINISHED
-        q = strand_at(forward, worker.place, len(board.done))
-        visit_spins(forward, decode, q, (worker.begin, worker.end), model, messages, board)
-        report_visits(forward, strands, board, worker, False)
+        c = next_chunk(forward, w, shares, board)
+        if c < 0:
+            return c == -1
+        visit_spins(forward, decode, c, model, messages, board)
+        report_chunk(forward, c, w, shares, board)

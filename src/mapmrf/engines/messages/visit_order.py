@@ -10,7 +10,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.srmp_kernels import BETWEEN, FIRST, LAST
-from mapmrf.engines.messages.visit_order_kernels import breadth_first, peel_variables
+from mapmrf.engines.messages.visit_order_kernels import EndCounts, breadth_first, count_ends, peel_variables
 from mapmrf.problem import Problem
 
 VariableOrder = Literal["given", "trees_last", "breadth_first"]
@@ -27,15 +27,12 @@ class VisitOrder:
     omega, keep : (n_vars,)
         Share of its belief that a variable gives to each factor that comes next, and what it keeps for itself in a
         backward pass; in the order of the visits.
-    role : (n_edges,)
-        Whether the edge's variable is the first, the last or another one of its factor.
     """
 
     seq: Ints
     rank: Ints
     omega: Floats
     keep: Floats
-    role: Ints
 
     @classmethod
     def build(cls, problem: Problem, order: VariableOrder) -> VisitOrder:
@@ -47,18 +44,14 @@ class VisitOrder:
         seq, peeled, hanging = _order(problem, order)
         rank = np.empty_like(seq)
         rank[seq] = np.arange(problem.n_vars)
-        role = _roles(problem, rank)
-        first = np.bincount(problem.scope[role == FIRST], minlength=problem.n_vars)
-        if all(batch.arity == 2 for batch in problem.batches):
-            last = problem.degree - first
-        else:
-            last = np.bincount(problem.scope[role == LAST], minlength=problem.n_vars)
+        first, last, loose = np.zeros((3, problem.n_vars), dtype=np.int32)
+        count_ends(problem.scope_ptr, problem.scope, rank, hanging, EndCounts(first, last, loose))
         n_back = problem.degree - first
-        if hanging.any():
-            loose = (role == FIRST) & np.repeat(hanging, np.diff(problem.scope_ptr))
-            first -= np.bincount(problem.scope[loose], minlength=problem.n_vars)
-        n_shares = np.where(peeled, 1, np.maximum(1, n_back - last + np.maximum(first, last)))
-        return cls(seq, rank, (1.0 / n_shares)[seq], ((n_shares - n_back) / n_shares)[seq], role)
+        n_shares = np.maximum(1, n_back - last + np.maximum(first - loose, last))
+        if peeled.any():
+            n_shares[peeled] = 1
+        omega, keep = 1.0 / n_shares, (n_shares - n_back) / n_shares
+        return cls(seq, rank, omega[seq], keep[seq])
 
 
 def _order(problem: Problem, order: VariableOrder) -> tuple[Ints, Bools, Bools]:
@@ -77,8 +70,8 @@ def _order(problem: Problem, order: VariableOrder) -> tuple[Ints, Bools, Bools]:
     return np.concatenate([core, removed[:n_removed][::-1]]), peeled, hanging
 
 
-def _roles(problem: Problem, rank: Ints) -> Ints:
-    """Role of every edge's variable in its factor."""
+def edge_roles(problem: Problem, rank: Ints) -> Ints:
+    """Role of every edge's variable in its factor, (n_edges,): whether it is the first, the last or another one."""
     role = np.full(problem.n_edges, BETWEEN, dtype=np.int8)
     for batch in problem.batches:
         places = rank[batch.scope]

@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.kernels.jit import compiled, inlined
+
+
+class EndCounts(NamedTuple):
+    """In how many factors a variable is the first, the last, and the first of one that hangs on it."""
+
+    first: Ints
+    last: Ints
+    loose: Ints
+
+
+@compiled
+def count_ends(scope_ptr: Ints, scope: Ints, rank: Ints, hanging: Bools, counts: EndCounts) -> None:
+    """Count the factors at whose ends variables are, in the order of their ranks."""
+    for a in range(len(scope_ptr) - 1):
+        first = last = scope[scope_ptr[a]]
+        for k in range(scope_ptr[a] + 1, scope_ptr[a + 1]):
+            first = scope[k] if rank[scope[k]] < rank[first] else first
+            last = scope[k] if rank[scope[k]] > rank[last] else last
+        counts.first[first] += 1
+        counts.last[last] += 1
+        counts.loose[first] += hanging[a]
 
 
 @compiled

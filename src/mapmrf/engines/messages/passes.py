@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
 from mapmrf.engines.messages.strands import Crew, cut_visits
 from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, begin_pass
@@ -87,6 +87,10 @@ class SequentialPasses(ABC):
             forward, decode, self.constant, self.figures, self.stopping, self.board, self.labels, self.in_order
         )
         return why
+
+    @abstractmethod
+    def state_bounds(self) -> Floats:
+        """Upper bounds on the labellings with each state, (n_states,); takes an iteration."""
 
     def close(self) -> None:
         """End the threads."""

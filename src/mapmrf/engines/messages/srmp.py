@@ -19,6 +19,7 @@ from mapmrf.engines.messages.srmp_kernels import (
 )
 from mapmrf.engines.messages.strands import Crew
 from mapmrf.engines.messages.visit_order import VisitOrder, edge_roles
+from mapmrf.engines.reduction.persistency import dual_bounds
 from mapmrf.problem import Batch, Problem
 
 WIDE = 4
@@ -52,6 +53,13 @@ class TablePasses(SequentialPasses):
         return iterate(
             span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.board
         )
+
+    def state_bounds(self) -> Floats:
+        """Upper bounds on the labellings with each state, by the multipliers; states found impossible have -inf."""
+        lam = np.where(self.messages.lam > -np.inf, self.messages.lam, 0.0)
+        bounds = dual_bounds(self.problem, lam)
+        bounds[self.messages.theta == -np.inf] = -np.inf
+        return bounds
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""

@@ -8,10 +8,11 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.strands import Crew
-from mapmrf.engines.messages.trws_labels_kernels import LabelMessages, LabelModel, help_labels, iterate_labels
+from mapmrf.engines.messages.trws_labels_kernels import LabelMessages, LabelModel, help_labels, iterate_labels, label_beliefs
 from mapmrf.engines.messages.trws_links_kernels import PairLinks, sort_links
 from mapmrf.engines.messages.trws_tables_kernels import PairScratch, PairTables, turn_tables
 from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.reduction.persistency import belief_bounds
 from mapmrf.pair_forms import NO_FORM
 from mapmrf.problem import Problem
 
@@ -32,6 +33,7 @@ class LabelPasses(SequentialPasses):
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, label_work(problem), np.int32)
         self.constant, self.start = problem.graph.constant, 0.0
+        self.problem = problem
         self.model = label_model(problem, order)
         size = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
         self.messages = LabelMessages(np.zeros(size), self.labels, self.in_order)
@@ -48,6 +50,12 @@ class LabelPasses(SequentialPasses):
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
         room = self.rooms[w]
         return help_labels(forward, decode, self.model, self.messages, room, crew.shares, self.board, w)
+
+    def state_bounds(self) -> Floats:
+        """Upper bounds on the labellings with each state, by the beliefs of one more iteration."""
+        beliefs = np.empty(self.problem.n_states)
+        label_beliefs(self.model, self.messages, self.rooms[0], beliefs)
+        return belief_bounds(self.problem, beliefs, self.figures.bound)
 
 
 def label_work(problem: Problem) -> int:

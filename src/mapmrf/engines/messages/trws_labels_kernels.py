@@ -247,3 +247,14 @@ def help_labels(
             return c == -1
         visit_chunk(forward, decode, c, model, messages, room, board)
         report_chunk(forward, c, w, shares, board)
+
+
+@compiled
+def label_beliefs(model: LabelModel, messages: LabelMessages, room: PairScratch, beliefs: Floats) -> None:
+    """Make an iteration, and keep the beliefs of every variable on the way back, laid out like `theta_v`."""
+    n = len(model.card)
+    visit_labels(True, False, 0, n, 0.0, model, messages, room)
+    for s in range(n - 1, -1, -1):
+        visit_labels(False, False, s, s + 1, 0.0, model, messages, room)
+        for k in range(model.card[s]):
+            beliefs[model.theta_at[s] + k] = room.belief[k]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from mapmrf.arrays import Floats
+
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.strands import Crew
@@ -14,8 +16,10 @@ from mapmrf.engines.messages.trws_pairs_kernels import (
     help_spins,
     iterate_spins,
     lay_out_spins,
+    spin_beliefs,
 )
 from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.engines.reduction.persistency import belief_bounds
 from mapmrf.problem import Problem
 
 MAX_SPREAD = 1e6
@@ -44,6 +48,7 @@ class SpinPasses(SequentialPasses):
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
+        self.problem = problem
         self.model = spin_model(problem, order)
         self.constant, self.start = 0.0, self.model.constant
         self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
@@ -57,6 +62,13 @@ class SpinPasses(SequentialPasses):
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
         return help_spins(forward, decode, self.model, self.messages, crew.shares, self.board, w)
+
+    def state_bounds(self) -> Floats:
+        """Upper bounds on the labellings with each state, by the beliefs of one more iteration."""
+        in_order, beliefs = np.empty(self.problem.n_vars), np.zeros((self.problem.n_vars, 2))
+        spin_beliefs(self.model, self.messages, in_order)
+        beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order
+        return belief_bounds(self.problem, beliefs.ravel(), self.figures.bound)
 
 
 def spin_model(problem: Problem, order: VisitOrder) -> SpinModel:

@@ -205,3 +205,18 @@ def help_spins(
             return c == -1
         visit_spins(forward, decode, c, model, messages, board)
         report_chunk(forward, c, w, shares, board)
+
+
+@compiled
+def spin_beliefs(model: SpinModel, messages: SpinMessages, beliefs: Floats) -> None:
+    """Make an iteration, and keep half the difference between the two beliefs of every variable on the way back."""
+    links, d, n = model.links, messages.d, len(model.h)
+    pass_forward(0, n, False, 0.0, model, messages)
+    for s in range(n - 1, -1, -1):
+        belief = model.h[s]
+        for e in range(links.ptr[s], links.ptr[s + 1]):
+            belief += d[e]
+        for k in range(links.back_ptr[s], links.back_ptr[s + 1]):
+            belief += d[links.id[k]]
+        beliefs[s] = belief
+        pass_backward(s, s + 1, False, 0.0, 0.0, model, messages)

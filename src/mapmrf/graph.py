@@ -11,7 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints, block_sizes, finite_range, frozen, largest_size, offsets, ranges, strides
+from mapmrf.arrays import (
+    Floats,
+    Ints,
+    block_sizes,
+    finite_range,
+    frozen,
+    largest_size,
+    offsets,
+    ranges,
+    segment_argmax,
+    strides,
+)
 from mapmrf.errors import GraphError
 from mapmrf.graph_builders import (
     FactorLists,
@@ -142,6 +153,11 @@ class FactorGraph:
     def arity(self) -> Ints:
         """Number of variables of every factor."""
         return np.diff(self.scope_ptr)
+
+    @cached_property
+    def unary_labels(self) -> Ints:
+        """The best state of every variable on its own, (n_vars,)."""
+        return frozen(segment_argmax(self.theta_v, self.var_ptr))
 
     @cached_property
     def stride(self) -> Ints:

@@ -54,7 +54,7 @@ class Incumbent:
         self.graph = graph
         self._evaluator = _Evaluator(graph) if graph.n_factors >= KERNEL_FACTORS else None
         self.labels: Ints = np.array(labels, dtype=np.int64)
-        self.value = graph.value(self.labels)
+        self.value = self.evaluate(self.labels)
         self.bound = bound
 
     def evaluate(self, labels: Ints) -> float:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.arrays import Floats, Ints
 from mapmrf.graph import FactorGraph
 from mapmrf.polytope import FactorMarginals
 from mapmrf.problem import Problem
@@ -111,7 +111,7 @@ class Start:
         >>> mapmrf.method.Start().first_labels(graph).tolist()
         [1, 0]
         """
-        labels = segment_argmax(graph.theta_v, graph.var_ptr) if self.labels is None else self.labels
+        labels = graph.unary_labels if self.labels is None else self.labels
         return np.array(labels, dtype=np.int64)
 
 

@@ -9,7 +9,9 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-from mapmrf.arrays import Ints
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
@@ -29,6 +31,9 @@ LARGE = 20_000
 EXPAND_AFTER, EXPAND_GAP, MOST_LABELS = 5, 1e-4, 256
 """Iterations of the relaxation after which expansions begin, if it has left a relative gap as wide as this. They go
 several times as far from its labelling as from none, and in less time."""
+
+DECIDED = 0.95
+"""Share of the variables of a large model that must be decided for the relaxation to end: the rest is solved exactly."""
 
 WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
 """The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models
@@ -198,6 +203,8 @@ class AutoRun(PhasedRun):
                 if step.iterations - measured_at >= WINDOW:
                     if best.gap > max(wide, STALLED * gap) or best.gap == math.inf:
                         break
+                    if large and self.is_nearly_decided(state.passes.state_bounds()):
+                        break
                     gap, measured_at = best.gap, step.iterations
                 step = inner.step(self.problem, state)
                 if step.labels is not None:
@@ -209,6 +216,14 @@ class AutoRun(PhasedRun):
                     yield from self.expand()
             if best.gap < math.inf:
                 shared.state_bounds = state.passes.state_bounds()
+
+    def is_nearly_decided(self, state_bounds: Floats) -> bool:
+        """Whether the relaxation has excluded all states but one of nearly all variables."""
+        from mapmrf.engines.reduction.persistency import excluded_states
+
+        out = excluded_states(self.problem, state_bounds, self.shared.incumbent.value)
+        left = np.add.reduceat(~out, self.problem.graph.var_ptr[:-1], dtype=np.int64)
+        return bool(np.mean(left == 1) >= DECIDED)
 
     def answer(self) -> Answer:
         """The best labelling and the figures of all phases."""

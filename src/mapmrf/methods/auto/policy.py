@@ -28,6 +28,9 @@ from mapmrf.problem import Problem
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
 
+MOST_STATES = 2_000_000
+"""States, beyond one per variable, up to which a model is simplified: that is one step."""
+
 NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
 """Variables up to which an elimination order is looked for, and orders that are tried."""
 
@@ -99,9 +102,11 @@ class Portfolio:
         """Simplify the model; what is left may be nothing."""
         shared = self.shared
         self.reduced = Simplified(shared.problem, ())
-        if self.options.simplify:
-            self.reduced = simplify(shared.problem, self.excluded())
-        if self.options.simplify and self.reduced.feasible:
+        excluded = self.excluded() if self.options.simplify else np.zeros(0, dtype=bool)
+        worthwhile = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
+        if self.options.simplify and worthwhile:
+            self.reduced = simplify(shared.problem, excluded)
+        if self.options.simplify and worthwhile and self.reduced.feasible:
             self.reduced = solve_small(self.reduced)
         if not self.reduced.feasible:
             yield shared.prove("simplify", -math.inf)

@@ -69,3 +69,13 @@ def test_memory_is_at_least_that_of_the_arrays(graph):
     held = sum(array.nbytes for array in arrays if not any(np.shares_memory(array, m) for m in mine))
     found = summarise(graph)
     assert 0 < held <= found.compiled_bytes - found.model_bytes
+
+
+def test_weights_are_named_and_counted() -> None:
+    edges, table = [[0, 1], [1, 2]], [[1.0, 0.0], [0.0, 1.0]]
+    plain = summarise(FactorGraph.from_pairwise([[0.0, 0.0]] * 3, edges, table))
+    heavy = summarise(FactorGraph.from_pairwise([[0.0, 0.0]] * 3, edges, table, weight=[1.0, 0.5]))
+    assert (plain.weighted, heavy.weighted) == (False, True)
+    assert heavy.model_bytes == plain.model_bytes + 2 * 8
+    assert "1 distinct, and a weight per factor" in heavy.text()
+    assert "weight" not in plain.text()

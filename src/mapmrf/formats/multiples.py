@@ -80,11 +80,16 @@ def _promising(theta_t: Floats, start: Ints, size: int) -> Split | None:
     """A way to split tables of one size that makes a sample of them fewer, if there is one."""
     if len(start) < LEAST_USERS:
         return None
-    some = start[:: max(1, len(start) // _SAMPLE)]
+    most = max(LEAST_USERS, min(_SAMPLE, _CHUNK // size))
+    some = start[:: max(1, len(start) // most)]
     rows = theta_t[some[:, None].astype(np.int64) + np.arange(size)]
     for split in (_by_smallest, _by_largest):
         units, _, exact = split(rows)
-        if 2 * len(np.unique(np.where(exact[:, None], units, rows), axis=0)) < len(rows):
+        if 2 * np.count_nonzero(exact) < len(rows):
+            continue
+        kept = np.where(exact[:, None], units, rows).ravel()
+        distinct = first_equal(kept, np.arange(0, len(kept), size), np.full(len(rows), size))
+        if 2 * len(np.unique(distinct)) < len(rows):
             return split
     return None
 

@@ -323,3 +323,22 @@ def test_a_binary_model_with_nothing_easy_in_it_is_left_alone_and_one_with_stron
     small = simplify(Problem.compile(strong))
     assert small.problem.n_vars <= 0.9 * graph.n_vars
     assert small.labels[::10].tolist() == [1] * 40
+
+
+def test_what_is_left_of_a_model_with_weights_shares_its_tables() -> None:
+    """A torus of one table and a weight per pair; two variables lose states, and a tree that hangs on it goes."""
+    random = np.random.default_rng(0)
+    place = np.arange(36).reshape(6, 6)
+    edges = np.concatenate([np.stack([place, np.roll(place, 1, axis)], axis=-1).reshape(-1, 2) for axis in (0, 1)])
+    edges = np.concatenate([edges, [[35, 36], [36, 37]]])
+    unary = np.zeros((38, 3))
+    unary[[4, 9], 2] = -math.inf
+    prefers = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    graph = FactorGraph.from_pairwise(unary, edges, prefers, weight=random.uniform(0.8, 1.2, len(edges)))
+    small = simplified(graph)
+    left = small.problem.graph
+    assert (left.n_vars, small.counts.variables_eliminated, small.counts.states_forbidden) == (36, 2, 2)
+    assert left.weight is not None and len(np.unique(left.weight)) == 72
+    assert left.n_tables == 3  # whole, without a row, and without a column
+    labels = random.integers(0, left.card)
+    assert graph.value(small.lift(labels)) == pytest.approx(left.value(labels))

@@ -129,8 +129,12 @@ def sum_row(flips: FlipState, i: int) -> int:
         a, stride = model.factor_of[e], model.stride_of[e]
         at = flips.place[a] - stride * flips.labels[i]
         weight = weight_of(model.weight, a)
-        for k in range(n_k):
-            score[row + k] += max(weight * model.theta_t[at + k * stride], floor)
+        if weight == 1.0:  # as in `set_state`
+            for k in range(n_k):
+                score[row + k] += max(model.theta_t[at + k * stride], floor)
+        else:
+            for k in range(n_k):
+                score[row + k] += max(weight * model.theta_t[at + k * stride], floor)
     flips.age[i] = 0
     return int(n_k * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i]))
 
@@ -138,7 +142,8 @@ def sum_row(flips: FlipState, i: int) -> int:
 @inlined
 def set_state(flips: FlipState, i: int, k: int, top: int) -> int:
     """Set a variable and the scores of its neighbours; what these were goes to the log from `top`. Returns its end."""
-    model, score, floor, theta_t = flips.model, flips.score, flips.floor, flips.model.theta_t
+    model, floor, theta_t = flips.model, flips.floor, flips.model.theta_t
+    score, log_at, log_score = flips.score, flips.log_at, flips.log_score
     old = flips.labels[i]
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
         a = model.factor_of[e]
@@ -148,13 +153,20 @@ def set_state(flips: FlipState, i: int, k: int, top: int) -> int:
         weight = weight_of(model.weight, a)
         for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
             j = model.scope[p]
-            if j != i:
-                stride = model.scope_stride[p]
-                at = here - stride * flips.labels[j]
-                row = model.var_ptr[j]
-                for s in range(row, row + model.card[j]):
-                    flips.log_at[top] = s
-                    flips.log_score[top] = score[s]
+            if j == i:
+                continue
+            stride = model.scope_stride[p]
+            at = here - stride * flips.labels[j]
+            row, end = model.var_ptr[j], model.var_ptr[j] + model.card[j]
+            if weight == 1.0:  # a loop of its own: the products would make it slower
+                for s in range(row, end):
+                    log_at[top], log_score[top] = s, score[s]
+                    top += 1
+                    score[s] += max(theta_t[at + shift], floor) - max(theta_t[at], floor)
+                    at += stride
+            else:
+                for s in range(row, end):
+                    log_at[top], log_score[top] = s, score[s]
                     top += 1
                     score[s] += max(weight * theta_t[at + shift], floor) - max(weight * theta_t[at], floor)
                     at += stride

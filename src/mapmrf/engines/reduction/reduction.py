@@ -241,7 +241,6 @@ def _message_scratch(problem: Problem) -> MessageScratch:
         base=np.empty(n_members, dtype=np.int64),
         own=np.empty(n_members, dtype=np.int64),
         jump=np.empty((n_members, arity), dtype=np.int64),
-        weight=np.empty(n_members),
     )
 
 

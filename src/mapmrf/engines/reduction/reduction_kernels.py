@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Ints
 from mapmrf.engines.reduction.dominance_kernels import ComparisonScratch, drop_dominated
 from mapmrf.engines.reduction.reducible_kernels import (
     ONE,
@@ -36,8 +36,6 @@ class MessageScratch(NamedTuple):
     member, base, own, jump : (largest degree + 1,), ..., (largest degree + 1, largest arity)
         The factors that the message replaces: where their tables are read, and their strides along the eliminated
         variable and along the message's variables.
-    weight : (largest degree + 1,)
-        What their tables are multiplied by.
     """
 
     digit: Ints
@@ -48,7 +46,6 @@ class MessageScratch(NamedTuple):
     base: Ints
     own: Ints
     jump: Ints
-    weight: Floats
 
 
 @compiled
@@ -172,14 +169,13 @@ def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: Mess
     return True
 
 
-@bare
+@inlined
 def lay_out(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int) -> None:
     """Find where the members' tables start for the first configuration, and their strides."""
     for f in range(n_members):
         a = scratch.member[f]
         scratch.base[f] = model.table_at[a] if model.table_at[a] >= 0 else ~model.table_at[a]
         scratch.own[f] = 0
-        scratch.weight[f] = weight_of(model.weight, a)
         for d in range(n):
             scratch.jump[f, d] = 0
         for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
@@ -193,7 +189,7 @@ def lay_out(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_me
             scratch.base[f] += scratch.jump[f, d] * model.alive[model.var_ptr[scratch.around[d]]]
 
 
-@bare
+@inlined
 def maximise(
     model: ReducibleModel, choice: Ints, scratch: MessageScratch, i: int, n: int, n_members: int, entries: int
 ) -> None:
@@ -211,10 +207,11 @@ def maximise(
             state = model.alive[k]
             total = model.theta_v[first + state]
             for f in range(n_members):
-                if model.table_at[scratch.member[f]] >= 0:
-                    total += scratch.weight[f] * model.theta_t[base[f] + scratch.own[f] * state]
+                a = scratch.member[f]
+                if model.table_at[a] >= 0:
+                    total += weight_of(model.weight, a) * model.theta_t[base[f] + scratch.own[f] * state]
                 else:
-                    total += scratch.weight[f] * model.pool[base[f] + scratch.own[f] * state]
+                    total += model.pool[base[f] + scratch.own[f] * state]
             if total > best:
                 best, best_state = total, state
         choice[counters.n_choices + place] = best_state
@@ -240,7 +237,7 @@ def maximise(
             d -= 1
 
 
-@bare
+@inlined
 def record_choices(
     model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int, size: int
 ) -> None:
@@ -255,7 +252,7 @@ def record_choices(
     counters.n_choices += size
 
 
-@bare
+@inlined
 def replace(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int, size: int) -> None:
     """Take out variable `i` and its factors; a message of two or more variables takes the slot of one of them."""
     widest = scratch.member[0]

@@ -65,7 +65,7 @@ class Dual:
     pairs, scratch
         The forms of pairs, and working memory; the same again in `helpers` for every further thread.
     tiles
-        The factors of a pass in the order of several threads; None if one does it all.
+        The factors of a pass as several threads share them; None if one does it all.
     """
 
     regions: Regions
@@ -153,15 +153,16 @@ class Dual:
 
     def tiled_pass(self, tiles: TiledPass, iteration: int) -> None:
         """One iteration on several threads: what the factors see of each other is the same as in their order."""
-        backward = self.alternate and iteration % 2 == 1
         tools = [(self.pairs, self.scratch), *self.helpers]
-        for parts in reversed(tiles.groups) if backward else tiles.groups:
-            sweeps = [PassOrder(part, iteration, iteration + 1, self.alternate) for part in parts]
+
+        def visit(factors: Ints, thread: int) -> None:
+            sweep = PassOrder(factors, iteration, iteration + 1, self.alternate)
             if self.quick:
-                self.workers.run(passes_pairs2, [(self.regions, sweep) for sweep in sweeps])
+                passes_pairs2(self.regions, sweep)
             else:
-                calls = [(self.regions, sweep, *mine) for sweep, mine in zip(sweeps, tools, strict=False)]
-                self.workers.run(passes_factors, calls)
+                passes_factors(self.regions, sweep, *tools[thread])
+
+        tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
 
     def close(self) -> None:
         """End the threads."""

@@ -1,4 +1,4 @@
-"""Depths of factors in the order of a pass."""
+"""Depths of the factors of a pass."""
 
 from __future__ import annotations
 

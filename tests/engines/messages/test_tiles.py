@@ -89,12 +89,15 @@ def test_one_thread_does_it_all_where_others_would_wait() -> None:
 def test_threads_change_no_bit_of_the_messages_or_the_bound(states: int, side: int, order: FactorOrder) -> None:
     duals = [Dual.build(image(side, states), order, "alternate", 0, threads) for threads in (1, 2)]
     assert duals[0].tiles is None and duals[1].tiles is not None
-    bounds = []
+    assert duals[0].decode_tiles is None and duals[1].decode_tiles is not None
+    bounds, labels = [], []
     for dual in duals:
         dual.passes(0, 3)
         bounds.append(dual.bound())
+        labels.append(np.stack([dual.decode(False), dual.decode(True)]))
         dual.close()
     assert bounds[0] == bounds[1]
+    assert np.array_equal(*labels) and not np.array_equal(*labels[0])
     assert np.array_equal(duals[0].regions.belief, duals[1].regions.belief)
     assert np.array_equal(duals[0].regions.lam, duals[1].regions.lam)
     assert bounds[0] == pytest.approx(plain_bound(duals[0]), rel=1e-12)

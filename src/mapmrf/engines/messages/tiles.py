@@ -17,7 +17,8 @@ from queue import SimpleQueue
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, short
-from mapmrf.engines.messages.tiles_kernels import depths_of
+from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.tiles_kernels import depths_of, variable_depths
 from mapmrf.workers import Workers
 
 BANDS = (4, 8, 16)
@@ -26,15 +27,15 @@ TILES = (8, 16, 32)
 """Numbers of tiles of a band that are tried."""
 CALL = 15_000.0
 """Nanoseconds that it takes to begin with a tile."""
-FACTOR, ENTRY = 4.0, 1.0
-"""Nanoseconds that a factor takes, and each entry of its table."""
+FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0
+"""Nanoseconds that a factor takes, each entry of its table, and a variable that is decided."""
 WORTH = 0.85
 """Share of the time on one thread that must suffice, or one thread does it all."""
 
 
 @dataclass(frozen=True)
 class TiledPass:
-    """The factors of a pass in tiles.
+    """The factors of a pass in tiles, or the variables of a labelling that is decoded.
 
     Attributes
     ----------
@@ -86,14 +87,27 @@ def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: f
     entries
         Table entries of a factor, on average.
     """
-    n = len(visit)
-    depth, last = np.zeros(n, dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
+    depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
     n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
-    best, least = None, WORTH * n
+    return _tiles(visit, depth, n_depths, threads, CALL / (FACTOR + ENTRY * entries))
+
+
+def tiles_of_variables(
+    decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, threads: int
+) -> TiledPass | None:
+    """The same for variables that are decided one after another, each by those before it in its factors."""
+    depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
+    n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
+    return _tiles(decide, depth, n_depths, threads, CALL / VARIABLE)
+
+
+def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
+    """Cut what is visited by places and depths; `call` is the time to begin with a tile, in units of a visit."""
+    best, least = None, WORTH * len(visit)
     for bands, tiles in product(BANDS, TILES):
         cut = _cut(depth, n_depths, bands * threads, tiles)
         sizes = np.bincount(cut, minlength=bands * threads * tiles).reshape(-1, tiles)
-        time = _time(sizes, threads, CALL / (FACTOR + ENTRY * entries))
+        time = _time(sizes, threads, call)
         if time < least:
             best, least = (cut, sizes), time
     return None if best is None else _collect(visit, *best)

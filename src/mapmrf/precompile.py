@@ -128,6 +128,13 @@ def _mixed() -> FactorGraph:
     return random_graph(24, 40, states=(2, 4), arity=(2, 4), hard=0.1, seed=3)
 
 
+def _photo(labels: int) -> FactorGraph:
+    """A picture that is large enough for several threads."""
+    from mapmrf.datasets import potts_image
+
+    return potts_image(230, 230, labels=labels, noise=1.2, smoothness=0.8, seed=0).graph
+
+
 def _mask() -> FactorGraph:
     """A picture of two labels, one table for all pairs."""
     from mapmrf.datasets import potts_image
@@ -165,6 +172,8 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "pedigree": _pedigree,
     "mixed": _mixed,
     "mask": _mask,
+    "photo2": lambda: _photo(2),
+    "photo3": lambda: _photo(3),
     "differing": _differing,
     "circuit": _circuit,
 }
@@ -220,6 +229,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("trws", ("spins20", "colouring", "pedigree"), order="breadth_first"),
         *_runs("mplp", ("hard", "pedigree"), order="random"),
         *_runs("mplp", ("hard", "spins"), schedule="forward"),
+        *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),
     ],
     "clusters": [
         *_runs("mplp_c", max_iterations=60),

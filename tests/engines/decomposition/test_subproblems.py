@@ -10,12 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mapmrf
+from mapmrf import FactorGraph
 from mapmrf.engines.decomposition.factor_kernels import FactorCache, solve_factors
+from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent, unit_of
+from mapmrf.engines.decomposition.subgradient_kernels import MAJORITY, SQRT
 from mapmrf.engines.decomposition.subproblems import Decomposition
 from mapmrf.engines.decomposition.tree_kernels import Chosen, TreeScratch, solve_forests
 from mapmrf.kernels.structured_pairs import StructuredPairs
+from mapmrf.polytope import dense
 from mapmrf.problem import Problem
 from strategies import Recipe, hard_recipes, random_recipe, random_tree, soft_recipes
+from structured_models import image, structured_graph, with_forms, without_forms
 
 MODELS = soft_recipes() | hard_recipes()
 
@@ -185,3 +191,63 @@ def test_equal_choices_go_to_the_smallest_state_whatever_round_off_says() -> Non
     for parts in (Decomposition.into_trees(problem), Decomposition.into_factors(problem)):
         tiny = np.array([0.0, 1e-16, 0.0, 1e-16])
         assert choose(problem, parts, tiny, 1e-12)[1].label_c.tolist() == [0, 0]
+
+
+# -- weights and structured pairs -------------------------------------------------------------------------------------
+
+
+CUTS = [Decomposition.into_trees, Decomposition.into_factors]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@given(seed=st.integers(0, 999), states=st.integers(4, 8))
+def test_structured_pairs_are_solved_as_their_tables(cut, seed: int, states: int) -> None:  # type: ignore[no-untyped-def]
+    graph = structured_graph(seed, states=states)
+    totals, labels = [], []
+    for problem in (with_forms(graph), without_forms(graph)):
+        parts = cut(problem)
+        theta_c = np.random.default_rng(seed).normal(size=int(parts.copies.card.sum()))
+        total, choices = choose(problem, parts, theta_c, 1e-10)
+        totals.append(total)
+        labels.append(choices.label_c.tolist())
+    assert len(parts.legs.form) == 0
+    assert totals[0] == pytest.approx(totals[1], abs=1e-9)
+    assert labels[0] == labels[1]
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@given(recipe=soft_recipes(max_vars=5) | hard_recipes(max_vars=5), seed=st.integers(0, 99))
+def test_weights_are_part_of_the_potentials(cut, recipe: Recipe, seed: int) -> None:  # type: ignore[no-untyped-def]
+    random = np.random.default_rng(seed)
+    weights = [
+        random.exponential() * (random.choice([-1.0, 1.0]) if np.isfinite(t).all() else 1) for t in recipe.tables
+    ]
+    problem = Problem.compile(FactorGraph.from_tables(recipe.card, recipe.scopes, recipe.tables, weight=weights))
+    parts = cut(problem)
+    theta_c = random.normal(size=int(parts.copies.card.sum()))
+    best = sum(best_of_forest(problem, parts, theta_c, s) for s in range(parts.n_forests or problem.n_factors))
+    assert choose(problem, parts, theta_c, 0.0)[0] == pytest.approx(best, abs=1e-9) or best == -math.inf
+
+
+@pytest.mark.parametrize("method", ["dd_sg", "psdd"])
+@pytest.mark.parametrize("states", [2, 4, 9])
+def test_runs_on_weighted_models_are_those_on_expanded_ones(method: str, states: int) -> None:
+    graph = image(8, states).graph
+    one, two = (mapmrf.solve(some, method, max_iterations=60) for some in (graph, graph.expanded()))
+    assert one.labels.tolist() == two.labels.tolist()
+    assert one.bound == pytest.approx(two.bound, abs=1e-9)
+    assert unit_of(Problem.compile(graph)) == unit_of(Problem.compile(graph.expanded()))
+
+
+def test_factors_of_large_images_are_not_averaged() -> None:
+    """There would be an array per configuration, many times as large as the model."""
+    for side, averaging in ((100, True), (200, False)):
+        problem = image(side, 8)
+        descent = SubgradientDescent(problem, Decomposition.into_factors(problem), OPTIONS)
+        assert (len(descent.state.averages.f) > 0) == (len(descent.subproblems.config_at) > 0) == averaging
+        descent.advance(2)
+        answer = descent.answer(problem)
+        assert dense(problem, answer.mu_f).reshape(problem.n_factors, -1).sum(axis=1) == pytest.approx(1.0)
+
+
+OPTIONS = DescentOptions(rule=SQRT, step_size=0.3, patience=20, tolerance=1e-6, ways=(MAJORITY,))

@@ -12,9 +12,9 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max, short
 from mapmrf.engines.messages.max_product_kernels import (
     Beliefs,
+    BeliefScratch,
     FactorTables,
     MessageSchedule,
-    MessageScratch,
     bound_of_tables,
     decode_in_order,
     gather_beliefs,
@@ -134,6 +134,9 @@ class FloodingThreads:
         self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
         self.factors = self.workers.spans(problem.n_factors)
         self.variables = self.workers.spans(problem.n_vars)
+        self.neighbours = Neighbours.of(problem)
+        if self.workers.n > 1:  # all of them are read in every iteration
+            self.neighbours = Neighbours(*map(short, self.neighbours))
 
     def iterate(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
         """At most `n` iterations.
@@ -183,7 +186,7 @@ class PairMessages:
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of the schedule."""
         if schedule.flooding and self.threads.workers.n > 1:
-            pairs, neighbours = self.pairs, Neighbours.of(self.problem)
+            pairs, neighbours = self.pairs, self.threads.neighbours
 
             def send(first: int, last: int, _: int) -> float:
                 return send_pairs(pairs, schedule, first, last)
@@ -257,7 +260,7 @@ class TableMessages:
         self.threads = FloodingThreads(problem)
         spare = np.empty_like(graph.theta_v)
         self.scratch = [
-            MessageScratch(
+            BeliefScratch(
                 spare,
                 FactorScratch.allocate(most * arity, most * arity),
                 StructuredPairs.allocate(problem.quick_forms, most),
@@ -271,7 +274,7 @@ class TableMessages:
         if not schedule.flooding or self.threads.workers.n == 1:
             order = self.tour.factor_order
             return pass_messages(tables, beliefs, order, schedule, begin, end, self.scratch[0])
-        neighbours = Neighbours.of(self.problem)
+        neighbours = self.threads.neighbours
 
         def send(first: int, last: int, thread: int) -> float:
             return send_messages(tables, beliefs, schedule, first, last, self.scratch[thread])

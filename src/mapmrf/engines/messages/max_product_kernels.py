@@ -58,7 +58,7 @@ class MessageSchedule(NamedTuple):
     tol: float
 
 
-class MessageScratch(NamedTuple):
+class BeliefScratch(NamedTuple):
     """Working memory.
 
     Attributes
@@ -128,7 +128,7 @@ def triple_messages(theta_t: Floats, at: int, card: Triple, weight: float, sent:
 
 
 @inlined
-def factor_messages(f: int, tables: FactorTables, scratch: MessageScratch) -> None:
+def factor_messages(f: int, tables: FactorTables, scratch: BeliefScratch) -> None:
     """Messages of factor `f`, before their maximum is taken off; -inf for a state without support."""
     theta_t, card_e, at, weight = tables.theta_t, tables.card_e, tables.table_at[f], weight_of(tables.weight, f)
     sent, out = scratch.factor.given, scratch.factor.out
@@ -162,7 +162,7 @@ def factor_messages(f: int, tables: FactorTables, scratch: MessageScratch) -> No
 @inlined
 def update_factor(
     f: int, tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, after: Floats, keeping: bool,
-    scratch: MessageScratch,
+    scratch: BeliefScratch,
 ) -> float:  # fmt: skip
     """Send new messages from factor `f`; return the largest change asked for, inf if a state dies.
 
@@ -205,7 +205,7 @@ def update_factor(
 @bare
 def pass_messages(
     tables: FactorTables, beliefs: Beliefs, order: Ints, schedule: MessageSchedule, begin: int, end: int,
-    scratch: MessageScratch,
+    scratch: BeliefScratch,
 ) -> tuple[int, float]:  # fmt: skip
     """Iterations `begin` to `end`, or to convergence; return how many, and the largest change that the last asked for.
 
@@ -239,7 +239,7 @@ def pass_messages(
 
 @bare
 def send_messages(
-    tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, begin: int, end: int, scratch: MessageScratch
+    tables: FactorTables, beliefs: Beliefs, schedule: MessageSchedule, begin: int, end: int, scratch: BeliefScratch
 ) -> float:
     """The messages of factors `begin` to `end` from beliefs that stay as they are; return the largest change."""
     worst = 0.0
@@ -386,7 +386,7 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
 
 
 @bare
-def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: MessageScratch) -> float:
+def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: BeliefScratch) -> float:
     """Upper bound on every labelling, but for the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
 
     The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a

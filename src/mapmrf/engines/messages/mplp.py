@@ -22,7 +22,7 @@ from mapmrf.engines.messages.mplp_kernels import (
     peel_factors,
 )
 from mapmrf.engines.messages.neighbours import Neighbours
-from mapmrf.engines.messages.tiles import TiledPass, tiles_of
+from mapmrf.engines.messages.tiles import TiledPass, tiles_of, tiles_of_variables
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.structured_pairs import StructuredPairs
 from mapmrf.method import Progress
@@ -64,8 +64,9 @@ class Dual:
         Number of states of the widest variable.
     pairs, scratch
         The forms of pairs, and working memory; the same again in `helpers` for every further thread.
-    tiles
-        The factors of a pass in the order of several threads; None if one does it all.
+    tiles, decode_tiles
+        The factors of a pass, and the variables of the cyclic part, as several threads share them; None if one does it
+        all.
     """
 
     regions: Regions
@@ -83,6 +84,7 @@ class Dual:
     workers: Workers
     helpers: list[tuple[StructuredPairs, FactorScratch]] = field(default_factory=list)
     tiles: TiledPass | None = None
+    decode_tiles: TiledPass | None = None
 
     @classmethod
     def build(cls, problem: Problem, order: FactorOrder, schedule: PassDirection, seed: int, threads: int = 1) -> Dual:
@@ -117,7 +119,9 @@ class Dual:
         """Prepare passes on several threads, where there are some and the factors leave room for them."""
         if self.workers.n > 1:
             entries = self.work_per_pass() / max(1, len(self.visit))
-            self.tiles = tiles_of(self.visit, self.regions.scope_ptr, self.regions.scope, self.workers.n, entries)
+            scope_ptr, scope, n = self.regions.scope_ptr, self.regions.scope, self.workers.n
+            self.tiles = tiles_of(self.visit, scope_ptr, scope, n, entries)
+            self.decode_tiles = tiles_of_variables(self.decide[: self.n_core], self.neighbours, scope_ptr, scope, n)
         for _ in range(self.workers.n - 1):
             pairs = StructuredPairs.allocate(self.pairs.forms, self.max_card)
             self.helpers.append((pairs, FactorScratch.allocate(widest, arity)))
@@ -153,15 +157,16 @@ class Dual:
 
     def tiled_pass(self, tiles: TiledPass, iteration: int) -> None:
         """One iteration on several threads: what the factors see of each other is the same as in their order."""
-        backward = self.alternate and iteration % 2 == 1
         tools = [(self.pairs, self.scratch), *self.helpers]
-        for parts in reversed(tiles.groups) if backward else tiles.groups:
-            sweeps = [PassOrder(part, iteration, iteration + 1, self.alternate) for part in parts]
+
+        def visit(factors: Ints, thread: int) -> None:
+            sweep = PassOrder(factors, iteration, iteration + 1, self.alternate)
             if self.quick:
-                self.workers.run(passes_pairs2, [(self.regions, sweep) for sweep in sweeps])
+                passes_pairs2(self.regions, sweep)
             else:
-                calls = [(self.regions, sweep, *mine) for sweep, mine in zip(sweeps, tools, strict=False)]
-                self.workers.run(passes_factors, calls)
+                passes_factors(self.regions, sweep, *tools[thread])
+
+        tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
 
     def close(self) -> None:
         """End the threads."""
@@ -189,10 +194,19 @@ class Dual:
 
     def decode(self, backward: bool) -> Ints:
         """Decide the variables one after another, each given those before it; hanging trees last."""
-        core = self.decide[: self.n_core]
-        decide = np.concatenate([core[::-1], self.decide[self.n_core :]]) if backward else self.decide
         labels = np.full(self.n_vars, -1, dtype=np.int64)
-        decode(decide, self.regions, self.neighbours, labels, self.scratch)
+        scratch = [self.scratch, *(scratch for _, scratch in self.helpers)]
+
+        def decide(variables: Ints, thread: int) -> None:
+            ordered = variables[::-1].copy() if backward else variables
+            decode(ordered, self.regions, self.neighbours, labels, scratch[thread])
+
+        if self.decode_tiles is None:
+            decide(self.decide[: self.n_core], 0)
+        else:
+            self.decode_tiles.run(self.workers, decide, backward)
+        if self.n_core < self.n_vars:
+            decode(self.decide[self.n_core :], self.regions, self.neighbours, labels, self.scratch)
         return labels
 
     def sizes(self, factors: Ints) -> Ints:

@@ -2,49 +2,75 @@
 
 Factors of a pass depend on those before them with which they share a variable. Two numbers never fall along such a
 dependency: the factor's place in the pass, and its depth, the length of the longest chain of dependencies that ends in
-it. So both are cut into bands, a *tile* is one band of each, and tiles for which the two numbers of the bands have the
-same sum cannot depend on each other. They are a *group*: threads share out its tiles, and meet before the next group.
+it. So a pass is cut by places into *bands*, and each band by depths into *tiles*: a tile can begin when the one before
+it in its band, and the tile of the same depths in the band before, have ended. Threads take the bands in turn, each
+some tiles behind the one before, and wait for each other only where one gets too near.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
+from queue import SimpleQueue
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints, short
-from mapmrf.engines.messages.tiles_kernels import depths_of
+from mapmrf.arrays import Ints, offsets, short
+from mapmrf.engines.messages.neighbours import Neighbours
+from mapmrf.engines.messages.tiles_kernels import depths_of, variable_depths
+from mapmrf.workers import Workers
 
-BANDS = (8, 16, 32, 64)
-"""Numbers of bands that are tried."""
-MEETING = 40_000.0
-"""Nanoseconds that a meeting of the threads takes."""
-FACTOR, ENTRY = 4.0, 1.0
-"""Nanoseconds that a factor takes, and each entry of its table."""
+BANDS = (4, 8, 16)
+"""Numbers of bands for each thread that are tried."""
+TILES = (8, 16, 32)
+"""Numbers of tiles of a band that are tried."""
+CALL = 15_000.0
+"""Nanoseconds that it takes to begin with a tile."""
+FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0
+"""Nanoseconds that a factor takes, each entry of its table, and a variable that is decided."""
 WORTH = 0.85
 """Share of the time on one thread that must suffice, or one thread does it all."""
 
 
 @dataclass(frozen=True)
 class TiledPass:
-    """The factors of a pass in groups.
+    """The factors of a pass in tiles, or the variables of a labelling that is decoded.
 
     Attributes
     ----------
-    groups
-        For every group, in order, the factors of each thread in their order.
+    bands
+        For every band the factors of its tiles, each in the order of the pass; tiles may be empty.
     """
 
-    groups: list[list[Ints]]
+    bands: list[list[Ints]]
+
+    def run(self, workers: Workers, call: Callable[[Ints, int], None], backward: bool) -> None:
+        """Call a function with the factors of every tile and the number of the thread, when their turn has come."""
+        bands = [band[::-1] for band in reversed(self.bands)] if backward else self.bands
+        ended: list[SimpleQueue[None]] = [SimpleQueue() for _ in bands]
+
+        def work(thread: int) -> None:
+            for b in range(thread, len(bands), workers.n):
+                try:
+                    for tile in bands[b]:
+                        if b > 0:
+                            ended[b - 1].get()
+                        if len(tile):
+                            call(tile, thread)
+                        ended[b].put(None)
+                except BaseException:
+                    _release(ended[b :: workers.n], len(bands[b]))
+                    raise
+
+        workers.run(work, [(thread,) for thread in range(workers.n)])
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """A way to cut a pass: the number of every factor's group and tile, and whether tiles may be cut further."""
-
-    group: Ints
-    tile: Ints
-    divisible: bool
+def _release(ended: list[SimpleQueue[None]], n_tiles: int) -> None:
+    """Let nobody wait for the bands of a thread that has failed."""
+    for queue in ended:
+        for _ in range(n_tiles):
+            queue.put(None)
 
 
 def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: float) -> TiledPass | None:
@@ -61,53 +87,56 @@ def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: f
     entries
         Table entries of a factor, on average.
     """
-    if len(visit) == 0:
-        return None
-    depth = np.zeros(len(visit), dtype=np.int32)
-    last = np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
+    depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
     n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
-    meeting = MEETING / (FACTOR + ENTRY * entries)
+    return _tiles(visit, depth, n_depths, threads, CALL / (FACTOR + ENTRY * entries))
+
+
+def tiles_of_variables(
+    decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, threads: int
+) -> TiledPass | None:
+    """The same for variables that are decided one after another, each by those before it in its factors."""
+    depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
+    n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
+    return _tiles(decide, depth, n_depths, threads, CALL / VARIABLE)
+
+
+def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
+    """Cut what is visited by places and depths; `call` is the time to begin with a tile, in units of a visit."""
     best, least = None, WORTH * len(visit)
-    for cut in _cuts(depth, n_depths):
-        groups = _groups(visit, cut, threads)
-        time = sum(max(map(len, parts)) + meeting for parts in groups)
+    for bands, tiles in product(BANDS, TILES):
+        cut = _cut(depth, n_depths, bands * threads, tiles)
+        sizes = np.bincount(cut, minlength=bands * threads * tiles).reshape(-1, tiles)
+        time = _time(sizes, threads, call)
         if time < least:
-            best, least = TiledPass(groups), time
-    return best
+            best, least = (cut, sizes), time
+    return None if best is None else _collect(visit, *best)
 
 
-def _cuts(depth: Ints, n_depths: int) -> list[_Cut]:
-    """Ways to cut, those with the fewest groups first."""
+def _cut(depth: Ints, n_depths: int, bands: int, tiles: int) -> Ints:
+    """The tile of every factor, numbered band by band."""
     n = len(depth)
-    if n_depths <= BANDS[-1]:
-        return [_Cut(depth, np.zeros(n, dtype=np.int32), divisible=True)]
-    cuts = []
-    for bands in BANDS:
-        place = (np.arange(n) * bands // n).astype(np.int32)
-        below = (depth.astype(np.int64) * bands // n_depths).astype(np.int32)
-        cuts.append(_Cut(place + below, place, divisible=False))
-    return cuts
+    band = np.arange(n) * bands // max(1, n)
+    return np.asarray(band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths))
 
 
-def _groups(visit: Ints, cut: _Cut, threads: int) -> list[list[Ints]]:
-    """The factors of every thread in every group."""
-    n_tiles = int(cut.tile.max()) + 1
-    key = cut.group.astype(np.int64) * n_tiles + cut.tile
-    order = np.argsort(key, kind="stable")
-    key, factors = key[order], visit[order]
-    starts = np.flatnonzero(np.diff(key // n_tiles, prepend=-1))
-    groups = []
-    for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(key)], strict=True):
-        ends = _ends(np.diff(key[begin:end]) != 0, cut.divisible, threads)
-        groups.append([short(part) for part in np.split(factors[begin:end], ends) if len(part)])
-    return groups
+def _time(sizes: Ints, threads: int, call: float) -> float:
+    """When the last thread ends, in units of a factor."""
+    before, free = [0.0] * sizes.shape[1], [0.0] * threads
+    for b, band in enumerate(sizes.tolist()):
+        now = free[b % threads]
+        for d, size in enumerate(band):
+            now = max(now, before[d])
+            now += size + call if size else 0.0
+            before[d] = now
+        free[b % threads] = now
+    return max(free)
 
 
-def _ends(changes: Bools, divisible: bool, threads: int) -> list[int]:
-    """Where to cut a group for its threads: anywhere, or between tiles; `changes` says which neighbours are apart."""
-    n = len(changes) + 1
-    wanted = [n * part // threads for part in range(1, threads)]
-    if divisible:
-        return wanted
-    between = np.concatenate([[0], np.flatnonzero(changes) + 1, [n]])
-    return [int(between[np.argmin(np.abs(between - end))]) for end in wanted]
+def _collect(visit: Ints, cut: Ints, sizes: Ints) -> TiledPass:
+    """The factors of every tile."""
+    factors = short(visit[np.argsort(cut, kind="stable")])
+    ptr = offsets(sizes.ravel()).tolist()
+    tiles = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]
+    width = sizes.shape[1]
+    return TiledPass([tiles[begin : begin + width] for begin in range(0, len(tiles), width)])

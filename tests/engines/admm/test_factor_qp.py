@@ -17,7 +17,6 @@ from scipy.optimize import minimize
 from admm_reference import kkt_violation, marginal_matrix, simplex_qp
 from mapmrf.engines.admm import dense_qp, factor_qp, forest_qp, triple_qp
 from mapmrf.engines.admm.form_prices import PairTable
-from mapmrf.engines.admm.layout import NO_FORMS
 from mapmrf.pair_forms import NO_FORM
 
 EXACT = 1e-9
@@ -62,8 +61,8 @@ class Forest(Solver):
         width = max(k1 + k2, len(self.slots)) + 1
         scratch = forest_qp.ForestScratch(*np.full((6, width), np.nan), *np.full((4, width), -7))
         solve = self.kernel(forest_qp.forest_qp)
-        factor = PairTable(theta[at : at + k1 * k2].reshape(k1, k2), 1.0, NO_FORM, NO_FORMS)
-        n, self.tau = solve(u, factor, rho, self.support, self.n, scratch)
+        factor = PairTable(theta[at : at + k1 * k2].reshape(k1, k2), 1.0, NO_FORM)
+        n, self.tau = solve(u, factor, None, rho, self.support, self.n, scratch)
         self.price = scratch.price[: k1 + k2]
         return n
 

@@ -269,8 +269,11 @@ class Engine:
             if kind == FactorKind.PAIR2:
                 plan.append((factor_steps.update_pairs, [(mine, *arrays) for mine in self._shares(kind)]))
             elif kind != FactorKind.PAIR2_COMPACT:
+                step = TABLE_STEPS[kind]
+                if kind == FactorKind.FOREST and len(self.layout.tables.forms.of):
+                    step = factor_steps.update_structured
                 shares = zip(self._shares(kind), self.scratch, strict=True)
-                plan.append((TABLE_STEPS[kind], [(mine, *arrays, room) for mine, room in shares]))
+                plan.append((step, [(mine, *arrays, room) for mine, room in shares]))
         return plan
 
     def _shares(self, kind: int) -> list[Batches]:

@@ -16,7 +16,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.dense_qp import DenseFactor, DenseScratch, dense_qp
 from mapmrf.engines.admm.factor_qp import Support, pair2_step
 from mapmrf.engines.admm.forest_qp import forest_scratch, forest_solve, slot_col, slot_row
-from mapmrf.engines.admm.form_prices import PairTable
+from mapmrf.engines.admm.form_prices import PairTable, form_of
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -31,7 +31,7 @@ from mapmrf.engines.admm.structs import (
 from mapmrf.engines.admm.triple_qp import TripleScratch, TripleTable, triple_qp
 from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
-from mapmrf.pair_forms import NO_FORM
+from mapmrf.pair_forms import PairForms
 
 
 @compiled
@@ -177,9 +177,23 @@ def update_forests(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """K1 x K2 factors."""
+    """K1 x K2 factors, none of them structured."""
     for task in range(len(tasks)):
-        _forests(tasks[task], penalty, tables, iterates, factors, scratch)
+        _forests(tasks[task], penalty, tables, None, iterates, factors, scratch)
+
+
+@bare
+def update_structured(
+    tasks: Batches,
+    penalty: Penalty,
+    tables: TableArrays,
+    iterates: Iterates,
+    factors: FactorState,
+    scratch: Scratch,
+) -> None:
+    """K1 x K2 factors, some of them structured."""
+    for task in range(len(tasks)):
+        _forests(tasks[task], penalty, tables, tables.forms, iterates, factors, scratch)
 
 
 @bare
@@ -187,6 +201,7 @@ def _forests(
     task: np.record,
     penalty: Penalty,
     tables: TableArrays,
+    forms: PairForms | None,
     iterates: Iterates,
     factors: FactorState,
     scratch: Scratch,
@@ -197,7 +212,7 @@ def _forests(
     rho = penalty[0].rho
     sizes = tables.shape[task.shape_at : task.shape_at + 2]
     widths = tables.shape[task.shape_at + 2 : task.shape_at + 4]
-    k1, k2, structured = sizes[0], sizes[1], len(tables.forms.of) > 0
+    k1, k2 = sizes[0], sizes[1]
     slots, x, count, table_at = factors.slots, factors.x, factors.n_slots, tables.table_at
     lam, u, marginal = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     room = forest_scratch(scratch.numbers[3:], scratch.integers)
@@ -208,9 +223,8 @@ def _forests(
         table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
         for e in range(slot_at, slot_at + count[a]):
             x[e] *= rho
-        form = tables.forms.of[a] if structured else NO_FORM
-        factor = PairTable(table, weight_of(tables.weight, a), form, tables.forms)
-        n, _ = forest_solve(u, factor, rho, Support(slots, x, slot_at), count[a], room)
+        factor = PairTable(table, weight_of(tables.weight, a), form_of(forms, a))
+        n, _ = forest_solve(u, factor, forms, rho, Support(slots, x, slot_at), count[a], room)
         count[a] = n
         for v in range(n_states):
             marginal[v] = 0.0

@@ -17,7 +17,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
 from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, best_of_form, largest_of_form, pays
 from mapmrf.kernels.jit import bare, inlined
-from mapmrf.pair_forms import QUADRATIC
+from mapmrf.pair_forms import QUADRATIC, PairForms
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
 MAX_STATES = 1 << 15
@@ -99,37 +99,45 @@ def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
 
 @bare
 def forest_qp(
-    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
+    u: Floats,
+    factor: PairTable,
+    forms: PairForms | None,
+    rho: float,
+    support: Support,
+    n: int,
+    scratch: ForestScratch,
 ) -> tuple[int, float]:
     """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
 
-    u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 starts cold. On return
-    ``scratch.price`` holds the prices u - M y.
+    u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 starts cold. forms : None if no
+    table has one, which makes a smaller kernel. On return ``scratch.price`` holds the prices u - M y.
     """
-    return forest_solve(u, factor, rho, support, n, scratch)
+    return forest_solve(u, factor, forms, rho, support, n, scratch)
 
 
 @inlined
 def forest_solve(
-    u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
+    u: Floats,
+    factor: PairTable,
+    forms: PairForms | None,
+    rho: float,
+    support: Support,
+    n: int,
+    scratch: ForestScratch,
 ) -> tuple[int, float]:
     """`forest_qp`, compiled into its caller."""
     k1, k2 = factor.table.shape
     walk = ForestWalk(scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols)
     if n == 0:
-        n = _forest_seed(u, factor, rho, support, scratch)
-    tau, structured = 0.0, pays(factor, STEP_STATES)
+        n = _forest_seed(u, factor, forms, rho, support, scratch.price)
+    tau = 0.0
     for _ in range(20 * (k1 + k2) + 20):
         tau = _forest_minimise(u, factor, rho, support, n, scratch)
         blocked = retreat(support, scratch.goal, n)
         if blocked >= 0:
             n = drop(support, n, blocked)
             continue
-        limit = tau + TOLERANCE * (abs(tau) + rho)
-        if structured:
-            row, col = _form_price(scratch.price, factor, limit, scratch)
-        else:
-            row, col = _table_price(scratch.price, factor, limit, scratch.pot)
+        row, col = _forest_price(factor, forms, tau + TOLERANCE * (abs(tau) + rho), scratch)
         if row < 0:
             break
         n = _forest_enter(row, col, k1, k2, support, n, walk)
@@ -137,12 +145,15 @@ def forest_solve(
 
 
 @bare
-def _forest_seed(u: Floats, factor: PairTable, rho: float, support: Support, scratch: ForestScratch) -> int:
+def _forest_seed(
+    u: Floats, factor: PairTable, forms: PairForms | None, rho: float, support: Support, price: Floats
+) -> int:
     """Start from the vertex of the best price, or on the diagonal where a structured pair favours that."""
+    if forms is not None:  # noqa: SIM102 (numba leaves out what None rules out only where it is all of the condition)
+        if factor.form >= 0 and factor.weight * forms.slope[factor.form] > 0.0:
+            return _diagonal_seed(u, factor, rho, support, price)
     table, weight = factor.table, factor.weight
     k1, k2 = table.shape
-    if factor.form >= 0 and weight * factor.forms.slope[factor.form] > 0.0:
-        return _diagonal_seed(u, factor, rho, support, scratch.price)
     support.y[support.at] = rho
     best = -np.inf
     for r in range(k1):
@@ -181,12 +192,6 @@ def _diagonal_seed(u: Floats, factor: PairTable, rho: float, support: Support, p
         y[e] = 0.5 * (price[slots[e]] - tau)
         slots[e] = pack(slots[e], slots[e], LEAF_IS_ROW)
     return n
-
-
-@inlined
-def _form_scratch(scratch: ForestScratch) -> FormScratch:
-    """Room for pricing a structured pair: what is free while a configuration is sought."""
-    return FormScratch(scratch.mass, scratch.pot, scratch.root, scratch.n_rows, scratch.col_sum)
 
 
 @inlined
@@ -255,8 +260,18 @@ def _forest_minimise(
 
 
 @inlined
+def _forest_price(factor: PairTable, forms: PairForms | None, limit: float, scratch: ForestScratch) -> tuple[int, int]:
+    """Row and column of the largest price above the limit, or -1."""
+    if forms is not None:  # noqa: SIM102 (as above)
+        if pays(factor, forms, STEP_STATES):
+            room = FormScratch(scratch.mass, scratch.pot, scratch.root, scratch.n_rows, scratch.col_sum)
+            return _form_price(scratch.price, factor, forms, limit, room)
+    return _table_price(scratch.price, factor, limit, scratch.pot)
+
+
+@inlined
 def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -> tuple[int, int]:
-    """Row and column of the largest price above the limit, or -1. Counting first keeps the common case vectorised."""
+    """`_forest_price` by a look at the whole table. Counting first keeps the common case vectorised."""
     table, weight = factor.table, factor.weight
     k1, k2 = table.shape
     for c in range(k2):
@@ -275,17 +290,16 @@ def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -
     return row, col
 
 
-@inlined
-def _form_price(price: Floats, factor: PairTable, limit: float, scratch: ForestScratch) -> tuple[int, int]:
-    """The same for a structured pair, in linear time. The table has the last word on what lies above the limit.
+@bare
+def _form_price(price: Floats, factor: PairTable, forms: PairForms, limit: float, room: FormScratch) -> tuple[int, int]:
+    """`_forest_price` of a structured pair, in linear time. The table has the last word on what lies above the limit.
 
     Otherwise round-off between the two could bring in again and again what is part of the support already.
     """
-    room = _form_scratch(scratch)
-    quadratic = factor.forms.kind[factor.form] == QUADRATIC  # its envelope, once drawn, gives the place as well
-    if not quadratic and largest_of_form(price, factor, room) <= limit:
+    quadratic = forms.kind[factor.form] == QUADRATIC  # its envelope, once drawn, gives the place as well
+    if not quadratic and largest_of_form(price, factor, forms, room) <= limit:
         return -1, -1
-    row, col = best_of_form(price, factor, room)
+    row, col = best_of_form(price, factor, forms, room)
     above = factor.weight * factor.table[row, col] + price[row] + price[len(factor.table) + col] > limit
     return (row, col) if above else (-1, -1)
 

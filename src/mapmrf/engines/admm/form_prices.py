@@ -13,7 +13,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, trace_transform, transform
-from mapmrf.pair_forms import QUADRATIC, PairForms
+from mapmrf.pair_forms import NO_FORM, QUADRATIC, PairForms
 
 STEP_STATES, BOUND_STATES = 24, 8
 """States from which a transform is quicker than the table: in the factor step, where it is vectorised; in the bound."""
@@ -27,7 +27,6 @@ class PairTable(NamedTuple):
     table: Floats
     weight: float
     form: int
-    forms: PairForms
 
 
 class FormScratch(NamedTuple):
@@ -41,17 +40,25 @@ class FormScratch(NamedTuple):
 
 
 @inlined
-def pays(factor: PairTable, n_states: int) -> bool:
-    """Whether the factor has a form, and at least so many states that it is quicker than the table."""
-    if factor.form < 0:
-        return False
-    return len(factor.table) >= (ENVELOPE * n_states if factor.forms.kind[factor.form] == QUADRATIC else n_states)
+def form_of(forms: PairForms | None, a: int) -> int:
+    """The number of a factor's form, NO_FORM for none."""
+    if forms is None:
+        return NO_FORM
+    return forms.of[a]
 
 
 @inlined
-def _load(price: Floats, factor: PairTable, room: FormScratch) -> PairForm:
+def pays(factor: PairTable, forms: PairForms, n_states: int) -> bool:
+    """Whether the factor has a form, and at least so many states that it is quicker than the table."""
+    if factor.form < 0:
+        return False
+    return len(factor.table) >= (ENVELOPE * n_states if forms.kind[factor.form] == QUADRATIC else n_states)
+
+
+@inlined
+def _load(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> PairForm:
     """Prices of the rows with the table's row part into `room.rows`; returns the form."""
-    forms, k = factor.forms, len(factor.table)
+    k = len(factor.table)
     at = forms.part_at[factor.form]
     for r in range(k):
         room.rows[r] = price[r]
@@ -62,10 +69,10 @@ def _load(price: Floats, factor: PairTable, room: FormScratch) -> PairForm:
 
 
 @inlined
-def largest_of_form(price: Floats, factor: PairTable, room: FormScratch) -> float:
+def largest_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> float:
     """The largest price; `price` has the rows, then the columns."""
-    forms, k, weight = factor.forms, len(factor.table), factor.weight
-    form = _load(price, factor, room)
+    k, weight = len(factor.table), factor.weight
+    form = _load(price, factor, forms, room)
     transform(form, room.rows, 0, room.out, 0, k, Envelope(room.peak, room.begin))
     at, best = forms.part_at[factor.form], -np.inf
     if at >= 0:
@@ -77,10 +84,10 @@ def largest_of_form(price: Floats, factor: PairTable, room: FormScratch) -> floa
 
 
 @bare
-def best_of_form(price: Floats, factor: PairTable, room: FormScratch) -> tuple[int, int]:
+def best_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> tuple[int, int]:
     """Row and column of the largest price."""
-    forms, k, weight = factor.forms, len(factor.table), factor.weight
-    form = _load(price, factor, room)
+    k, weight = len(factor.table), factor.weight
+    form = _load(price, factor, forms, room)
     trace_transform(form, room.rows, 0, room.out, room.origin, k, Envelope(room.peak, room.begin))
     at, best, col = forms.part_at[factor.form], -np.inf, 0
     for c in range(k):

@@ -103,7 +103,9 @@ def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers:
     ptr = offsets(np.bincount(owner, minlength=n_workers))
     place = np.empty(n_chunks, dtype=np.int64)
     place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
-    shares = Shares(ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool))
+    shares = Shares(
+        ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool)
+    )
     chunk_of = np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin))
     find_needs(factors, chunk_of, owner, place, shares)
     return shares, owner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Floats, Ints, frozen, offsets, short
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.strands import Crew
@@ -40,9 +40,7 @@ class LabelPasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
-        return iterate_labels(
-            span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.board
-        )
+        return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.board)
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
@@ -94,4 +92,4 @@ def pair_tables(problem: Problem) -> PairTables:
         turned = np.zeros_like(graph.theta_t)
         turn_tables(graph.table_of, graph.table_ptr, graph.card[graph.scope[1::2]], graph.theta_t, turned)
         turned = graph.theta_t if np.array_equal(turned, graph.theta_t) else turned
-    return PairTables(graph.theta_t, problem.table_at, problem.weight, turned, forms)
+    return PairTables(graph.theta_t, frozen(short(problem.table_at)), problem.weight, frozen(turned), forms)

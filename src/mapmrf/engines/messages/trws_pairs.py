@@ -50,9 +50,7 @@ class SpinPasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
-        return iterate_spins(
-            span, self.stopping, self.figures, self.model, self.messages, self.board
-        )
+        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.board)
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""

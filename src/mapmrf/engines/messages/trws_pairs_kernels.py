@@ -162,9 +162,7 @@ def pass_backward(
 
 
 @inlined
-def visit_spins(
-    forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board
-) -> None:
+def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board) -> None:
     """Make the visits of a chunk, and add what they give to its sums."""
     begin, end, bound, value = board.begin[c], board.begin[c + 1], board.bound[c], board.value[c]
     if forward:
@@ -186,9 +184,7 @@ def iterate_spins(
             begin_pass(forward, board, model.constant)
             for place in range(len(board.bound)):
                 visit_spins(forward, decode, chunk_at(forward, place, board), model, messages, board)
-            why, figures = end_pass(
-                forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best
-            )
+            why, figures = end_pass(forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best)
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
     return span.end - span.begin, LIMIT, figures

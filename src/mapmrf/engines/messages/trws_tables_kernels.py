@@ -132,7 +132,9 @@ def pass_message(
             d[at + k] = 0.0
         return largest(room.h, begin, n_own)
     if f == NO_FORM:
-        return pass_table(code & ONE == ONE, tables.table_at[a], weight, tables, d, at, (n_own, n_other), room.h[begin:])
+        return pass_table(
+            code & ONE == ONE, tables.table_at[a], weight, tables, d, at, (n_own, n_other), room.h[begin:]
+        )
     forms, part = tables.forms, tables.forms.part_at[f]
     form, base = pair_form(forms, f, weight), weight * forms.base[f]
     if part < 0:

@@ -28,9 +28,9 @@ NAP = 50e-6
 def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
     """Cut visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks.
 
-    A run of visits in which each depends on the one before, such as a row, can do no better than one after another; runs
-    that depend on each other are taken together, as the rows of a plane, if they are short. Returns where the chunks
-    begin, and which chunk is the first of every strand, both with one more at the end.
+    A run of visits in which each depends on the one before, such as a row, can do no better than one after another;
+    runs that depend on each other are taken together, as the rows of a plane, if they are short. Returns where the
+    chunks begin, and which chunk is the first of every strand, both with one more at the end.
     """
     n = len(factors.rank)
     rows = _run_starts(factors, np.arange(n, dtype=np.int32))
@@ -47,7 +47,7 @@ def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
 
 
 def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
-    """The first ones of things in a row of which each depends on the one before; `run` says to which a visit belongs."""
+    """The first of every row of things of which each depends on the one before; `run` is the thing of every visit."""
     linked = np.zeros(int(run[-1]) + 1 if len(run) else 0, dtype=bool)
     link_runs(factors, run, linked)
     return np.flatnonzero(~linked)

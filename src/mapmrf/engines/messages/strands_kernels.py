@@ -1,10 +1,10 @@
 """Passes cut into chunks that threads share, so that every visit still comes after those that it depends on.
 
 A chunk is a stretch of consecutive visits. Every worker has its own chunks, such as those of the left half of every row
-of an image, and takes them in the order of the pass. Before a chunk it waits until the other workers have done theirs on
-which it depends: the right half of a row follows the left one, while that of the row below is made. Whatever a visit
-reads has been written before, and sums are kept per chunk: results do not depend on the number of workers or on their
-speed.
+of an image, and takes them in the order of the pass. Before a chunk it waits until the other workers have done those of
+theirs on which it depends: the right half of a row is made after the left one, while that of the next row is made.
+Whatever a visit reads has been written before, and sums are kept per chunk: results do not depend on the number of
+workers or on their speed.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def next_chunk(forward: bool, w: int, shares: Shares, board: Board) -> int:
         need = needs[c, other]
         if need == 0:
             continue
-        for look in range(PATIENCE):
+        for _ in range(PATIENCE):
             if observe(board.told, APART * other) >= need:
                 break
         else:

@@ -33,7 +33,6 @@ from mapmrf.engines.messages.trws_tables_kernels import (
 )
 from mapmrf.kernels.jit import bare, compiled, inlined
 
-
 ONE = np.uintp(1)
 
 

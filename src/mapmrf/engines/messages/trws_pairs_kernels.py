@@ -23,7 +23,7 @@ from mapmrf.engines.messages.strands_kernels import (
 )
 from mapmrf.engines.messages.trws_links_kernels import PairLinks
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.kernels.jit import compiled, inlined
 
 ONE = np.uintp(1)
 TINY = 1e-300
@@ -80,8 +80,8 @@ def lay_out_spins(scope: Ints, rank: Ints, theta_t: Floats, table_at: Ints, weig
         h[s] += (t10 + t11 - t00 - t01) / 4.0
         h[t] += (t01 + t11 - t00 - t10) / 4.0
     for e in range(len(model.coupling)):
-        a = np.intp(model.links.factor[e] >> 1)
-        at, w = table_at[a], weight_of(weight, a)
+        b = int(model.links.factor[e] >> 1)
+        at, w = table_at[b], weight_of(weight, b)
         t00, t01, t10, t11 = w * theta_t[at], w * theta_t[at + 1], w * theta_t[at + 2], w * theta_t[at + 3]
         model.coupling[e] = (t00 + t11 - t01 - t10) / 4.0
     return constant

@@ -92,8 +92,10 @@ def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
         shared = run(kind, graph, threads)
         assert shared.n_workers == threads
         assert shared.figures == alone.figures
-        for one, other in zip(shared.messages, alone.messages, strict=True):  # type: ignore[attr-defined]
-            np.testing.assert_array_equal(one, other)
+        assert shared.best.tolist() == alone.best.tolist()
+        if kind is not SpinPasses:  # whose workers have places of their own
+            for one, other in zip(shared.messages, alone.messages, strict=True):  # type: ignore[attr-defined]
+                np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("name", MODELS)

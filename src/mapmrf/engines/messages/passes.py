@@ -53,7 +53,7 @@ class SequentialPasses(ABC):
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
         begin, strand_ptr = cut_visits(factors) if work >= LARGE else (np.array([0, problem.n_vars]), np.array([0, 1]))
         self.crew = Crew.gather(factors, begin, strand_ptr, problem.threads)
-        self.board = Board.allocate(begin, self.n_workers)
+        self.board = Board.allocate(begin[:-1], begin[1:], self.n_workers)
 
     @property
     def n_workers(self) -> int:

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets
-from mapmrf.engines.messages.strands_kernels import FactorTurns, Shares, find_needs, link_runs, longest_wait
+from mapmrf.arrays import Ints, offsets, ranges, short
+from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, Shares, find_needs, link_runs, longest_wait
 
 LONG, SHORT = 256, 32
 """Visits from which a run is a good strand, and below which it is none."""
@@ -83,6 +83,17 @@ class Crew:
         _finish(work, 0)
         for future in futures:
             future.result()
+
+    def own_places(self, board: Board) -> tuple[Ints, Ints]:
+        """Places for the visits such that those of each worker stand together.
+
+        Where a worker's visits stand between those of others, half of what the processor fetches ahead is not his.
+        Returns where the chunks begin, and the places in the order of the visits.
+        """
+        sizes, chunk = board.end - board.begin, self.shares.chunk
+        chunk_at = np.empty(len(sizes), dtype=np.int64)
+        chunk_at[chunk] = offsets(sizes[chunk])[:-1]
+        return chunk_at, short(ranges(chunk_at, sizes))
 
     def close(self) -> None:
         """End the threads."""

@@ -28,8 +28,8 @@ class Board(NamedTuple):
 
     Attributes
     ----------
-    begin : (n_chunks + 1,)
-        Where the chunks of visits begin.
+    begin, end : (n_chunks,)
+        The visits of every chunk.
     bound, value : (n_chunks,)
         What the visits of a chunk add to the bound and to the labelling's value.
     done, told
@@ -37,17 +37,18 @@ class Board(NamedTuple):
     """
 
     begin: Ints
+    end: Ints
     bound: Floats
     value: Floats
     done: Ints
     told: Ints
 
     @classmethod
-    def allocate(cls, begin: Ints, n_workers: int) -> Board:
+    def allocate(cls, begin: Ints, end: Ints, n_workers: int) -> Board:
         """A board for these chunks and so many workers."""
-        bound, value = np.zeros((2, len(begin) - 1))
+        bound, value = np.zeros((2, len(begin)))
         done, told = (np.zeros(APART * n_workers, dtype=np.int64) for _ in range(2))
-        return cls(begin, bound, value, done, told)
+        return cls(begin, end, bound, value, done, told)
 
 
 class Shares(NamedTuple):

@@ -9,7 +9,7 @@ from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.strands import Crew
 from mapmrf.engines.messages.trws_labels_kernels import LabelMessages, LabelModel, help_labels, iterate_labels
-from mapmrf.engines.messages.trws_links_kernels import PairLinks, sort_links
+from mapmrf.engines.messages.trws_links_kernels import PairLinks, Turns, sort_links
 from mapmrf.engines.messages.trws_tables_kernels import PairScratch, PairTables, turn_tables
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.pair_forms import NO_FORM
@@ -61,7 +61,7 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
     """Sort the pairs along the visits; the potentials stay where they are."""
     graph, n, m = problem.graph, problem.n_vars, problem.n_factors
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1, len(graph.theta_v)))
-    sort_links(problem.scope, order.rank, links)
+    sort_links(problem.scope, Turns(order.rank, order.rank, order.seq[:0]), links)
     dtype, widths = links.ptr.dtype, sorted({max(batch.shape) for batch in problem.batches})
     return LabelModel(
         theta_v=graph.theta_v,

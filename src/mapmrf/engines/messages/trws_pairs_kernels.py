@@ -70,11 +70,11 @@ class SpinMessages(NamedTuple):
 
 
 @compiled
-def lay_out_spins(scope: Ints, rank: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel) -> float:
+def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel) -> float:
     """Turn 2x2 tables into couplings and fields (added to `h`); return the constant."""
     h, constant = model.h, 0.0
     for a in range(len(table_at)):
-        s, t, at, w = rank[scope[2 * a]], rank[scope[2 * a + 1]], table_at[a], weight_of(weight, a)
+        s, t, at, w = place[scope[2 * a]], place[scope[2 * a + 1]], table_at[a], weight_of(weight, a)
         t00, t01, t10, t11 = w * theta_t[at], w * theta_t[at + 1], w * theta_t[at + 2], w * theta_t[at + 3]
         constant += (t00 + t01 + t10 + t11) / 4.0
         h[s] += (t10 + t11 - t00 - t01) / 4.0
@@ -114,7 +114,8 @@ def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinMo
             labels[s] = spin > 0.0
             value += known * spin
         share = omega[s] * (field + early + late)
-        for e in range(first, last):
+        for i in range(last - first):
+            e = first + i
             j = coupling[e]
             most = abs(j)
             d[e] = min(max(np.copysign(1.0, j) * (share - d[e]), -most), most)
@@ -125,7 +126,7 @@ def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinMo
 def pass_backward(
     begin: int, end: int, decode: bool, bound: float, value: float, model: SpinModel, messages: SpinMessages
 ) -> tuple[float, float]:
-    """Pass messages to earlier variables; return the upper bound that they prove, and the value as in `pass_forward`."""
+    """Pass messages to earlier variables; return the upper bound that they prove, and the value as `pass_forward`."""
     h, keep, coupling = model.h, model.keep, model.coupling
     ptr, up, back_ptr, id = model.links.ptr, model.links.up, model.links.back_ptr, model.links.id
     d, labels = messages.d, messages.labels
@@ -164,7 +165,7 @@ def pass_backward(
 @inlined
 def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board) -> None:
     """Make the visits of a chunk, and add what they give to its sums."""
-    begin, end, bound, value = board.begin[c], board.begin[c + 1], board.bound[c], board.value[c]
+    begin, end, bound, value = board.begin[c], board.end[c], board.bound[c], board.value[c]
     if forward:
         board.value[c] = pass_forward(begin, end, decode, value, model, messages)
     else:

@@ -102,8 +102,9 @@ def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weig
     kind = np.array([form.kind for form in found], dtype=np.int32)
     slope = np.array([form.slope for form in found])
     of = form_of_table[table_of]
-    rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
-    of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM  # a reward for differing is no concave function
+    if np.any(kind != POTTS):  # a reward for differing is no concave function
+        rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
+        of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM
     return PairForms(of, kind, slope, np.array([form.limit for form in found]), *_laid_out(found))
 
 

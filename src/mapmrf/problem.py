@@ -324,9 +324,11 @@ def _batches(
 
 def _square_tables(graph: FactorGraph) -> Iterator[TableBlock]:
     """The tables of pairs of variables with equally many states, if these are enough for a form."""
-    pairs = np.flatnonzero(graph.arity == 2)
-    tables, first = np.unique(graph.table_of[pairs], return_index=True)
-    ends = graph.scope_ptr[pairs[first]]
+    some = np.full(graph.n_tables, -1)  # a pair with this table
+    pairs = graph.arity == 2
+    some[graph.table_of if pairs.all() else graph.table_of[pairs]] = np.flatnonzero(pairs)
+    tables = np.flatnonzero(some >= 0)
+    ends = graph.scope_ptr[some[tables]]
     size = graph.card[graph.scope[ends]]
     square = (size == graph.card[graph.scope[ends + 1]]) & (size >= LEAST_STATES)
     tables, size = tables[square], size[square]

@@ -18,6 +18,7 @@ from mapmrf import FactorGraph, OptionError, Status
 from mapmrf.datasets import grid
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.trws_labels import LabelPasses
 from mapmrf.engines.messages.trws_pairs import SpinPasses
 from mapmrf.formats import uai
 from mapmrf.method import Start
@@ -89,20 +90,22 @@ def engine(graph: FactorGraph, **options: Any) -> SequentialPasses:
     return TRWS(**options).start(Problem.compile(graph), 0, Start()).passes
 
 
-def test_binary_pairwise_models_take_the_short_way() -> None:
+def test_every_model_takes_the_shortest_way_that_it_fits() -> None:
     assert isinstance(engine(grid(3, 3)), SpinPasses)
-    assert isinstance(engine(attractive(0, 3, 3)), TablePasses)
-    assert isinstance(engine(random_recipe(1, 5, 8).graph()), TablePasses)
-    hard = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[0.0, -np.inf], [0.0, 0.0]])
-    assert isinstance(engine(hard), TablePasses)
-    pinned = FactorGraph.from_pairwise([[0.0, -np.inf], [0.0, 0.0]], [[0, 1]], [[0.0, 1.0], [1.0, 0.0]])
-    assert isinstance(engine(pinned), TablePasses)
     flat = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.zeros((2, 2)))
     assert isinstance(engine(flat), SpinPasses)
+    assert isinstance(engine(attractive(0, 3, 3)), LabelPasses)
+    pinned = FactorGraph.from_pairwise([[0.0, -np.inf], [0.0, 0.0]], [[0, 1]], [[0.0, 1.0], [1.0, 0.0]])
+    assert isinstance(engine(pinned), LabelPasses)
     steep = FactorGraph.from_pairwise(
         np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], [np.eye(2), -np.eye(2) * 1e9, np.eye(2)]
     )
-    assert isinstance(engine(steep), TablePasses)
+    assert isinstance(engine(steep), LabelPasses)
+    heavy = FactorGraph.from_pairwise(np.zeros((3, 2)), [[0, 1], [1, 2], [0, 2]], np.eye(2), weight=[1.0, -1e9, 1.0])
+    assert isinstance(engine(heavy), LabelPasses)
+    assert isinstance(engine(random_recipe(1, 5, 8).graph()), TablePasses)
+    hard = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], [[0.0, -np.inf], [0.0, 0.0]])
+    assert isinstance(engine(hard), TablePasses)
 
 
 def test_ties_go_to_the_smallest_state() -> None:

@@ -277,12 +277,12 @@ def test_kernels_run_as_plain_python() -> None:
     plain = passes(graph)
     compiled.iterate(0, 3, 1)
     kernels = [name for name, kernel in vars(srmp_kernels).items() if hasattr(kernel, "py_func")]
-    assert {"collect_pair", "collect_table", "fixed_table", "choose", "sweep", "iterate", "at_rest"} <= set(kernels)
+    assert {"collect_pair", "collect_table", "fixed_table", "choose", "sweep", "iterate", "end_pass"} <= set(kernels)
     with pytest.MonkeyPatch.context() as patch, np.errstate(invalid="ignore"):
         for name in kernels:
             patch.setattr(srmp_kernels, name, getattr(srmp_kernels, name).py_func)
         _, _, figures = srmp_kernels.iterate(
-            PassSpan(0, 3, 1), plain.stopping, plain.figures, plain.model, plain.messages, plain.scratch
+            PassSpan(0, 3, 1), plain.stopping, plain.figures, plain.model, plain.messages, plain.scratch, plain.board
         )
     assert figures == pytest.approx(compiled.figures, rel=1e-12)
     np.testing.assert_allclose(plain.messages.lam, compiled.messages.lam, rtol=1e-12, atol=1e-12)

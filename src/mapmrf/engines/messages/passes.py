@@ -47,12 +47,13 @@ class SequentialPasses(ABC):
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
         self.seq, self.stopping, self.work = order.seq, stopping, work
-        self.labels, self.in_order = (np.zeros(problem.n_vars, dtype=kind) for _ in range(2))
+        self.labels: Ints = np.zeros(problem.n_vars, dtype=kind)
+        self.in_order: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.figures = PassFigures()
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
         begin, strand_ptr = cut_visits(factors) if work >= LARGE else (np.array([0, problem.n_vars]), np.array([0, 1]))
         self.crew = Crew.gather(factors, begin, strand_ptr, problem.threads)
-        self.board = Board.allocate(begin, self.n_workers)
+        self.board = Board.allocate(begin[:-1], begin[1:], self.n_workers)
 
     @property
     def n_workers(self) -> int:

@@ -50,9 +50,7 @@ class TablePasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
-        return iterate(
-            span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.board
-        )
+        return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.board)
 
     def state_bounds(self) -> Floats:
         """Upper bounds on the labellings with each state, by the multipliers; states found impossible have -inf."""

@@ -374,7 +374,7 @@ def iterate(
             begin_pass(forward, board, 0.0)
             for place in range(len(board.bound)):
                 c = chunk_at(forward, place, board)
-                visits = (board.begin[c], board.begin[c + 1])
+                visits = (board.begin[c], board.end[c])
                 board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
             why, figures = end_pass(
                 forward, decode, model.constant, figures, stopping, board, messages.labels, messages.best
@@ -394,6 +394,6 @@ def help_srmp(
         c = next_chunk(forward, w, shares, board)
         if c < 0:
             return c == -1
-        visits = (board.begin[c], board.begin[c + 1])
+        visits = (board.begin[c], board.end[c])
         board.bound[c], board.value[c] = sweep(forward, decode, visits, model, messages, scratch)
         report_chunk(forward, c, w, shares, board)

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets
-from mapmrf.engines.messages.strands_kernels import FactorTurns, Shares, find_needs, link_runs, longest_wait
+from mapmrf.arrays import Ints, offsets, ranges, short
+from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, Shares, find_needs, link_runs, longest_wait
 
 LONG, SHORT = 256, 32
 """Visits from which a run is a good strand, and below which it is none."""
@@ -28,9 +28,9 @@ NAP = 50e-6
 def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
     """Cut visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks.
 
-    A run of visits in which each depends on the one before, such as a row, can do no better than one after another; runs
-    that depend on each other are taken together, as the rows of a plane, if they are short. Returns where the chunks
-    begin, and which chunk is the first of every strand, both with one more at the end.
+    A run of visits in which each depends on the one before, such as a row, can do no better than one after another;
+    runs that depend on each other are taken together, as the rows of a plane, if they are short. Returns where the
+    chunks begin, and which chunk is the first of every strand, both with one more at the end.
     """
     n = len(factors.rank)
     rows = _run_starts(factors, np.arange(n, dtype=np.int32))
@@ -47,7 +47,7 @@ def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
 
 
 def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
-    """The first ones of things in a row of which each depends on the one before; `run` says to which a visit belongs."""
+    """The first of every row of things of which each depends on the one before; `run` is the thing of every visit."""
     linked = np.zeros(int(run[-1]) + 1 if len(run) else 0, dtype=bool)
     link_runs(factors, run, linked)
     return np.flatnonzero(~linked)
@@ -84,6 +84,17 @@ class Crew:
         for future in futures:
             future.result()
 
+    def own_places(self, board: Board) -> tuple[Ints, Ints]:
+        """Places for the visits such that those of each worker stand together.
+
+        Where a worker's visits stand between those of others, half of what the processor fetches ahead is not his.
+        Returns where the chunks begin, and the places in the order of the visits.
+        """
+        sizes, chunk = board.end - board.begin, self.shares.chunk
+        chunk_at = np.empty(len(sizes), dtype=np.int64)
+        chunk_at[chunk] = offsets(sizes[chunk])[:-1]
+        return chunk_at, short(ranges(chunk_at, sizes))
+
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
@@ -103,7 +114,9 @@ def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers:
     ptr = offsets(np.bincount(owner, minlength=n_workers))
     place = np.empty(n_chunks, dtype=np.int64)
     place[chunk] = np.arange(n_chunks) - ptr[owner[chunk]]
-    shares = Shares(ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool))
+    shares = Shares(
+        ptr, chunk, *np.zeros((2, n_chunks, n_workers), dtype=np.int64), *np.zeros((2, n_chunks), dtype=bool)
+    )
     chunk_of = np.repeat(np.arange(n_chunks, dtype=np.int32), np.diff(begin))
     find_needs(factors, chunk_of, owner, place, shares)
     return shares, owner

@@ -1,10 +1,10 @@
 """Passes cut into chunks that threads share, so that every visit still comes after those that it depends on.
 
 A chunk is a stretch of consecutive visits. Every worker has its own chunks, such as those of the left half of every row
-of an image, and takes them in the order of the pass. Before a chunk it waits until the other workers have done theirs on
-which it depends: the right half of a row follows the left one, while that of the row below is made. Whatever a visit
-reads has been written before, and sums are kept per chunk: results do not depend on the number of workers or on their
-speed.
+of an image, and takes them in the order of the pass. Before a chunk it waits until the other workers have done those of
+theirs on which it depends: the right half of a row is made after the left one, while that of the next row is made.
+Whatever a visit reads has been written before, and sums are kept per chunk: results do not depend on the number of
+workers or on their speed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Board(NamedTuple):
 
     Attributes
     ----------
-    begin : (n_chunks + 1,)
-        Where the chunks of visits begin.
+    begin, end : (n_chunks,)
+        The visits of every chunk.
     bound, value : (n_chunks,)
         What the visits of a chunk add to the bound and to the labelling's value.
     done, told
@@ -37,17 +37,18 @@ class Board(NamedTuple):
     """
 
     begin: Ints
+    end: Ints
     bound: Floats
     value: Floats
     done: Ints
     told: Ints
 
     @classmethod
-    def allocate(cls, begin: Ints, n_workers: int) -> Board:
+    def allocate(cls, begin: Ints, end: Ints, n_workers: int) -> Board:
         """A board for these chunks and so many workers."""
-        bound, value = np.zeros((2, len(begin) - 1))
+        bound, value = np.zeros((2, len(begin)))
         done, told = (np.zeros(APART * n_workers, dtype=np.int64) for _ in range(2))
-        return cls(begin, bound, value, done, told)
+        return cls(begin, end, bound, value, done, told)
 
 
 class Shares(NamedTuple):
@@ -116,7 +117,7 @@ def next_chunk(forward: bool, w: int, shares: Shares, board: Board) -> int:
         need = needs[c, other]
         if need == 0:
             continue
-        for look in range(PATIENCE):
+        for _ in range(PATIENCE):
             if observe(board.told, APART * other) >= need:
                 break
         else:

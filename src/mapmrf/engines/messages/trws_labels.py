@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets
+from mapmrf.arrays import Floats, Ints, frozen, offsets, short
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.strands import Crew
-from mapmrf.engines.messages.trws_labels_kernels import LabelMessages, LabelModel, help_labels, iterate_labels, label_beliefs
-from mapmrf.engines.messages.trws_links_kernels import PairLinks, sort_links
+from mapmrf.engines.messages.trws_labels_kernels import (
+    LabelMessages,
+    LabelModel,
+    help_labels,
+    iterate_labels,
+    label_beliefs,
+)
+from mapmrf.engines.messages.trws_links_kernels import PairLinks, Turns, sort_links
 from mapmrf.engines.messages.trws_tables_kernels import PairScratch, PairTables, turn_tables
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.persistency import belief_bounds
@@ -42,9 +48,7 @@ class LabelPasses(SequentialPasses):
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
-        return iterate_labels(
-            span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.board
-        )
+        return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.board)
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
@@ -71,7 +75,7 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
     """Sort the pairs along the visits; the potentials stay where they are."""
     graph, n, m = problem.graph, problem.n_vars, problem.n_factors
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1, len(graph.theta_v)))
-    sort_links(problem.scope, order.rank, links)
+    sort_links(problem.scope, Turns(order.rank, order.rank, order.seq[:0]), links)
     dtype, widths = links.ptr.dtype, sorted({max(batch.shape) for batch in problem.batches})
     return LabelModel(
         theta_v=graph.theta_v,
@@ -102,4 +106,4 @@ def pair_tables(problem: Problem) -> PairTables:
         turned = np.zeros_like(graph.theta_t)
         turn_tables(graph.table_of, graph.table_ptr, graph.card[graph.scope[1::2]], graph.theta_t, turned)
         turned = graph.theta_t if np.array_equal(turned, graph.theta_t) else turned
-    return PairTables(graph.theta_t, problem.table_at, problem.weight, turned, forms)
+    return PairTables(graph.theta_t, frozen(short(problem.table_at)), problem.weight, frozen(turned), forms)

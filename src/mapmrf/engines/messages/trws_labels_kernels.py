@@ -33,7 +33,6 @@ from mapmrf.engines.messages.trws_tables_kernels import (
 )
 from mapmrf.kernels.jit import bare, compiled, inlined
 
-
 ONE = np.uintp(1)
 
 
@@ -208,7 +207,7 @@ def visit_chunk(
     forward: bool, decode: bool, c: int, model: LabelModel, messages: LabelMessages, room: PairScratch, board: Board
 ) -> None:
     """Make the visits of a chunk, and add what they give to its sums."""
-    begin, end = board.begin[c], board.begin[c + 1]
+    begin, end = board.begin[c], board.end[c]
     board.bound[c] = visit_labels(forward, decode, begin, end, board.bound[c], model, messages, room)
     if decode:
         board.value[c] = add_values(forward, begin, end, board.value[c], model, messages.labels)

@@ -38,28 +38,53 @@ class PairLinks(NamedTuple):
         return cls(ptr, up, factor, back_ptr, down, id)
 
 
+class Turns(NamedTuple):
+    """The order of the visits, and where the variables stand in the arrays of passes.
+
+    Attributes
+    ----------
+    rank : (n_vars,)
+        The place of every variable in the order.
+    place : (n_vars,)
+        The place of every variable in the arrays; the rank, unless threads have parts of the arrays of their own.
+    at : (n_vars,)
+        The places in the order of the visits; empty if they are 0, 1, 2, ...
+    """
+
+    rank: Ints
+    place: Ints
+    at: Ints
+
+
 @compiled
-def sort_links(scope: Ints, rank: Ints, links: PairLinks) -> None:
-    """Fill in the links of the factors whose variables are given in `scope`, two by two."""
+def sort_links(scope: Ints, turns: Turns, links: PairLinks) -> None:
+    """Fill in the links of the factors whose variables are given in `scope`, two by two.
+
+    The lists of an end are in the order of the factors or of the visits, wherever variables stand: sums over them do
+    not depend on that.
+    """
     ptr, up, factor, back_ptr, down, id = links
+    rank, place, at = turns
     n_vars, n_edges = len(ptr) - 1, len(up)
     for a in range(n_edges):
-        s, t = rank[scope[2 * a]], rank[scope[2 * a + 1]]
-        ptr[min(s, t) + 1] += 1
-        back_ptr[max(s, t) + 1] += 1
+        i, j = scope[2 * a], scope[2 * a + 1]
+        ptr[place[i if rank[i] < rank[j] else j] + 1] += 1
+        back_ptr[place[j if rank[i] < rank[j] else i] + 1] += 1
     for s in range(n_vars):
         ptr[s + 1] += ptr[s]
         back_ptr[s + 1] += back_ptr[s]
     for a in range(n_edges):
-        s, t = rank[scope[2 * a]], rank[scope[2 * a + 1]]
-        e = ptr[min(s, t)]
-        ptr[min(s, t)] += 1  # for now where the next edge goes
-        up[e] = max(s, t)
-        factor[e] = 2 * a if s < t else 2 * a + 1
+        i, j = scope[2 * a], scope[2 * a + 1]
+        s = place[i if rank[i] < rank[j] else j]
+        e = ptr[s]
+        ptr[s] += 1  # for now where the next edge goes
+        up[e] = place[j if rank[i] < rank[j] else i]
+        factor[e] = 2 * a if rank[i] < rank[j] else 2 * a + 1
     for s in range(n_vars - 1, -1, -1):
         ptr[s + 1] = ptr[s]
     ptr[0] = 0
-    for s in range(n_vars):
+    for turn in range(n_vars):
+        s = at[turn] if len(at) > 0 else turn
         for e in range(ptr[s], ptr[s + 1]):
             k = back_ptr[up[e]]
             back_ptr[up[e]] += 1

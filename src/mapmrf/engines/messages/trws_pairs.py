@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import numpy as np
 
-from mapmrf.arrays import Floats
-
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.strands import Crew
-from mapmrf.engines.messages.trws_links_kernels import PairLinks, sort_links
+from mapmrf.engines.messages.trws_links_kernels import PairLinks, Turns, sort_links
 from mapmrf.engines.messages.trws_pairs_kernels import (
     SpinMessages,
     SpinModel,
@@ -21,6 +22,8 @@ from mapmrf.engines.messages.trws_pairs_kernels import (
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.reduction.persistency import belief_bounds
 from mapmrf.problem import Problem
+
+Values = TypeVar("Values", Floats, Ints)
 
 MAX_SPREAD = 1e6
 """With entries so much larger than the usual ones a model is better kept in tables, where nothing cancels."""
@@ -49,15 +52,18 @@ class SpinPasses(SequentialPasses):
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
         self.problem = problem
-        self.model = spin_model(problem, order)
+        at = order.seq[:0]
+        if self.crew is not None:
+            begin, at = self.crew.own_places(self.board)
+            self.board = self.board._replace(begin=begin, end=begin + self.board.end - self.board.begin)
+            self.seq = _placed(order.seq, at)
+        self.model = spin_model(problem, order, at)
         self.constant, self.start = 0.0, self.model.constant
         self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
-        return iterate_spins(
-            span, self.stopping, self.figures, self.model, self.messages, self.board
-        )
+        return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.board)
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
@@ -66,17 +72,31 @@ class SpinPasses(SequentialPasses):
     def state_bounds(self) -> Floats:
         """Upper bounds on the labellings with each state, by the beliefs of one more iteration."""
         in_order, beliefs = np.empty(self.problem.n_vars), np.zeros((self.problem.n_vars, 2))
-        spin_beliefs(self.model, self.messages, in_order)
+        spin_beliefs(self.model, self.messages, self.board, in_order)
         beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order
         return belief_bounds(self.problem, beliefs.ravel(), self.figures.bound)
 
 
-def spin_model(problem: Problem, order: VisitOrder) -> SpinModel:
-    """Turn the tables into couplings and fields, and sort the edges in both directions."""
+def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
+    """Turn the tables into couplings and fields, and sort the edges in both directions.
+
+    `at` are the places of the visits in the model, in their order; empty if they are 0, 1, 2, ...
+    """
     n, m, graph = problem.n_vars, problem.n_factors, problem.graph
+    turns = Turns(order.rank, at[order.rank] if len(at) else order.rank, at)
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1))
-    sort_links(problem.scope, order.rank, links)
+    sort_links(problem.scope, turns, links)
     low, high = graph.theta_v.reshape(-1, 2)[order.seq].T / 2
-    model = SpinModel(high - low, order.omega, order.keep, np.empty(m), links, float((low + high).sum()))
-    tables = lay_out_spins(problem.scope, order.rank, graph.theta_t, problem.table_at, problem.weight, model)
+    h, omega, keep = (_placed(values, at) for values in (high - low, order.omega, order.keep))
+    model = SpinModel(h, omega, keep, np.empty(m), links, float((low + high).sum()))
+    tables = lay_out_spins(problem.scope, turns.place, graph.theta_t, problem.table_at, problem.weight, model)
     return model._replace(constant=graph.constant + model.constant + tables)
+
+
+def _placed(values: Values, at: Ints) -> Values:
+    """Values by visits at the places of these."""
+    if len(at) == 0:
+        return values
+    placed = np.empty_like(values)
+    placed[at] = values
+    return placed

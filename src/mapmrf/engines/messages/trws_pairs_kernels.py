@@ -23,7 +23,7 @@ from mapmrf.engines.messages.strands_kernels import (
 )
 from mapmrf.engines.messages.trws_links_kernels import PairLinks
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, compiled, inlined
+from mapmrf.kernels.jit import compiled, inlined
 
 ONE = np.uintp(1)
 TINY = 1e-300
@@ -70,18 +70,18 @@ class SpinMessages(NamedTuple):
 
 
 @compiled
-def lay_out_spins(scope: Ints, rank: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel) -> float:
+def lay_out_spins(scope: Ints, place: Ints, theta_t: Floats, table_at: Ints, weight: Floats, model: SpinModel) -> float:
     """Turn 2x2 tables into couplings and fields (added to `h`); return the constant."""
     h, constant = model.h, 0.0
     for a in range(len(table_at)):
-        s, t, at, w = rank[scope[2 * a]], rank[scope[2 * a + 1]], table_at[a], weight_of(weight, a)
+        s, t, at, w = place[scope[2 * a]], place[scope[2 * a + 1]], table_at[a], weight_of(weight, a)
         t00, t01, t10, t11 = w * theta_t[at], w * theta_t[at + 1], w * theta_t[at + 2], w * theta_t[at + 3]
         constant += (t00 + t01 + t10 + t11) / 4.0
         h[s] += (t10 + t11 - t00 - t01) / 4.0
         h[t] += (t01 + t11 - t00 - t10) / 4.0
     for e in range(len(model.coupling)):
-        a = np.intp(model.links.factor[e] >> 1)
-        at, w = table_at[a], weight_of(weight, a)
+        b = int(model.links.factor[e] >> 1)
+        at, w = table_at[b], weight_of(weight, b)
         t00, t01, t10, t11 = w * theta_t[at], w * theta_t[at + 1], w * theta_t[at + 2], w * theta_t[at + 3]
         model.coupling[e] = (t00 + t11 - t01 - t10) / 4.0
     return constant
@@ -114,7 +114,8 @@ def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinMo
             labels[s] = spin > 0.0
             value += known * spin
         share = omega[s] * (field + early + late)
-        for e in range(first, last):
+        for i in range(last - first):
+            e = first + i
             j = coupling[e]
             most = abs(j)
             d[e] = min(max(np.copysign(1.0, j) * (share - d[e]), -most), most)
@@ -125,7 +126,7 @@ def pass_forward(begin: int, end: int, decode: bool, value: float, model: SpinMo
 def pass_backward(
     begin: int, end: int, decode: bool, bound: float, value: float, model: SpinModel, messages: SpinMessages
 ) -> tuple[float, float]:
-    """Pass messages to earlier variables; return the upper bound that they prove, and the value as in `pass_forward`."""
+    """Pass messages to earlier variables; return the upper bound that they prove, and the value as `pass_forward`."""
     h, keep, coupling = model.h, model.keep, model.coupling
     ptr, up, back_ptr, id = model.links.ptr, model.links.up, model.links.back_ptr, model.links.id
     d, labels = messages.d, messages.labels
@@ -162,11 +163,9 @@ def pass_backward(
 
 
 @inlined
-def visit_spins(
-    forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board
-) -> None:
+def visit_spins(forward: bool, decode: bool, c: int, model: SpinModel, messages: SpinMessages, board: Board) -> None:
     """Make the visits of a chunk, and add what they give to its sums."""
-    begin, end, bound, value = board.begin[c], board.begin[c + 1], board.bound[c], board.value[c]
+    begin, end, bound, value = board.begin[c], board.end[c], board.bound[c], board.value[c]
     if forward:
         board.value[c] = pass_forward(begin, end, decode, value, model, messages)
     else:
@@ -186,9 +185,7 @@ def iterate_spins(
             begin_pass(forward, board, model.constant)
             for place in range(len(board.bound)):
                 visit_spins(forward, decode, chunk_at(forward, place, board), model, messages, board)
-            why, figures = end_pass(
-                forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best
-            )
+            why, figures = end_pass(forward, decode, 0.0, figures, stopping, board, messages.labels, messages.best)
         if why != LIMIT:
             return n + 1 - span.begin, why, figures
     return span.end - span.begin, LIMIT, figures
@@ -208,15 +205,19 @@ def help_spins(
 
 
 @compiled
-def spin_beliefs(model: SpinModel, messages: SpinMessages, beliefs: Floats) -> None:
+def spin_beliefs(model: SpinModel, messages: SpinMessages, board: Board, beliefs: Floats) -> None:
     """Make an iteration, and keep half the difference between the two beliefs of every variable on the way back."""
-    links, d, n = model.links, messages.d, len(model.h)
-    pass_forward(0, n, False, 0.0, model, messages)
-    for s in range(n - 1, -1, -1):
-        belief = model.h[s]
-        for e in range(links.ptr[s], links.ptr[s + 1]):
-            belief += d[e]
-        for k in range(links.back_ptr[s], links.back_ptr[s + 1]):
-            belief += d[links.id[k]]
-        beliefs[s] = belief
-        pass_backward(s, s + 1, False, 0.0, 0.0, model, messages)
+    links, d, n_chunks = model.links, messages.d, len(board.bound)
+    for place in range(n_chunks):
+        c = chunk_at(True, place, board)
+        pass_forward(board.begin[c], board.end[c], False, 0.0, model, messages)
+    for place in range(n_chunks):
+        c = chunk_at(False, place, board)
+        for s in range(board.end[c] - 1, board.begin[c] - 1, -1):
+            belief = model.h[s]
+            for e in range(links.ptr[s], links.ptr[s + 1]):
+                belief += d[e]
+            for k in range(links.back_ptr[s], links.back_ptr[s + 1]):
+                belief += d[links.id[k]]
+            beliefs[s] = belief
+            pass_backward(s, s + 1, False, 0.0, 0.0, model, messages)

@@ -65,7 +65,8 @@ class PairScratch(NamedTuple):
 @inlined
 def largest(values: Floats, at: Place, n: Place) -> float:
     """The largest of some numbers, in four chains: a single one would wait for every comparison."""
-    a = b = c = d = values[at]
+    first: Any = values[at]
+    a = b = c = d = first
     k, end = at, at + n
     two, three, four = np.uintp(2), np.uintp(3), np.uintp(4)
     while k + four <= end:
@@ -79,7 +80,7 @@ def largest(values: Floats, at: Place, n: Place) -> float:
         k += ONE
     a = b if b > a else a
     c = d if d > c else c
-    return c if c > a else a
+    return float(c if c > a else a)
 
 
 @inlined
@@ -94,7 +95,7 @@ def level(d: Floats, at: Place, n: Place) -> float:
 @inlined
 def form_of(forms: PairForms, a: Place) -> int:
     """The form of a factor."""
-    return forms.of[a] if len(forms.of) > 0 else NO_FORM
+    return int(forms.of[a]) if len(forms.of) > 0 else NO_FORM
 
 
 @compiled
@@ -109,8 +110,8 @@ def turn_tables(table_of: Ints, table_ptr: Ints, n_second: Ints, theta_t: Floats
         at, n = table_ptr[table], n_second[a]
         n_first = (table_ptr[table + 1] - at) // n
         for k in range(n_first):
-            for l in range(n):
-                turned[at + l * n_first + k] = theta_t[at + k * n + l]
+            for j in range(n):
+                turned[at + j * n_first + k] = theta_t[at + k * n + j]
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def pass_message(
     forms, part = tables.forms, tables.forms.part_at[f]
     form, base = pair_form(forms, f, weight), weight * forms.base[f]
     if part < 0:
-        return base + pass_form(form, d, at, n_own, room)
+        return float(base + pass_form(form, d, at, n_own, room))
     turned = code & ONE == ONE
     row = np.uintp(part)
     column = row + n_own
@@ -148,7 +149,7 @@ def pass_message(
     top = pass_form(form, d, at, n_own, room)
     for k in range(n_own):
         d[at + k] += weight * forms.parts[other + k]
-    return base + top + level(d, at, n_own)
+    return float(base + top + level(d, at, n_own))
 
 
 @inlined
@@ -159,22 +160,22 @@ def pass_table(
     """The message through a table; `turn` if the second variable of the factor gives; `sizes` of this and the other."""
     theta, row = tables.theta_t, np.uintp(table)
     n_own, n_other = sizes
-    for l in range(n_other):
-        d[at + l] = -np.inf
+    for j in range(n_other):
+        d[at + j] = -np.inf
     if turn and len(tables.turned) == 0:
         for k in range(n_own):
             given = h[k]
-            for l in range(n_other):
-                value = weight * theta[row + k + l * n_own] + given
-                d[at + l] = value if value > d[at + l] else d[at + l]
+            for j in range(n_other):
+                value = weight * theta[row + k + j * n_own] + given
+                d[at + j] = value if value > d[at + j] else d[at + j]
         return level(d, at, n_other)
     if turn:
         theta = tables.turned
     for k in range(n_own):
         given = h[k]
-        for l in range(n_other):
-            value = weight * theta[row + l] + given
-            d[at + l] = value if value > d[at + l] else d[at + l]
+        for j in range(n_other):
+            value = weight * theta[row + j] + given
+            d[at + j] = value if value > d[at + j] else d[at + j]
         row += n_other
     return level(d, at, n_other)
 
@@ -184,7 +185,7 @@ def pass_form(form: PairForm, d: Floats, at: Place, n: Place, room: PairScratch)
     """The message through a form of a table without row and column parts."""
     h, out = room.h, np.uintp(len(room.belief))
     if form.kind == POTTS and form.slope < 0.0:
-        transform_potts(form.slope, h, len(room.belief), d, np.intp(at), np.intp(n))
+        transform_potts(form.slope, h, len(room.belief), d, int(at), int(n))
         return level(d, at, n)
     top, least = largest(h, out, n), -form.limit
     if form.kind == LINEAR:
@@ -237,7 +238,7 @@ def reach_quadratic(form: PairForm, n: Place, room: PairScratch) -> Place:
     if form.limit < slope * np.intp(far * far):
         far = np.uintp(np.ceil(np.sqrt(form.limit / slope))) - ONE
     if far > SHIFTS:
-        transform_quadratic(form, h, np.intp(begin), h, np.intp(out), np.intp(n), room.envelope)
+        transform_quadratic(form, h, int(begin), h, int(out), int(n), room.envelope)
         return out
     clear_beyond(h, begin + n, begin + n + far)
     for k in range(n):
@@ -261,7 +262,7 @@ def reward(code: Place, tables: PairTables) -> float:
     f = form_of(forms, a)
     if f == NO_FORM or forms.kind[f] != POTTS or forms.part_at[f] >= 0:
         return 0.0
-    return weight_of(tables.weight, a) * forms.slope[f]
+    return float(weight_of(tables.weight, a) * forms.slope[f])
 
 
 @inlined
@@ -290,4 +291,4 @@ def entry(code: Place, label: Place, own: Place, tables: PairTables, n_own: Plac
     """The potential of a pair, as in `add_row`, with both ends fixed."""
     a = code >> ONE
     place = own * n_other + label if code & ONE == ONE else label * n_own + own
-    return weight_of(tables.weight, a) * tables.theta_t[np.uintp(tables.table_at[a]) + place]
+    return float(weight_of(tables.weight, a) * tables.theta_t[np.uintp(tables.table_at[a]) + place])

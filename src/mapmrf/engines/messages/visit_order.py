@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.arrays import Bools, Floats, Ints, short
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.srmp_kernels import BETWEEN, FIRST, LAST
 from mapmrf.engines.messages.visit_order_kernels import EndCounts, breadth_first, count_ends, peel_variables
@@ -42,11 +42,12 @@ class VisitOrder:
         trees, put last, give all they have towards the core; factors that hang on a variable do not count.
         """
         seq, peeled, hanging = _order(problem, order)
+        seq = short(seq)
         rank = np.empty_like(seq)
-        rank[seq] = np.arange(problem.n_vars)
+        rank[seq] = np.arange(problem.n_vars, dtype=seq.dtype)
         first, last, loose = np.zeros((3, problem.n_vars), dtype=np.int32)
         count_ends(problem.scope_ptr, problem.scope, rank, hanging, EndCounts(first, last, loose))
-        n_back = problem.degree - first
+        n_back = np.diff(problem.nbr_ptr) - first
         n_shares = np.maximum(1, n_back - last + np.maximum(first - loose, last))
         if peeled.any():
             n_shares[peeled] = 1
@@ -59,7 +60,7 @@ def _order(problem: Problem, order: VariableOrder) -> tuple[Ints, Bools, Bools]:
     seq = np.arange(problem.n_vars)
     peeled = np.zeros(problem.n_vars, dtype=bool)
     hanging = np.zeros(problem.n_factors, dtype=bool)
-    if order == "given" or (order == "trees_last" and not np.any(problem.degree == 1)):
+    if order == "given" or (order == "trees_last" and not np.any(np.diff(problem.nbr_ptr) == 1)):
         return seq, peeled, hanging
     scope_ptr, scope, neighbours = problem.scope_ptr, problem.scope, Neighbours.of(problem)
     removed = np.empty(problem.n_vars, dtype=np.int64)

@@ -1,0 +1,182 @@
+"""Passes that threads share: the same numbers to the last bit, whatever the number of threads."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import FactorGraph
+from mapmrf.engines.messages import passes as passes_module
+from mapmrf.engines.messages import strands
+from mapmrf.engines.messages.passes import SequentialPasses
+from mapmrf.engines.messages.passes_kernels import PassStopping
+from mapmrf.engines.messages.srmp import TablePasses
+from mapmrf.engines.messages.strands import cut_visits, share_chunks
+from mapmrf.engines.messages.strands_kernels import FactorTurns
+from mapmrf.engines.messages.trws_labels import LabelPasses
+from mapmrf.engines.messages.trws_pairs import SpinPasses
+from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.problem import Problem
+
+ENDLESS = PassStopping(-1.0, -1.0)
+
+
+@pytest.fixture(autouse=True)
+def _cut_small_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes_module, "LARGE", 0)
+
+
+def lattice(shape: tuple[int, ...], diagonals: bool) -> np.ndarray:
+    """Pairs of neighbours in a grid of any dimension."""
+    place = np.arange(np.prod(shape)).reshape(shape)
+    pairs = []
+    for offset in itertools.product((-1, 0, 1), repeat=len(shape)):
+        if offset <= (0,) * len(shape) or (sum(map(abs, offset)) > 1 and not diagonals):
+            continue
+        here = tuple(slice(max(0, -o), n - max(0, o)) for o, n in zip(offset, shape, strict=True))
+        there = tuple(slice(max(0, o), n + min(0, o)) for o, n in zip(offset, shape, strict=True))
+        pairs.append(np.stack([place[here].ravel(), place[there].ravel()], axis=1))
+    return np.concatenate(pairs)
+
+
+def image(shape: tuple[int, ...], n_states: int, diagonals: bool, hard: bool = False) -> FactorGraph:
+    random, edges = np.random.default_rng(0), lattice(shape, diagonals)
+    differ = np.where(np.eye(n_states, dtype=bool), 0.0, -0.8)
+    if hard:
+        differ[0, -1] = -np.inf
+    return FactorGraph.from_pairwise(
+        random.normal(size=(int(np.prod(shape)), n_states)), edges, differ, weight=random.random(len(edges)) + 0.1
+    )
+
+
+def triples(n_rows: int, n_columns: int) -> FactorGraph:
+    """Factors of three along the rows and pairs between them."""
+    random = np.random.default_rng(1)
+    place = np.arange(n_rows * n_columns).reshape(n_rows, n_columns)
+    scopes = [tuple(row[c : c + 3]) for row in place.tolist() for c in range(n_columns - 2)]
+    scopes += [(i, i + n_columns) for i in place[:-1].ravel().tolist()]
+    tables = [random.normal(size=(2,) * len(scope)) for scope in scopes]
+    return FactorGraph.from_tables(np.full(place.size, 2), scopes, tables)
+
+
+MODELS = {
+    "spins": (SpinPasses, lambda: image((20, 70), 2, diagonals=False)),
+    "spins with diagonals": (SpinPasses, lambda: image((20, 70), 2, diagonals=True)),
+    "spins in a volume": (SpinPasses, lambda: image((9, 8, 11), 2, diagonals=True)),
+    "labels": (LabelPasses, lambda: image((15, 64), 5, diagonals=False)),
+    "labels with diagonals": (LabelPasses, lambda: image((15, 64), 3, diagonals=True)),
+    "labels in a volume": (LabelPasses, lambda: image((9, 7, 9), 4, diagonals=False)),
+    "hard pairs": (TablePasses, lambda: image((12, 64), 4, diagonals=True, hard=True)),
+    "triples": (TablePasses, lambda: triples(12, 64)),
+}
+
+
+def run(kind: type[SequentialPasses], graph: FactorGraph, threads: int) -> SequentialPasses:
+    problem = Problem.compile(graph, threads)
+    engine = kind(problem, VisitOrder.build(problem, "trees_last"), ENDLESS)  # type: ignore[call-arg]
+    engine.iterate(0, 4, 2)
+    engine.close()
+    return engine
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
+    kind, make = MODELS[name]
+    graph = make()
+    alone = run(kind, graph, 1)
+    assert alone.crew is None and len(alone.board.bound) > 8
+    for threads in (2, 3):
+        shared = run(kind, graph, threads)
+        assert shared.n_workers == threads
+        assert shared.figures == alone.figures
+        assert shared.best.tolist() == alone.best.tolist()
+        if kind is not SpinPasses:  # whose workers have places of their own
+            for one, other in zip(shared.messages, alone.messages, strict=True):  # type: ignore[attr-defined]
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_cutting_a_pass_changes_its_sums_by_round_off_and_nothing_else(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, make = MODELS[name]
+    graph = make()
+    cut = run(kind, graph, 1)
+    monkeypatch.setattr(passes_module, "LARGE", 1 << 60)
+    whole = run(kind, graph, 1)
+    assert len(whole.board.bound) == 1
+    assert cut.figures == pytest.approx(whole.figures, rel=1e-10, abs=1e-10)
+    np.testing.assert_array_equal(cut.messages[0], whole.messages[0])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("shape", "diagonals"), [((12, 50), False), ((12, 50), True), ((9, 6, 7), True)])
+@pytest.mark.parametrize("n_workers", [2, 3])
+def test_a_chunk_waits_for_all_that_it_depends_on(shape: tuple[int, ...], diagonals: bool, n_workers: int) -> None:
+    """Whatever a worker may have done when another begins a chunk, all earlier neighbours of its visits are done."""
+    edges = lattice(shape, diagonals)
+    n = int(np.prod(shape))
+    factors = FactorTurns(2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n))
+    begin, strand_ptr = cut_visits(factors)
+    shares, owner = share_chunks(factors, begin, strand_ptr, n_workers)
+    place = np.zeros(len(owner), dtype=int)
+    for w in range(n_workers):
+        mine = shares.chunk[shares.ptr[w] : shares.ptr[w + 1]]
+        assert np.all(owner[mine] == w) and np.all(np.diff(mine) > 0)
+        place[mine] = np.arange(len(mine))
+    chunk_of = np.repeat(np.arange(len(owner)), np.diff(begin))
+    count = np.diff(shares.ptr)
+    for early, late in chunk_of[edges].tolist():
+        if owner[early] != owner[late]:
+            assert shares.onward[late, owner[early]] > place[early] and shares.tell_onward[early]
+            assert shares.back[early, owner[late]] >= count[owner[late]] - place[late] and shares.tell_back[late]
+
+
+def test_rows_planes_and_whole_models_are_what_is_cut() -> None:
+    def starts(shape: tuple[int, ...]) -> list[int]:
+        edges, n = lattice(shape, False), int(np.prod(shape))
+        begin, strand_ptr = cut_visits(FactorTurns(2 * np.arange(len(edges) + 1), edges.ravel(), np.arange(n)))
+        return begin[strand_ptr].tolist()
+
+    assert starts((10, 300)) == [300 * row for row in range(11)]
+    assert starts((10, 20, 16)) == [320 * plane for plane in range(11)]
+    assert starts((2000,)) == [0, 2000]  # a chain
+
+
+def test_a_shuffled_model_stays_on_one_thread_with_the_same_answer() -> None:
+    graph = image((20, 50), 3, diagonals=False)
+    new = np.random.default_rng(0).permutation(graph.n_vars)
+    unary = np.zeros((graph.n_vars, 3))
+    unary[new] = graph.theta_v.reshape(-1, 3)
+    shuffled = FactorGraph.from_pairwise(unary, new[graph.scope.reshape(-1, 2)], graph.table(0))
+    one, two = (run(LabelPasses, shuffled, threads) for threads in (1, 2))
+    assert two.n_workers == 1
+    assert one.figures == two.figures
+
+
+def test_an_infeasible_model_ends_on_every_number_of_threads() -> None:
+    graph = image((12, 64), 3, diagonals=False)
+    unary = graph.theta_v.reshape(-1, 3).copy()
+    unary[300] = -np.inf
+    for table in (graph.table(0), np.where(np.eye(3, dtype=bool), -np.inf, 0.0)):
+        model = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), table)
+        for threads in (1, 2):
+            assert mapmrf.solve(model, "trws", threads=threads).status is mapmrf.Status.INFEASIBLE
+
+
+def test_who_waits_in_vain_is_called_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def work(w: int) -> bool:
+        calls.append(w)
+        return calls.count(w) > 2
+
+    problem = Problem.compile(image((12, 64), 2, diagonals=False), 2)
+    engine = SpinPasses(problem, VisitOrder.build(problem, "given"), ENDLESS)
+    assert engine.crew is not None
+    monkeypatch.setattr(strands, "NAP", 0.0)
+    engine.crew.run(work)
+    engine.close()
+    assert sorted(calls) == [0, 0, 0, 1, 1, 1]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
+from mapmrf.datasets import grid
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.method import Start
 from mapmrf.methods.trws import TRWS
@@ -68,3 +69,13 @@ def test_passes_go_on_after_bounds_were_asked_for():
         asked.iterate(3, 4, 1)
         plain.iterate(2, 4, 1)
         assert asked.figures.bound == plain.figures.bound
+
+
+def test_bounds_do_not_depend_on_threads():
+    problems = [Problem.compile(grid(620, 620, coupling=0.7, seed=0), threads) for threads in (1, 2)]
+    alone, shared = (passes_after(problem, 2) for problem in problems)
+    try:
+        assert (alone.n_workers, shared.n_workers) == (1, 2)
+        assert np.array_equal(alone.state_bounds(), shared.state_bounds())
+    finally:
+        shared.close()

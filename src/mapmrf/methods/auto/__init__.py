@@ -33,7 +33,7 @@ EXPAND_AFTER, EXPAND_GAP, MOST_LABELS = 5, 1e-4, 256
 several times as far from its labelling as from none, and in less time."""
 
 DECIDED = 0.95
-"""Share of the variables of a large model that must be decided for the relaxation to end: the rest is solved exactly."""
+"""Share of the variables of a large model that, once decided, end the relaxation: the rest is solved exactly."""
 
 WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
 """The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models

@@ -16,6 +16,7 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 from mapmrf.kernels.max_marginals import FactorScratch, max_marginals, pair_max_marginals, table_top
 from mapmrf.kernels.structured_pairs import StructuredPairs, form_max_marginals, form_of, form_top
+from mapmrf.pair_forms import NO_FORM
 
 
 class Regions(NamedTuple):
@@ -143,15 +144,20 @@ def give_out(
 
 
 @inlined
-def give_pair(a: int, regions: Regions, pairs: StructuredPairs, scratch: FactorScratch) -> None:
-    """Take the messages of a pair of any variables back and share its max-marginals out equally."""
+def give_pair(a: int, plain: bool, regions: Regions, pairs: StructuredPairs, scratch: FactorScratch) -> None:
+    """Take the messages of a pair of any variables back and share its max-marginals out equally.
+
+    `plain` says that there are no weights and no forms at all.
+    """
     state_at, card_e, lam, belief = regions.state_at, regions.card_e, regions.lam, regions.belief
     first = regions.scope_ptr[a]
     base, at = regions.edge_ptr[first], regions.table_at[a]
     i_at, j_at, k1, k2 = state_at[first], state_at[first + 1], card_e[first], card_e[first + 1]
     take_back(i_at, base, 0, k1, belief, lam, scratch.given)
     take_back(j_at, base + k1, k1, k2, belief, lam, scratch.given)
-    weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
+    weight, form = 1.0, NO_FORM
+    if not plain:
+        weight, form = weight_of(regions.weight, a), form_of(pairs.forms, a)
     if form >= 0:
         form_max_marginals(pairs, form, weight, k1, scratch)
     elif weight == 1.0:
@@ -172,6 +178,7 @@ def pass_factors(
     """
     scope_ptr, state_at, card_e = regions.scope_ptr, regions.state_at, regions.card_e
     lam, belief, given = regions.lam, regions.belief, scratch.given
+    plain = len(regions.weight) == 0 and len(pairs.forms.of) == 0
     n = len(visit)
     for q in range(n):
         a = visit[n - 1 - q] if backward else visit[q]
@@ -179,7 +186,7 @@ def pass_factors(
         base = regions.edge_ptr[first]
         arity = scope_ptr[a + 1] - first
         if arity == 2 and len(toward) == 0:
-            give_pair(a, regions, pairs, scratch)
+            give_pair(a, plain, regions, pairs, scratch)
             continue
         place = 0
         for e in range(first, scope_ptr[a + 1]):
@@ -237,6 +244,9 @@ def bound_of(regions: Regions, chunk: FactorChunk, pairs: StructuredPairs, scrat
     for a in range(chunk.begin, chunk.end):
         first = scope_ptr[a]
         arity = scope_ptr[a + 1] - first
+        if arity == 2 and card_e[first] == 2 and card_e[first + 1] == 2:
+            total += pair2_top(a, regions)
+            continue
         place = 0
         for e in range(first, first + arity):
             for s in range(card_e[e]):
@@ -249,6 +259,21 @@ def bound_of(regions: Regions, chunk: FactorChunk, pairs: StructuredPairs, scrat
         else:
             total += table_top(regions.theta, regions.table_at[a], card_e, first, arity, weight, scratch)
     return total
+
+
+@inlined
+def pair2_top(a: int, regions: Regions) -> float:
+    """The largest entry of the reparametrised table of two binary variables."""
+    belief, lam, theta, at = regions.belief, regions.lam, regions.theta, regions.table_at[a]
+    first, weight = regions.scope_ptr[a], weight_of(regions.weight, a)
+    i_at, j_at, base = regions.state_at[first], regions.state_at[first + 1], regions.edge_ptr[first]
+    g0 = -lam[base] if belief[i_at] > -np.inf else -np.inf
+    g1 = -lam[base + 1] if belief[i_at + 1] > -np.inf else -np.inf
+    h0 = -lam[base + 2] if belief[j_at] > -np.inf else -np.inf
+    h1 = -lam[base + 3] if belief[j_at + 1] > -np.inf else -np.inf
+    top0 = max(weight * theta[at] + (g0 + h0), weight * theta[at + 1] + (g0 + h1))
+    top1 = max(weight * theta[at + 2] + (g1 + h0), weight * theta[at + 3] + (g1 + h1))
+    return max(top0, top1)
 
 
 # -- hanging trees ----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status, UnsupportedModel
 from mapmrf.datasets import grid
+from mapmrf.engines.admm import box_form
 from mapmrf.engines.admm import box_kernels as B
 from mapmrf.engines.admm.box import BoxProgram, softened
 from mapmrf.method import Start
@@ -64,7 +65,7 @@ def dense_form(program: BoxProgram, n: int) -> np.ndarray:
     columns = []
     for unit in np.eye(n):
         out = np.empty(n)
-        B.product(program.form, unit, out)
+        box_form.product(program.form, unit, out)
         columns.append(out)
     return np.array(columns).T
 
@@ -101,7 +102,7 @@ def test_the_program_is_worth_what_the_model_is(seed: int) -> None:
         x = np.zeros(len(graph.theta_v))
         x[graph.var_ptr[:-1] + labels] = 1.0
         image = np.empty_like(x)
-        B.product(program.form, x, image)
+        box_form.product(program.form, x, image)
         assert program.theta @ x + 0.5 * x @ image == pytest.approx(value)
 
 

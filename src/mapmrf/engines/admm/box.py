@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_ends
-from mapmrf.engines.admm.box_kernels import BinaryTerms, BoxForm, TableTerms, largest_curvature
+from mapmrf.engines.admm.box_form import BinaryTerms, BoxForm, TableTerms, largest_curvature
 from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.problem import Batch, Problem
 
@@ -138,7 +138,9 @@ class _Parts:
 
     def pairs(self) -> BinaryTerms:
         """Factors of two binary variables."""
-        return BinaryTerms(*self._sides(self.pair_scope), np.concatenate([np.zeros(0), *self.strength]))
+        n = self.problem.n_vars if self.strength else 0
+        strength = np.concatenate([np.zeros(0), *self.strength])
+        return BinaryTerms(self._sides(self.pair_scope)[0], strength, np.zeros(n), np.zeros(n))
 
     def tables(self) -> TableTerms:
         """All other factors."""

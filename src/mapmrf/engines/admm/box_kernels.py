@@ -1,7 +1,7 @@
-"""lp-Box ADMM on a pairwise model: products with its quadratic form, conjugate gradients, and the iteration itself.
+"""lp-Box ADMM on a pairwise model: conjugate gradients, and the iteration itself.
 
 The model is a binary quadratic program over one-hot blocks x: maximise ``theta x + x'Qx / 2``, where Q holds every
-table twice, as it is and transposed. Nothing is assembled: a product with Q is a loop over the factors.
+table twice, as it is and transposed; see `box_form`.
 """
 
 from __future__ import annotations
@@ -12,41 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.admm.box_form import BoxForm, apply_system, dot, precondition
 from mapmrf.kernels.factor_tables import weight_of
-from mapmrf.kernels.jit import bare, inlined
+from mapmrf.kernels.jit import bare
 
 LARGER = 20.0
 """How much Q may enlarge a solution; with a diagonal of 1.2 times its curvature it is 6 at most."""
-
-
-class BinaryTerms(NamedTuple):
-    """Factors of two binary variables, with centred tables ``strength * [[1, -1], [-1, 1]]``.
-
-    var, at : (2, n), the two variables of every factor, and where their blocks start in x.
-    """
-
-    var: Ints
-    at: Ints
-    strength: Floats
-
-
-class TableTerms(NamedTuple):
-    """All other factors: variables and blocks as in `BinaryTerms`, sizes of the blocks, weights, and centred tables."""
-
-    var: Ints
-    at: Ints
-    size: Ints
-    table_at: Ints
-    weight: Floats
-    theta: Floats
-
-
-class BoxForm(NamedTuple):
-    """Q, and where the blocks of x lie."""
-
-    var_ptr: Ints
-    pairs: BinaryTerms
-    tables: TableTerms
 
 
 class BoxIterates(NamedTuple):
@@ -122,102 +93,6 @@ box_off, sphere_off, mass_off  residuals of the last iteration
 best, cg_steps                 value of the best labels; steps of conjugate gradients, in all
 shifted, at_rest               what was added to the last diagonal; whether the stopping rule holds
 """
-
-
-@bare
-def product(form: BoxForm, x: Floats, out: Floats) -> None:
-    """Write Q x into `out`."""
-    for s in range(len(x)):
-        out[s] = 0.0
-    _, at, strength = form.pairs
-    for f in range(len(strength)):
-        i, j = at[0, f], at[1, f]
-        to_i = strength[f] * (x[j + 1] - x[j])
-        to_j = strength[f] * (x[i + 1] - x[i])
-        out[i] -= to_i
-        out[i + 1] += to_i
-        out[j] -= to_j
-        out[j + 1] += to_j
-    _, at, size, table_at, weight, theta = form.tables
-    for f in range(len(table_at)):
-        i, j, cols, by = at[0, f], at[1, f], size[1, f], weight_of(weight, f)
-        for s in range(size[0, f]):
-            row, mass = table_at[f] + s * cols, by * x[i + s]
-            out[i + s] += by * _row_product(theta, row, cols, x, j)
-            for t in range(cols):
-                out[j + t] += theta[row + t] * mass
-
-
-@inlined
-def _row_product(theta: Floats, row: int, cols: int, x: Floats, at: int) -> float:
-    """Inner product of a row of a table and a block of x, in four strands."""
-    s0 = s1 = s2 = s3 = 0.0
-    whole = cols - cols % 4
-    for t in range(0, whole, 4):
-        s0 += theta[row + t] * x[at + t]
-        s1 += theta[row + t + 1] * x[at + t + 1]
-        s2 += theta[row + t + 2] * x[at + t + 2]
-        s3 += theta[row + t + 3] * x[at + t + 3]
-    for t in range(whole, cols):
-        s0 += theta[row + t] * x[at + t]
-    return (s0 + s1) + (s2 + s3)
-
-
-@bare
-def dot(a: Floats, b: Floats) -> float:
-    """Inner product in four strands: a fixed order that does not wait for every addition."""
-    return _row_product(a, 0, len(a), b, 0)
-
-
-@bare
-def largest_curvature(n: int, form: BoxForm, bend: Floats, v: Floats, w: Floats) -> float:
-    """Largest eigenvalue in size of B^-1/2 Q B^-1/2, B = diag(bend), from below: n steps of the power method from v."""
-    size = 0.0
-    for _ in range(n):
-        norm = np.sqrt(dot(v, v))
-        if norm == 0.0:
-            return 0.0
-        _scale(form.var_ptr, bend, 1.0 / norm, v)
-        product(form, v, w)
-        _scale(form.var_ptr, bend, 1.0, w)
-        size = np.sqrt(dot(w, w))
-        for s in range(len(v)):
-            v[s] = w[s]
-    return size
-
-
-@bare
-def _scale(var_ptr: Ints, bend: Floats, factor: float, v: Floats) -> None:
-    """Multiply v by the factor and by B^-1/2; variables without interaction have no curvature."""
-    for i in range(len(var_ptr) - 1):
-        by = factor / np.sqrt(bend[i]) if bend[i] > 0.0 else 0.0
-        for s in range(var_ptr[i], var_ptr[i + 1]):
-            v[s] *= by
-
-
-@bare
-def apply_system(diagonal: Floats, rho_mass: float, form: BoxForm, x: Floats, out: Floats) -> None:
-    """Write (D + rho_mass C'C - Q) x into `out`, where C sums over the states of every variable."""
-    var_ptr = form.var_ptr
-    product(form, x, out)
-    for i in range(len(var_ptr) - 1):
-        mass = 0.0
-        for s in range(var_ptr[i], var_ptr[i + 1]):
-            mass += x[s]
-        for s in range(var_ptr[i], var_ptr[i + 1]):
-            out[s] = diagonal[i] * x[s] + rho_mass * mass - out[s]
-
-
-@bare
-def precondition(diagonal: Floats, rho_mass: float, var_ptr: Ints, rest: Floats, out: Floats) -> None:
-    """Write (D + rho_mass C'C)^-1 rest into `out`: every variable's block of the system, solved exactly."""
-    for i in range(len(var_ptr) - 1):
-        mass = 0.0
-        for s in range(var_ptr[i], var_ptr[i + 1]):
-            mass += rest[s]
-        taken = rho_mass * mass / (diagonal[i] + rho_mass * (var_ptr[i + 1] - var_ptr[i]))
-        for s in range(var_ptr[i], var_ptr[i + 1]):
-            out[s] = (rest[s] - taken) / diagonal[i]
 
 
 @bare
@@ -356,7 +231,7 @@ def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
     total = 0.0
     for i in range(len(form.var_ptr) - 1):
         total += theta[form.var_ptr[i] + labels[i]]
-    var, _, strength = form.pairs
+    var, strength, _, _ = form.pairs
     for f in range(len(strength)):
         total += strength[f] if labels[var[0, f]] == labels[var[1, f]] else -strength[f]
     var, _, size, table_at, weight, entries = form.tables

@@ -15,7 +15,7 @@ from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, trace_transform, transform
 from mapmrf.pair_forms import NO_FORM, QUADRATIC, PairForms
 
-STEP_STATES, BOUND_STATES = 24, 8
+STEP_STATES, BOUND_STATES = 24, 12
 """States from which a transform is quicker than the table: in the factor step, where it is vectorised; in the bound."""
 ENVELOPE = 4
 """How many times as many states a quadratic form must have: every parabola of its envelope takes two divisions."""

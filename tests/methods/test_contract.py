@@ -43,16 +43,6 @@ from strategies import (
 TOL = 1e-6
 NAMES = method_names()
 every_method = pytest.mark.parametrize("name", NAMES)
-WITHOUT_WEIGHTS_YET = frozenset(
-    ["ad3", "adsal", "auto", "bp", "dd_sg", "l2box", "lslp", "maxflow", "mplp", "mplp_c", "psdd", "trbp", "trws"]
-)
-"""Methods whose kernels do not read the weights of factors: they get the same model with the weights multiplied in."""
-
-
-def model_for(name: str, recipe: Recipe) -> FactorGraph:
-    """The model of a recipe, as a method can take it."""
-    graph = recipe.graph()
-    return graph.expanded() if name in WITHOUT_WEIGHTS_YET else graph
 
 
 def run(graph: FactorGraph, name: str | Method, **options: Any) -> Result:
@@ -97,7 +87,7 @@ def assert_honest(graph: FactorGraph, result: Result, optimum: float) -> None:
 @every_method
 @given(recipe=with_submodular(with_weights(recipes())))
 def test_labels_are_legal_and_values_and_bounds_are_honest(name: str, recipe: Recipe) -> None:
-    graph = model_for(name, recipe)
+    graph = recipe.graph()
     optimum, _ = brute_force(graph)
     result = run(graph, name)
     assert_honest(graph, result, optimum)
@@ -116,7 +106,7 @@ def test_exact_on_trees_means_what_it_says(name: str, recipe: Recipe) -> None:
     cls = method_class(name)
     if not (cls.exact_on_trees or cls.exact):
         pytest.skip("makes no such promise")
-    graph = model_for(name, recipe)
+    graph = recipe.graph()
     result = run(graph, name)
     assert near(result.value, brute_force(graph)[0])
     if cls.gives_bound:
@@ -126,7 +116,7 @@ def test_exact_on_trees_means_what_it_says(name: str, recipe: Recipe) -> None:
 @every_method
 @given(recipe=with_submodular(with_weights(hard_recipes())))
 def test_hard_constraints_are_respected_whenever_the_model_is_feasible(name: str, recipe: Recipe) -> None:
-    graph = model_for(name, recipe)
+    graph = recipe.graph()
     result = run(graph, name)
     assert result.value > -math.inf
     assert result.status is not Status.INFEASIBLE
@@ -140,7 +130,7 @@ def test_hard_constraints_are_respected_whenever_the_model_is_feasible(name: str
 # three variables that must all differ, with two states: feasible for the relaxation alone
 @example(recipe=Recipe([2, 2, 2], [(0, 1), (1, 2), (0, 2)], [np.array([[-np.inf, 0], [0, -np.inf]])] * 3))
 def test_infeasible_models_and_only_those_end_as_infeasible(name: str, recipe: Recipe) -> None:
-    graph = model_for(name, recipe)
+    graph = recipe.graph()
     optimum, _ = brute_force(graph)
     result = run(graph, name)
     assert_honest(graph, result, optimum)
@@ -156,10 +146,10 @@ def test_infeasible_models_and_only_those_end_as_infeasible(name: str, recipe: R
 @given(recipe=with_submodular(with_weights(recipes())), seed=st.integers(0, 3))
 @settings(max_examples=10)
 def test_same_input_and_seed_give_the_same_result_on_one_and_two_threads(name: str, recipe: Recipe, seed: int) -> None:
-    graph = model_for(name, recipe)
+    graph = recipe.graph()
     first = run(graph, name, seed=seed)
     for threads in (1, 2):
-        again = run(model_for(name, recipe), name, seed=seed, threads=threads)
+        again = run(recipe.graph(), name, seed=seed, threads=threads)
         assert again.labels.tolist() == first.labels.tolist()
         assert (again.value, again.bound, again.iterations) == (first.value, first.bound, first.iterations)
         assert again.status is first.status
@@ -177,8 +167,8 @@ def test_adding_a_constant_to_a_table_shifts_the_value_by_it(
     a = data.draw(st.integers(0, len(recipe.tables) - 1))
     tables = list(recipe.tables)
     tables[a] = tables[a] + shift
-    before = run(model_for(name, recipe), name)
-    after = run(model_for(name, Recipe(recipe.card, recipe.scopes, tables, recipe.weights)), name)
+    before = run(recipe.graph(), name)
+    after = run(Recipe(recipe.card, recipe.scopes, tables, recipe.weights).graph(), name)
     shift *= 1.0 if recipe.weights is None else recipe.weights[a]
     assert near(after.value, before.value + shift)
     if before.bound is not None:
@@ -194,8 +184,8 @@ def test_renaming_variables_renames_the_labels_of_an_exact_answer(name: str, rec
     if not cls.exact:
         pytest.skip("only an exact method answers the same from every side")
     new = np.random.default_rng(seed).permutation(len(recipe.card))
-    before = run(model_for(name, recipe), name)
-    after = run(model_for(name, recipe.renamed(new)), name)
+    before = run(recipe.graph(), name)
+    after = run(recipe.renamed(new).graph(), name)
     assert near(after.value, before.value)
     if is_generic(recipe):
         assert after.labels[new].tolist() == before.labels.tolist()
@@ -213,9 +203,8 @@ def is_generic(recipe: Recipe) -> bool:
 def test_exact_methods_do_not_depend_on_the_unit(name: str, recipe: Recipe, factor: float) -> None:
     if not (method_class(name).exact or method_class(name).exact_on_trees):
         pytest.skip("makes no such promise")
-    graph = model_for(
-        name, Recipe(recipe.card, recipe.scopes, [factor * table for table in recipe.tables], recipe.weights)
-    )
+    tables = [factor * table for table in recipe.tables]
+    graph = Recipe(recipe.card, recipe.scopes, tables, recipe.weights).graph()
     optimum, _ = brute_force(graph)
     assert abs(run(graph, name).value - optimum) <= TOL * factor
 
@@ -241,7 +230,7 @@ def test_a_proof_is_a_proof_in_any_unit(name: str, factor: float, seed: int) -> 
 @given(recipe=with_submodular(with_weights(recipes())), data=st.data())
 @settings(max_examples=10)
 def test_a_warm_start_is_never_made_worse(name: str, recipe: Recipe, data: st.DataObject) -> None:
-    graph = model_for(name, recipe)
+    graph = recipe.graph()
     initial = [data.draw(st.integers(0, r - 1)) for r in recipe.card]
     result = run(graph, name, initial=initial)
     assert result.value >= graph.value(initial)

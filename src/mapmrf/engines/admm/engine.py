@@ -13,7 +13,7 @@ from mapmrf.engines.admm import penalty as penalties
 from mapmrf.engines.admm.factor_sphere import FactorSphere
 from mapmrf.engines.admm.lattice import LatticeSteps
 from mapmrf.engines.admm.layout import Layout, isolated
-from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, NO_SUMS, Measurement
+from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, NO_SUMS, FactorSums, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
 from mapmrf.engines.admm.structs import (
     BATCH,
@@ -85,7 +85,7 @@ class Engine:
             self.lattice = LatticeSteps(layout, layout.runs.arrays, self.workers, self.penalty, self.iterates)
         self.configure(options or PenaltyOptions())
         self.set_blocks(sphere_block)
-        self._factor_sums = np.zeros(sum(len(tasks) for tasks in self.tasks.values()), dtype=FACTOR_SUMS)
+        self._factor_sums: FactorSums = np.zeros(sum(len(tasks) for tasks in self.tasks.values()), dtype=FACTOR_SUMS)
         self._pair_calls = self._plan_pairs()
         self._factor_calls, self._measurement_calls = self._plan_factor_steps(), self._plan_measurement()
 

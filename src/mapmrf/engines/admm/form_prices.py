@@ -44,7 +44,8 @@ def form_of(forms: PairForms | None, a: int) -> int:
     """The number of a factor's form, NO_FORM for none."""
     if forms is None:
         return NO_FORM
-    return forms.of[a]
+    found: int = forms.of[a]
+    return found
 
 
 @inlined
@@ -80,7 +81,8 @@ def largest_of_form(price: Floats, factor: PairTable, forms: PairForms, room: Fo
             room.out[c] += weight * forms.parts[at + k + c]
     for c in range(k):
         best = max(best, room.out[c] + price[k + c])
-    return best + weight * forms.base[factor.form]
+    total: float = best + weight * forms.base[factor.form]
+    return total
 
 
 @bare

@@ -273,7 +273,8 @@ def pair2_top(a: int, regions: Regions) -> float:
     h1 = -lam[base + 3] if belief[j_at + 1] > -np.inf else -np.inf
     top0 = max(weight * theta[at] + (g0 + h0), weight * theta[at + 1] + (g0 + h1))
     top1 = max(weight * theta[at + 2] + (g1 + h0), weight * theta[at + 3] + (g1 + h1))
-    return max(top0, top1)
+    best: float = max(top0, top1)
+    return best
 
 
 # -- hanging trees ----------------------------------------------------------------------------------------------------

@@ -157,6 +157,31 @@ def _circuit() -> FactorGraph:
     return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, np.eye(2), weight=rng.random(80))
 
 
+def _wide_hard() -> FactorGraph:
+    """Four colours, of which neighbours must differ, on a grid large enough for threads to share."""
+    side = 200
+    differ = np.where(np.eye(4, dtype=bool), -np.inf, 0.0)
+    return FactorGraph.from_pairwise(np.random.default_rng(0).normal(size=(side * side, 4)), _lattice(side), differ)
+
+
+def _wide_triples() -> FactorGraph:
+    """Factors of three along the rows of a grid and pairs between them, enough for threads to share."""
+    random, place = np.random.default_rng(0), np.arange(84_000).reshape(300, 280)
+    rows = np.stack([place[:, :-2], place[:, 1:-1], place[:, 2:]], axis=-1).reshape(-1, 3)
+    scopes: list[tuple[int, ...]] = [*map(tuple, rows.tolist()), *((i, i + 280) for i in place[:-1].ravel().tolist())]
+    triple, pair = random.normal(size=(2, 2, 2)), random.normal(size=(2, 2))
+    return FactorGraph.from_tables(
+        np.full(place.size, 2), scopes, [triple if len(scope) == 3 else pair for scope in scopes]
+    )
+
+
+def _wide(n_labels: int, side: int) -> FactorGraph:
+    """A picture that is large enough for threads to share."""
+    from mapmrf.datasets import potts_image
+
+    return potts_image(side, side, labels=n_labels, seed=0).graph
+
+
 MODELS: dict[str, Callable[[], FactorGraph]] = {
     "spins": lambda: _spins(8),
     "spins20": lambda: _spins(20),
@@ -176,11 +201,16 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "photo3": lambda: _photo(3),
     "differing": _differing,
     "circuit": _circuit,
+    "wide_spins": lambda: _wide(2, 600),
+    "wide_labels": lambda: _wide(30, 110),
+    "wide_hard": _wide_hard,
+    "wide_triples": _wide_triples,
 }
 
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 _ANY = ("spins", "labels", "potts", "triples", "protein", "hard", "tree", "dense", "pedigree", "mixed")
+_WIDE = ("wide_spins", "wide_labels", "wide_hard", "wide_triples")
 _PAIRS = ("spins", "labels", "potts", "protein", "hard", "tree", "dense")
 
 
@@ -227,6 +257,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("bp trbp", ("spins", "mixed"), schedule="sequential"),
         *_runs("trbp"),
         *_runs("trws", ("spins20", "colouring", "pedigree"), order="breadth_first"),
+        *_runs("trws", _WIDE, threads=2, max_iterations=1),
         *_runs("mplp", ("hard", "pedigree"), order="random"),
         *_runs("mplp", ("hard", "spins"), schedule="forward"),
         *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),

@@ -33,12 +33,12 @@ class Rate(NamedTuple):
 
 
 RATES = {
-    "trws": Rate(76, 102, 17, 16, 9, 30e6),
+    "trws": Rate(100, 40, 0.5, 8, 9, 4e6),
     "lslp": Rate(60, 28, 48, 56, 9, 20e6),
     "icm": Rate(48, 114, 1, 0, 1, 8e6),
     "blocks": Rate(340, 220, 1, 0, 17, 8e6),
 }
-BINARY_RATES = {"trws": Rate(140, 36, 0, 0, 9, 30e6), "lslp": Rate(88, 60, 0, 0, 9, 20e6)}
+BINARY_RATES = {"trws": Rate(112, 40, 0, 0, 9, 4e6), "lslp": Rate(88, 60, 0, 0, 9, 20e6)}
 """Of methods that store two labels as one number."""
 WIDE_RATES = {"blocks": Rate(40, 170, 1, 0, 17, 8e6)}
 """From `WIDE` labels on, where a block of the default width is a tree."""
@@ -128,7 +128,7 @@ def estimate_memory(
     --------
     >>> estimate = estimate_memory((700, 720), 16, "trws")
     >>> estimate.summary()
-    '885 MB in all: program 170 MB, unaries 64.5 MB, model 84.7 MB, solving it 650 MB'
+    '547 MB in all: program 170 MB, unaries 64.5 MB, model 84.7 MB, solving it 312 MB'
     >>> estimate_memory((700, 720), 16, "lslp", memory_limit=1e9)
     Traceback (most recent call last):
     mapmrf.errors.MapMRFError: 700 x 720 pixels with 16 labels by lslp take 1.69 GB, the limit is 1 GB

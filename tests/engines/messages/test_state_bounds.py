@@ -49,9 +49,7 @@ def test_no_labelling_with_a_state_is_better_than_its_bound(recipe, iterations):
 def test_bounds_of_a_tree_are_exact_at_the_optimum_and_exclude_other_states(n_states):
     rng = np.random.default_rng(0)
     edges = [[0, 1], [1, 2], [1, 3], [3, 4]]
-    graph = FactorGraph.from_pairwise(
-        rng.normal(size=(5, n_states)), edges, rng.normal(size=(4, n_states, n_states))
-    )
+    graph = FactorGraph.from_pairwise(rng.normal(size=(5, n_states)), edges, rng.normal(size=(4, n_states, n_states)))
     bounds, best = passes_after(Problem.compile(graph), 5).state_bounds(), best_with_each_state(graph)
     assert bounds.reshape(5, -1).max(axis=1) == pytest.approx(best.max())
     assert np.count_nonzero(bounds < best.max() - 1e-9) >= 5

@@ -180,3 +180,18 @@ def test_who_waits_in_vain_is_called_again(monkeypatch: pytest.MonkeyPatch) -> N
     engine.crew.run(work)
     engine.close()
     assert sorted(calls) == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_worker_that_fails_ends_the_pass(who: int) -> None:
+    def work(w: int) -> bool:
+        if w == who:
+            raise ValueError("no memory")
+        return False  # waits for the other for ever
+
+    problem = Problem.compile(image((12, 64), 2, diagonals=False), 2)
+    engine = SpinPasses(problem, VisitOrder.build(problem, "given"), ENDLESS)
+    assert engine.crew is not None
+    with pytest.raises(ValueError, match="no memory"):
+        engine.crew.run(work)
+    engine.close()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -67,6 +67,7 @@ class Crew:
     def __init__(self, shares: Shares) -> None:
         self.shares, self.n_workers = shares, len(shares.ptr) - 1
         self._pool = ThreadPoolExecutor(self.n_workers - 1)
+        self._failed = False
 
     @classmethod
     def gather(cls, factors: FactorTurns, begin: Ints, strand_ptr: Ints, threads: int) -> Crew | None:
@@ -78,11 +79,23 @@ class Crew:
         return cls(shares) if begin[-1] >= MIN_SPEED * longest_wait(begin, owner, shares) else None
 
     def run(self, work: Callable[[int], bool]) -> None:
-        """Let all workers, called by their numbers, work until a pass is complete."""
-        futures = [self._pool.submit(_finish, work, w) for w in range(1, self.n_workers)]
-        _finish(work, 0)
-        for future in futures:
-            future.result()
+        """Let all workers, called by their numbers, work until a pass is complete; if one fails, all stop."""
+        self._failed = False
+        futures = [self._pool.submit(self._finish, work, w) for w in range(1, self.n_workers)]
+        try:
+            self._finish(work, 0, futures)
+            for future in futures:
+                future.result()
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _finish(self, work: Callable[[int], bool], w: int, others: Sequence[Future[None]] = ()) -> None:
+        while not self._failed and not work(w):
+            for other in others:
+                if other.done():
+                    other.result()  # raises what ended it
+            time.sleep(NAP)
 
     def own_places(self, board: Board) -> tuple[Ints, Ints]:
         """Places for the visits such that those of each worker stand together.
@@ -98,11 +111,6 @@ class Crew:
     def close(self) -> None:
         """End the threads."""
         self._pool.shutdown()
-
-
-def _finish(work: Callable[[int], bool], w: int) -> None:
-    while not work(w):
-        time.sleep(NAP)
 
 
 def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers: int) -> tuple[Shares, Ints]:

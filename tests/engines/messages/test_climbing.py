@@ -45,3 +45,16 @@ def test_a_warm_start_counts_and_the_first_candidate_is_taken_without_one() -> N
     assert warm.labels is not None and warm.labels.tolist() == [1, 1]
     fresh.offer(np.array([0, 1]))
     assert fresh.labels.tolist() == [1, 1] and fresh.value == 6.0
+
+
+def test_an_incumbent_that_no_variable_improves_is_not_climbed_again() -> None:
+    graph = FactorGraph.from_pairwise([[0, 1], [0, 0], [0, 0]], [[0, 1], [1, 2]], 5 * np.array(EQUAL))
+    climbing = ClimbingIncumbent(Problem.compile(graph), Start())
+    visits = []
+    for _ in range(3):
+        climbing.offer(np.array([0, 0, 0]))
+        visits.append(climbing.ascent.visits)
+    assert np.diff(visits).tolist() == [visits[0]] * 2
+    warm = ClimbingIncumbent(Problem.compile(graph), Start(np.array([1, 1, 0])))
+    warm.offer(np.array([1, 1, 0]))  # a warm start may be no optimum
+    assert warm.labels is not None and warm.labels.tolist() == [1, 1, 1]

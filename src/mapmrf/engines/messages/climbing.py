@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.engines.moves.crossover import Crossover
@@ -19,6 +21,8 @@ class ClimbingIncumbent:
     ----------
     best
         The incumbent; None before the first candidate, unless the run had a warm start.
+    at_optimum
+        Whether no single variable is known to improve the incumbent.
     """
 
     def __init__(self, problem: Problem, start: Start) -> None:
@@ -26,6 +30,7 @@ class ClimbingIncumbent:
         self.ascent = Ascent(problem)
         self.crossover = Crossover(problem, tol=0.0)
         self.best = None if start.labels is None else Incumbent(problem.graph, start.labels)
+        self.at_optimum = False
 
     @property
     def labels(self) -> Ints | None:
@@ -42,8 +47,15 @@ class ClimbingIncumbent:
         climbed = self.climb(labels)
         if self.best is None:
             self.best = Incumbent(self.problem.graph, climbed)
-        else:
-            self.best.prefer(self.climb(self.cross(self.best.labels, climbed)))
+            self.at_optimum = self.ascent.at_optimum
+            return
+        known = self.best.labels
+        crossed = self.cross(known, climbed)
+        if self.at_optimum and np.array_equal(crossed, known):
+            return  # there is nowhere to climb to
+        self.best.prefer(self.climb(crossed))
+        if self.best.labels is not known:
+            self.at_optimum = self.ascent.at_optimum
 
     def climb(self, labels: Ints) -> Ints:
         """Single-variable ascent from a labelling to a local optimum."""

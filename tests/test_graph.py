@@ -250,3 +250,18 @@ def test_names_that_do_not_fit_are_refused(names: Names, message: str) -> None:
 
 def test_repr_tells_the_size() -> None:
     assert repr(named()) == "FactorGraph(n_vars=2, n_factors=1, n_tables=1)"
+
+
+def test_weights_must_be_finite_numbers_that_tables_can_bear() -> None:
+    def build(weight: object, table: object = ((1.0, 0.0), (0.0, 1.0))) -> FactorGraph:
+        return FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], table, weight=weight)
+
+    with pytest.raises(GraphError, match="factor 2: the weight is nan, expected a finite number"):
+        build([np.nan])
+    with pytest.raises(GraphError, match=r"weight has shape \(2,\), expected \(1,\)"):
+        build([1.0, 2.0])
+    with pytest.raises(GraphError, match="the weight is 0.0, expected a positive number: its table holds -inf"):
+        build([0.0], ((0.0, -np.inf), (0.0, 0.0)))
+    with pytest.raises(GraphError, match="too large for a float"):
+        build([1e200], ((1e200, 0.0), (0.0, 0.0)))
+    assert build([-2.0]).value([1, 1]) == -1.0

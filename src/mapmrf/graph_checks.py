@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, block_sizes
 from mapmrf.errors import GraphError
 
 _NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError)
@@ -109,6 +109,10 @@ def _check_weight(weight: Floats, table_of: Ints, table_ptr: Ints, theta_t: Floa
     owner = np.repeat(np.arange(len(table_ptr) - 1), np.diff(table_ptr))
     hard = np.zeros(len(table_ptr) - 1, dtype=bool)
     hard[owner[np.isneginf(theta_t)]] = True
+    with np.errstate(over="ignore"):
+        bad = np.flatnonzero(np.isinf(weight * block_sizes(theta_t, table_ptr)[table_of]) if len(theta_t) else hard[:0])
+    if len(bad):
+        raise GraphError(f"factor {bad[0]}: the weight {weight[bad[0]]} times the table is too large for a float")
     bad = np.flatnonzero(hard[table_of] & (weight <= 0))
     if len(bad):
         raise GraphError(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.arrays import Floats, Ints, largest_size, offsets, ranges, short
 from mapmrf.errors import GraphError
 from mapmrf.graph_checks import as_array, as_floats, as_ints, check_arrays
 
@@ -100,7 +100,7 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
     n, m, k = len(theta_v), len(pairs), theta_v.shape[1]
     first, second = pairs.T
     finite = np.isfinite(theta_v.sum()) and np.isfinite(tables.sum())  # nothing is nan or infinite
-    plain = weights is None or (weights.shape == (m,) and np.isfinite(weights).all() and not np.all(weights == 1.0))
+    plain = weights is None or (weights.shape == (m,) and _are_plain(weights, largest_size(tables)))
     if not (finite and plain and m and k and pairs.min() >= 0 and pairs.max() < n and np.all(first != second)):
         return fold(list_pairs(unary, edges, pairwise, weight))
     shared = tables.ndim == 2
@@ -114,6 +114,12 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
         weights,
     )
     return FoldedLists(lists, theta_v.reshape(-1) + 0.0, 0.0)  # no -0.0
+
+
+def _are_plain(weights: Floats, largest: float) -> bool:
+    """Whether weights are not all 1, and finite, also times the largest entry of a table."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(largest_size(weights) * largest + weights.sum()) and not np.all(weights == 1.0))
 
 
 def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> tuple[Floats, Floats, Ints]:

@@ -196,12 +196,14 @@ def solver_threads() -> list[threading.Thread]:
 
 
 def step_to(phase: str, method: Cuts, problem: Problem, state: CutsRun) -> Progress:
-    """Step until a solver is at work in a phase."""
+    """Step until a solver is at work in a phase, or the phase is over because it was too quick to be seen at work."""
+    seen = False
     while True:
         progress = method.step(problem, state)
         assert progress.finished is None
-        if progress.phase == phase and solver_threads():
+        if (progress.phase == phase and solver_threads()) or (seen and progress.phase != phase):
             return progress
+        seen |= progress.phase == phase
 
 
 @each_solver

@@ -43,16 +43,19 @@ class VisitOrder:
         """
         seq, peeled, hanging = _order(problem, order)
         seq = short(seq)
-        rank = np.empty_like(seq)
-        rank[seq] = np.arange(problem.n_vars, dtype=seq.dtype)
+        moved = order == "breadth_first" or bool(peeled.any())
+        rank = seq
+        if moved:
+            rank = np.empty_like(seq)
+            rank[seq] = np.arange(problem.n_vars, dtype=seq.dtype)
         first, last, loose = np.zeros((3, problem.n_vars), dtype=np.int32)
         count_ends(problem.scope_ptr, problem.scope, rank, hanging, EndCounts(first, last, loose))
         n_back = np.diff(problem.nbr_ptr) - first
         n_shares = np.maximum(1, n_back - last + np.maximum(first - loose, last))
-        if peeled.any():
+        if moved:
             n_shares[peeled] = 1
         omega, keep = 1.0 / n_shares, (n_shares - n_back) / n_shares
-        return cls(seq, rank, omega[seq], keep[seq])
+        return cls(seq, rank, omega[seq], keep[seq]) if moved else cls(seq, rank, omega, keep)
 
 
 def _order(problem: Problem, order: VariableOrder) -> tuple[Ints, Bools, Bools]:

@@ -65,7 +65,8 @@ def update_pieces(first: int, last: int, beyond: int, penalty: Penalty, lattice:
 @bare
 def _highest(tiles: Tiles, number: int) -> int:
     """The highest variable of a piece."""
-    return max(tiles.piece[number, 1], tiles.piece[number, 2]) + tiles.piece[number, 3] - 1
+    highest: int = max(tiles.piece[number, 1], tiles.piece[number, 2]) + tiles.piece[number, 3] - 1
+    return highest
 
 
 @bare

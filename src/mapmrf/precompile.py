@@ -65,6 +65,13 @@ def _potts() -> FactorGraph:
     return potts_image(8, 9, labels=3, noise=1.2, smoothness=0.8, seed=0).graph
 
 
+def _smooth() -> FactorGraph:
+    """A lattice of six labels, their distance as a loss, with weights: pairs that are not read as tables."""
+    rng, edges, k = np.random.default_rng(0), _lattice(5), np.arange(6.0)
+    loss = np.minimum(np.abs(k[:, None] - k), 3.0)
+    return FactorGraph.from_pairwise(rng.normal(size=(25, 6)), edges, -loss, weight=rng.random(len(edges)))
+
+
 def _triples() -> FactorGraph:
     """Binary variables in random factors of three; the last variables are in none."""
     rng, n = np.random.default_rng(0), 30
@@ -186,8 +193,10 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "spins": lambda: _spins(8),
     "spins20": lambda: _spins(20),
     "many": lambda: _spins(105),
+    "large": lambda: _spins(230),
     "labels": _labels,
     "potts": _potts,
+    "smooth": _smooth,
     "triples": _triples,
     "protein": _protein,
     "hard": lambda: _pairs(4, _lattice(6), hard=0.08),
@@ -240,7 +249,8 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("lslp", ("spins", "mixed", "triples"), variant="free", epsilon=0.01),
         *_runs("lslp", ("spins", "tree"), sphere="off"),
         *_runs("lslp", ("spins", "potts", "pedigree"), sphere_block=20),
-        *_runs("lslp", ("many",), max_iterations=4),
+        *_runs("lslp", ("many", "smooth"), max_iterations=4),
+        *_runs("lslp", ("large",), max_iterations=4, threads=2),
     ],
     "restarts": [
         *_runs("restarts"),

@@ -16,16 +16,14 @@ from mapmrf.engines.admm.layout import Layout, isolated
 from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, NO_SUMS, FactorSums, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
 from mapmrf.engines.admm.structs import (
-    BATCH,
     Batches,
-    BatchRow,
     FactorKind,
     FactorState,
     Iterates,
     Rounding,
-    Scratch,
     SphereState,
 )
+from mapmrf.engines.admm.work import cut_tasks, new_scratch
 from mapmrf.polytope import FactorMarginals, dense
 from mapmrf.problem import Batch, Problem
 from mapmrf.workers import Workers
@@ -74,10 +72,10 @@ class Engine:
         self.factor_sphere: FactorSphere | None = None
         graph, self.labels = problem.graph, np.zeros(problem.n_vars, dtype=np.int64)
         self.rounding = Rounding(graph.card, graph.var_ptr, problem.feasible_v, layout.edge_var, self.labels)
-        self.tasks = _tasks(layout.rows)
+        self.tasks = cut_tasks(layout.rows, CHUNK)
         self.all_compact = len(self.mu) == problem.n_vars
         self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
-        self.scratch = [_scratch(layout.batch) for _ in range(self.workers.n)]
+        self.scratch = [new_scratch(layout.batch) for _ in range(self.workers.n)]
         self.in_one_call = self.workers.n == 1 and self.all_compact and list(self.tasks) == [FactorKind.PAIR2_COMPACT]
         self.penalty = new_penalty(PenaltyOptions())
         self.lattice: LatticeSteps | None = None
@@ -370,7 +368,7 @@ class Engine:
         row, n = self.layout.row_of(batch), batch.n
         if row.kind == FactorKind.PAIR2_COMPACT:
             layout, found = self.layout, np.empty((2, rows.stop - rows.start))
-            at = layout.variables.var_at[batch.scope[rows].T].astype(np.int64)
+            at = np.ascontiguousarray(layout.variables.var_at[batch.scope[rows].T], dtype=np.int64)
             places, coupling = layout.pair_places(batch, rows), layout.couplings(batch, rows)
             measurement.pair_marginals(places, at, coupling, self.penalty, self.iterates, found)
             p1, p2 = 0.5 + 0.5 * found
@@ -390,20 +388,3 @@ class Engine:
         same = place[problem.order]
         mine = ranges(self.problem.config_ptr[same], np.diff(problem.config_ptr))
         return dense(self.problem, self.factor_marginals)[mine]
-
-
-def _scratch(batch: Batches) -> Scratch:
-    """Room for one thread's factor steps."""
-    widest = max((int(batch[name].max(initial=0)) for name in ("n_states", "slot_width", "arity")), default=0)
-    dense_ones = batch[np.isin(batch["kind"], (FactorKind.DENSE, FactorKind.RIDGE))]
-    width = int(dense_ones["slot_width"].max(initial=0))
-    return Scratch(np.zeros((9, widest + 9)), np.zeros((4, widest + 9), dtype=np.int64), np.zeros((width, width)))
-
-
-def _tasks(rows: list[BatchRow]) -> dict[int, Batches]:
-    """The pieces of work, by kind of factor; they are fixed, so sums over them are too."""
-    tasks: dict[int, list[BatchRow]] = {}
-    for row in rows:
-        pieces = [row._replace(begin=at, end=min(at + CHUNK, row.n)) for at in range(0, row.n, CHUNK)]
-        tasks.setdefault(row.kind, []).extend(pieces)
-    return {kind: np.array(pieces, dtype=BATCH) for kind, pieces in tasks.items()}

@@ -16,7 +16,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.dense_qp import DenseFactor, DenseScratch, dense_qp
 from mapmrf.engines.admm.factor_qp import Support, pair2_step
 from mapmrf.engines.admm.forest_qp import forest_scratch, forest_solve, slot_col, slot_row
-from mapmrf.engines.admm.form_prices import PairTable, form_of
+from mapmrf.engines.admm.form_prices import STEP_STATES, PairTable, form_of
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import (
     Batches,
@@ -191,9 +191,14 @@ def update_structured(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """K1 x K2 factors, some of them structured."""
-    for task in range(len(tasks)):
-        _forests(tasks[task], penalty, tables, tables.forms, iterates, factors, scratch)
+    """K1 x K2 factors, some of them structured; with few states that matters only where a run starts."""
+    for number in range(len(tasks)):
+        task = tasks[number]
+        cold = factors.n_slots[task.factor_at + task.begin] == 0
+        if cold or tables.shape[task.shape_at] >= STEP_STATES:
+            _forests(task, penalty, tables, tables.forms, iterates, factors, scratch)
+        else:
+            _forests(task, penalty, tables, None, iterates, factors, scratch)
 
 
 @bare

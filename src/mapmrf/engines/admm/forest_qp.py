@@ -15,9 +15,9 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.admm.factor_qp import TOLERANCE, Support, drop, retreat
-from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, best_of_form, largest_of_form, pays
+from mapmrf.engines.admm.form_prices import STEP_STATES, FormScratch, PairTable, entering_by_form, pays
 from mapmrf.kernels.jit import bare, inlined
-from mapmrf.pair_forms import QUADRATIC, PairForms
+from mapmrf.pair_forms import PairForms
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
 MAX_STATES = 1 << 15
@@ -265,7 +265,7 @@ def _forest_price(factor: PairTable, forms: PairForms | None, limit: float, scra
     if forms is not None:  # noqa: SIM102 (as above)
         if pays(factor, forms, STEP_STATES):
             room = FormScratch(scratch.mass, scratch.pot, scratch.root, scratch.n_rows, scratch.col_sum)
-            return _form_price(scratch.price, factor, forms, limit, room)
+            return entering_by_form(scratch.price, factor, forms, limit, room)
     return _table_price(scratch.price, factor, limit, scratch.pot)
 
 
@@ -288,20 +288,6 @@ def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -
                     best = weight * table[r, c] + cols[c] + price[r]
                     row, col = r, c
     return row, col
-
-
-@bare
-def _form_price(price: Floats, factor: PairTable, forms: PairForms, limit: float, room: FormScratch) -> tuple[int, int]:
-    """`_forest_price` of a structured pair, in linear time. The table has the last word on what lies above the limit.
-
-    Otherwise round-off between the two could bring in again and again what is part of the support already.
-    """
-    quadratic = forms.kind[factor.form] == QUADRATIC  # its envelope, once drawn, gives the place as well
-    if not quadratic and largest_of_form(price, factor, forms, room) <= limit:
-        return -1, -1
-    row, col = best_of_form(price, factor, forms, room)
-    above = factor.weight * factor.table[row, col] + price[row] + price[len(factor.table) + col] > limit
-    return (row, col) if above else (-1, -1)
 
 
 @bare

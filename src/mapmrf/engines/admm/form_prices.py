@@ -44,8 +44,8 @@ def form_of(forms: PairForms | None, a: int) -> int:
     """The number of a factor's form, NO_FORM for none."""
     if forms is None:
         return NO_FORM
-    found: int = forms.of[a]
-    return found
+    form: int = forms.of[a]
+    return form
 
 
 @inlined
@@ -81,8 +81,8 @@ def largest_of_form(price: Floats, factor: PairTable, forms: PairForms, room: Fo
             room.out[c] += weight * forms.parts[at + k + c]
     for c in range(k):
         best = max(best, room.out[c] + price[k + c])
-    total: float = best + weight * forms.base[factor.form]
-    return total
+    largest: float = best + weight * forms.base[factor.form]
+    return largest
 
 
 @bare
@@ -97,3 +97,19 @@ def best_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormS
         if value > best:
             best, col = value, c
     return room.origin[col], col
+
+
+@bare
+def entering_by_form(
+    price: Floats, factor: PairTable, forms: PairForms, limit: float, room: FormScratch
+) -> tuple[int, int]:
+    """Row and column of the largest price if it is above a limit, else -1; the table has the last word on that.
+
+    Otherwise round-off between the two could bring in again and again what is part of the support already.
+    """
+    quadratic = forms.kind[factor.form] == QUADRATIC  # its envelope, once drawn, gives the place as well
+    if not quadratic and largest_of_form(price, factor, forms, room) <= limit:
+        return -1, -1
+    row, col = best_of_form(price, factor, forms, room)
+    above = factor.weight * factor.table[row, col] + price[row] + price[len(factor.table) + col] > limit
+    return (row, col) if above else (-1, -1)

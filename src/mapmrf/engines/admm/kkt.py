@@ -94,6 +94,8 @@ def cone_distance2(price: Floats, used: np.ndarray) -> Floats:
 
 def edge_states_of(engine: Engine, values: Floats) -> Floats:
     """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
+    if len(values) == engine.problem.n_edge_states:
+        return values  # nothing is compact
     out = np.empty(engine.problem.n_edge_states)
     widths = engine.layout.width
     for row, batch in zip(engine.layout.rows, engine.problem.batches, strict=True):

@@ -141,7 +141,7 @@ def _measure_task(
     theta, c, shape_at = tables.theta, penalty[0].c, task.shape_at
     sizes, widths = tables.shape[shape_at : shape_at + arity], tables.shape[shape_at + arity : shape_at + 2 * arity]
     lam, copies, digits = scratch.numbers[0, :n_states], scratch.numbers[1], scratch.integers[0]
-    structured = kind == FactorKind.FOREST and len(tables.forms.of) > 0
+    structured = kind == FactorKind.FOREST and len(tables.forms.of) > 0 and sizes[0] >= BOUND_STATES
     bound = value = relaxed = primal2 = primal_max = 0.0
     for f in range(task.begin, task.end):
         a = task.factor_at + f

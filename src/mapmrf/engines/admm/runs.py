@@ -81,7 +81,7 @@ def count_runs(scope: Ints) -> int:
 def _run_arrays(scope: Ints) -> RunArrays:
     begin = np.zeros(count_runs(scope) + 1, dtype=np.int64)
     _mark_runs(scope, begin)
-    first, second = scope[begin[:-1]].T.astype(np.int64)
+    first, second = np.ascontiguousarray(scope[begin[:-1]].T, dtype=np.int64)
     return RunArrays(begin, first, second)
 
 

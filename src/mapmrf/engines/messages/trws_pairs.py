@@ -38,12 +38,18 @@ def fits_spins(problem: Problem) -> bool:
         return False
     if not np.all(graph.card == 2) or not np.isfinite(graph.theta_v).all():
         return False
-    some = np.abs(graph.theta_t[:: 1 + len(graph.theta_t) // SAMPLE])
-    largest, usual = max(graph.theta_t.max(), -graph.theta_t.min()), np.median(some[some > 0]) if np.any(some) else 0.0
+    largest, usual = _sizes(graph.theta_t)
     if len(problem.weight):
-        sizes = np.abs(problem.weight)
-        largest, usual = largest * sizes.max(), usual * np.median(sizes)
-    return largest == 0.0 or bool(largest <= MAX_SPREAD * usual)
+        most, weight = _sizes(problem.weight)
+        largest, usual = largest * most, usual * weight
+    return usual == 0.0 or largest <= MAX_SPREAD * usual
+
+
+def _sizes(values: Floats) -> tuple[float, float]:
+    """The largest size of some numbers, and the usual one of those that are not 0."""
+    some = np.abs(values[:: 1 + len(values) // SAMPLE])
+    usual = np.median(some[some > 0]) if np.any(some) else 0.0
+    return float(max(values.max(), -values.min())), float(usual)
 
 
 class SpinPasses(SequentialPasses):

@@ -10,6 +10,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 
+CHUNK = 1 << 16
+"""Blocks of a ragged layout that are worked on together."""
+
 
 def offsets(counts: ArrayLike) -> Ints:
     """Start of every block, and the end of the last: ``[0, c_0, c_0 + c_1, ...]``, in 32 bits where they fit."""
@@ -113,6 +116,10 @@ def _lowest(theta: Floats, initial: float) -> Any:
 
 
 def block_sizes(theta: Floats, ptr: Ints) -> Floats:
-    """Size of the largest finite entry of every block."""
-    finite = np.where(theta > -np.inf, np.abs(theta), 0.0)
-    return segment_max(finite, ptr)
+    """Size of the largest finite entry of every block; some blocks at a time, for the copies take memory."""
+    sizes = np.zeros(len(ptr) - 1)
+    for begin in range(0, len(sizes), CHUNK):
+        part = ptr[begin : begin + CHUNK + 1]
+        some = theta[part[0] : part[-1]]
+        sizes[begin : begin + CHUNK] = segment_max(np.where(some > -np.inf, np.abs(some), 0.0), part - part[0])
+    return sizes

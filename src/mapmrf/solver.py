@@ -270,7 +270,8 @@ class _Run:
     def must_stop(self) -> bool:
         """Whether the run must end at once: asked, from any of its threads, while a kernel is compiled."""
         now = time.perf_counter()
-        if now < self.deadline and now >= self.asked + ASK and threading.get_ident() == self.thread:
+        known = "incumbent" in vars(self)  # not while the first labelling is evaluated
+        if known and now < self.deadline and now >= self.asked + ASK and threading.get_ident() == self.thread:
             self.asked = now
             point = TracePoint(now - self.began, self.iterations, self.incumbent.value, self.bound)
             if self.trace:

@@ -249,7 +249,8 @@ class Problem:
     def forms(self) -> PairForms:
         """Which pairs are Potts, linear or quadratic, see `mapmrf.pair_forms`."""
         graph = self.graph
-        return find_forms(graph.n_tables, _square_tables(graph), graph.table_of[self.order], self.weight)
+        table_of = graph.table_of if self.sorted_by is None else graph.table_of[self.sorted_by]
+        return find_forms(graph.n_tables, _square_tables(graph), table_of, self.weight)
 
     @cached_property
     def quick_forms(self) -> PairForms:

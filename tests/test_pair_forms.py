@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.kernels.pair_transforms import Envelope, pair_form, trace_transform, transform
-from mapmrf.pair_forms import LINEAR, NO_FORM, POTTS, QUADRATIC, table_form
+from mapmrf.pair_forms import LINEAR, NO_FORM, POTTS, QUADRATIC, forms_of_tables
 from mapmrf.problem import Problem
 
 
@@ -29,26 +29,26 @@ def test_a_form_gives_its_table_back(kind, limit, parts):
     table = -loss(kind, 9, 1.3, limit) + 5.0
     if parts:
         table += rng.normal(size=(9, 1)) + rng.normal(size=9)
-    form = table_form(table)
-    assert form.kind == kind
+    form = forms_of_tables(table[None])
+    assert form.kind.tolist() == [kind]
     np.testing.assert_allclose(form.slope, 1.3)
     np.testing.assert_allclose(form.limit, 1.3 if kind == POTTS else limit)
-    np.testing.assert_allclose(form.row[:, None] + form.column - loss(kind, 9, 1.3, limit), table)
+    np.testing.assert_allclose(form.row[0][:, None] + form.column[0] - loss(kind, 9, 1.3, limit), table)
 
 
 def test_a_truncation_below_the_first_step_is_potts():
-    assert table_form(-loss(LINEAR, 6, 2.0, 1.5)).kind == POTTS
+    assert forms_of_tables(-loss(LINEAR, 6, 2.0, 1.5)[None]).kind.tolist() == [POTTS]
 
 
 @pytest.mark.parametrize("table", [np.random.default_rng(1).normal(size=(5, 5)), np.triu(np.ones((5, 5)))])
 def test_other_tables_have_no_form(table):
-    assert table_form(table) is None
+    assert len(forms_of_tables(table[None]).places) == 0
 
 
 def test_one_entry_off_is_no_form():
     table = -loss(LINEAR, 6, 1.0, 3.0)
     table[2, 4] -= 1e-9
-    assert table_form(table) is None
+    assert len(forms_of_tables(table[None]).places) == 0
 
 
 def test_forms_of_a_problem_follow_its_factors():

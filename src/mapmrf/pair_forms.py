@@ -66,12 +66,21 @@ class TableBlock(NamedTuple):
     tables: Floats
 
 
-class TableForm(NamedTuple):
-    """The form of one table."""
+class TableForms(NamedTuple):
+    """The forms of some tables, the arrays of `PairForms` with the same names.
 
-    kind: int
-    slope: float
-    limit: float
+    Attributes
+    ----------
+    places : (n_forms,)
+        Which of the tables have them.
+    row, column : (n_forms, K)
+        Row and column parts.
+    """
+
+    places: Ints
+    kind: Ints
+    slope: Floats
+    limit: Floats
     row: Floats
     column: Floats
 
@@ -88,24 +97,24 @@ def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weig
     table_of, weight : (n_factors,)
         The table of every factor, and what it is multiplied by; `weight` is empty if all weights are 1.
     """
-    form_of_table = np.full(n_tables, NO_FORM, dtype=np.int32)
-    found: list[TableForm] = []
+    form_of_table, n_forms = np.full(n_tables, NO_FORM, dtype=np.int32), 0
+    found: list[TableForms] = []
     for block in blocks:
-        for b in np.flatnonzero(_may_have_form(block.tables)).tolist():
-            form = table_form(block.tables[b])
-            if form is not None:
-                form_of_table[block.numbers[b]] = len(found)
-                found.append(form)
-    if not found:
+        some = forms_of_tables(block.tables)
+        form_of_table[block.numbers[some.places]] = n_forms + np.arange(len(some.places))
+        n_forms += len(some.places)
+        found.append(some)
+    if n_forms == 0:
         none, floats = np.zeros(0, dtype=np.int32), np.zeros(0)
         return PairForms(none, none, floats, floats, floats, none, floats)
-    kind = np.array([form.kind for form in found], dtype=np.int32)
-    slope = np.array([form.slope for form in found])
+    kind, slope, limit = (
+        np.concatenate([getattr(some, name) for some in found]) for name in ("kind", "slope", "limit")
+    )
     of = form_of_table[table_of]
     if np.any(kind != POTTS):  # a reward for differing is no concave function
         rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
         of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM
-    return PairForms(of, kind, slope, np.array([form.limit for form in found]), *_laid_out(found))
+    return PairForms(of, kind, slope, limit, *_constants_and_parts(found))
 
 
 def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHILE) -> PairForms:
@@ -140,18 +149,46 @@ def worthwhile(forms: PairForms, card_f: Ints, least: tuple[int, ...] = WORTHWHI
     return forms._replace(of=of if (of >= 0).any() else of[:0])
 
 
-def _laid_out(found: list[TableForm]) -> tuple[Floats, Ints, Floats]:
-    """Constants, and parts with where they start."""
-    base, part_at, parts, n = np.zeros(len(found)), np.full(len(found), -1), [np.zeros(0)], 0
-    for f, form in enumerate(found):
-        size = ROUND_OFF * max(np.abs(form.row).max(), np.abs(form.column).max(), abs(form.slope))
-        if np.ptp(form.row) <= size and np.ptp(form.column) <= size:
-            base[f] = form.row[0] + form.column[0]
-        else:
-            part_at[f] = n
-            parts += [form.row, form.column]
-            n += len(form.row) + len(form.column)
-    return base, short(part_at), np.concatenate(parts)
+def _constants_and_parts(found: list[TableForms]) -> tuple[Floats, Ints, Floats]:
+    """What is added to a form: a constant, or row and column parts with where they start."""
+    base, part_at, parts, n = [], [], [np.zeros(0)], 0
+    for some in found:
+        both = np.concatenate([some.row, some.column], axis=1)
+        tol = ROUND_OFF * np.maximum(np.abs(both).max(axis=1), np.abs(some.slope))
+        plain = (np.ptp(some.row, axis=1) <= tol) & (np.ptp(some.column, axis=1) <= tol)
+        base.append(np.where(plain, some.row[:, 0] + some.column[:, 0], 0.0))
+        part_at.append(np.where(plain, -1, n + both.shape[1] * (np.cumsum(~plain) - 1)))
+        parts.append(both[~plain].ravel())
+        n += len(parts[-1])
+    return np.concatenate(base), short(np.concatenate(part_at)), np.concatenate(parts)
+
+
+def forms_of_tables(tables: Floats) -> TableForms:
+    """The forms of those of some tables (n, K, K) that have one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.pair_forms import LINEAR, forms_of_tables
+    >>> k = np.arange(5.0)
+    >>> linear = 3.0 * k[:, None] - 2.0 * np.minimum(np.abs(k[:, None] - k), 3.0)
+    >>> found = forms_of_tables(np.stack([np.random.default_rng(0).normal(size=(5, 5)), linear]))
+    >>> found.places.tolist(), found.kind.tolist() == [LINEAR], found.slope.tolist(), found.limit.tolist()
+    ([1], True, [2.0], [6.0])
+    >>> found.row.tolist()
+    [[0.0, 3.0, 6.0, 9.0, 12.0]]
+    """
+    places = np.flatnonzero(_may_have_form(tables))
+    tables, d = tables[places], np.arange(tables.shape[1])
+    tol = ROUND_OFF * np.abs(tables).max(axis=(1, 2), initial=0.0)
+    g = (tables[:, :1, 0] + tables[:, d, d] - tables[:, 0] - tables[:, :, 0]) / 2.0
+    rest = tables + g[:, np.abs(d[:, None] - d)]
+    row, column = rest[:, :, 0], rest[:, 0] - rest[:, 0, :1]
+    apart = np.abs(rest - (row[:, :, None] + column[:, None])).max(axis=(1, 2), initial=0.0)
+    kind, limit = _named(g, tol)
+    kind[apart > tol] = NO_FORM
+    have = kind != NO_FORM
+    return TableForms(places[have], kind[have], g[have, 1], limit[have], row[have], column[have])
 
 
 def _may_have_form(tables: Floats) -> Bools:
@@ -159,47 +196,21 @@ def _may_have_form(tables: Floats) -> Bools:
     with np.errstate(invalid="ignore"):
         corner = tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]
         other = tables[:, -2, -2] + tables[:, -1, -1] - tables[:, -2, -1] - tables[:, -1, -2]
-        size = np.abs(tables).max(axis=(1, 2))
+        size = np.abs(tables).max(axis=(1, 2), initial=0.0)
         found: Bools = np.isfinite(size) & (np.abs(corner - other) <= ROUND_OFF * size) & (corner != 0.0)
         return found
 
 
-def table_form(table: Floats) -> TableForm | None:
-    """The form of a finite square table, None if it has none.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.pair_forms import LINEAR, table_form
-    >>> k = np.arange(5.0)
-    >>> form = table_form(3.0 * k[:, None] - 2.0 * np.minimum(np.abs(k[:, None] - k), 3.0))
-    >>> form.kind == LINEAR, form.slope, form.limit, form.row.tolist()
-    (True, 2.0, 6.0, [0.0, 3.0, 6.0, 9.0, 12.0])
-    >>> table_form(np.random.default_rng(0).normal(size=(5, 5))) is None
-    True
-    """
-    n = len(table)
-    tol = ROUND_OFF * float(np.abs(table).max(initial=0.0))
-    d = np.arange(n)
-    g = (table[0, 0] + table[d, d] - table[0, d] - table[d, 0]) / 2.0
-    rest = table + g[np.abs(d[:, None] - d)]
-    row, column = rest[:, 0], rest[0] - rest[0, 0]
-    if np.abs(rest - (row[:, None] + column)).max(initial=0.0) > tol:
-        return None
-    found = _named(g, tol)
-    return None if found is None else TableForm(*found, row, column)
-
-
-def _named(g: Floats, tol: float) -> tuple[int, float, float] | None:
-    """Kind, slope and limit of a loss by distance."""
-    d = np.arange(len(g))
-    if np.abs(g[1:] - g[1]).max() <= tol:
-        return POTTS, float(g[1]), float(g[1])
-    for kind, apart in ((LINEAR, d), (QUADRATIC, d**2)):
-        plain = g[1] * apart
-        if np.abs(g - plain).max() <= tol * len(g):
-            return kind, float(g[1]), float(np.inf)
-        limit = g[-1]
-        if g[1] > 0.0 and np.abs(g - np.minimum(plain, limit)).max() <= tol * len(g):
-            return kind, float(g[1]), float(limit)
-    return None
+def _named(g: Floats, tol: Floats) -> tuple[Ints, Floats]:
+    """Kinds, NO_FORM for none, and limits of losses by distance, (n, K)."""
+    d = np.arange(g.shape[1])
+    kind, limit = np.full(len(g), NO_FORM, dtype=np.int32), np.full(len(g), np.inf)
+    for name, apart in ((QUADRATIC, d**2), (LINEAR, d)):  # the simpler of two that fit wins: it comes last
+        plain, last = g[:, 1:2] * apart, g[:, -1:]
+        within = np.abs(g - np.minimum(plain, last)).max(axis=1, initial=0.0) <= tol * len(d)
+        exact = np.abs(g - plain).max(axis=1, initial=0.0) <= tol * len(d)
+        fits = exact | (within & (g[:, 1] > 0.0))
+        kind[fits], limit[fits] = name, np.where(exact, np.inf, last[:, 0])[fits]
+    potts = np.abs(g[:, 1:] - g[:, 1:2]).max(axis=1, initial=0.0) <= tol
+    kind[potts], limit[potts] = POTTS, g[potts, 1]
+    return kind, limit

@@ -12,7 +12,7 @@ from mapmrf.engines.admm.penalty import Penalty, update_lam, update_rho
 from mapmrf.engines.admm.runs import TILE, RunArrays, cut_tiles
 from mapmrf.engines.admm.structs import Iterates, SphereState
 from mapmrf.engines.admm.tile_measurement import measure_tiles
-from mapmrf.engines.admm.tile_steps import Lattice
+from mapmrf.engines.admm.tile_steps import LatticeModel
 from mapmrf.engines.admm.variable_steps import update_upsilon
 from mapmrf.workers import Workers
 
@@ -38,7 +38,7 @@ class LatticeSteps:
         """Cut tiles that consist of whole chunks of a sphere."""
         size = max(1, TILE // sphere.chunk_size) * sphere.chunk_size
         tiles = cut_tiles(self.runs, self.n_vars, size)
-        self.sphere, self.lattice = sphere, Lattice(tiles, self.layout.pairs, self.layout.variables)
+        self.sphere, self.lattice = sphere, LatticeModel(tiles, self.layout.pairs, self.layout.variables)
         self.n_tiles = len(tiles.piece_ptr) - 1
         spans = self.workers.spans(self.n_tiles)
         arrays = self.penalty, self.lattice

@@ -9,7 +9,7 @@ from mapmrf.engines.admm.factor_qp import pair2_step
 from mapmrf.engines.admm.measurement import FactorSums
 from mapmrf.engines.admm.penalty import Penalty
 from mapmrf.engines.admm.structs import Iterates, PairArrays
-from mapmrf.engines.admm.tile_steps import Lattice, sum_parts
+from mapmrf.engines.admm.tile_steps import LatticeModel, sum_parts
 from mapmrf.engines.admm.variable_steps import BLOCK, block_sum
 from mapmrf.kernels.jit import bare, compiled
 
@@ -19,7 +19,7 @@ N_TERMS = 5
 
 @compiled
 def measure_tiles(
-    first: int, last: int, penalty: Penalty, lattice: Lattice, iterates: Iterates, labels: Ints, found: FactorSums
+    first: int, last: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates, labels: Ints, found: FactorSums
 ) -> None:
     """Sums over the factors and variables of tiles first:last, a record of `found` per tile."""
     tiles = lattice.tiles
@@ -92,7 +92,7 @@ def _variable_terms(
     base: int,
     n: int,
     penalty: Penalty,
-    lattice: Lattice,
+    lattice: LatticeModel,
     iterates: Iterates,
     labels: Ints,
     total: Floats,

@@ -16,7 +16,7 @@ from mapmrf.engines.admm.variable_steps import BLOCK, ROOM, update_block, update
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 
-class Lattice(NamedTuple):
+class LatticeModel(NamedTuple):
     """A model of binary pairs in runs: its tiles, couplings and variables."""
 
     tiles: Tiles
@@ -25,7 +25,7 @@ class Lattice(NamedTuple):
 
 
 @compiled
-def iterate_lattice(n: int, penalty: Penalty, lattice: Lattice, sphere: SphereState, iterates: Iterates) -> None:
+def iterate_lattice(n: int, penalty: Penalty, lattice: LatticeModel, sphere: SphereState, iterates: Iterates) -> None:
     """Do n iterations: the loop of `Engine.run` in one call."""
     n_tiles = len(lattice.tiles.piece_ptr) - 1
     for _ in range(n):
@@ -37,7 +37,7 @@ def iterate_lattice(n: int, penalty: Penalty, lattice: Lattice, sphere: SphereSt
 
 @compiled
 def update_tiles(
-    first: int, last: int, beyond: int, penalty: Penalty, lattice: Lattice, sphere: SphereState, iterates: Iterates
+    first: int, last: int, beyond: int, penalty: Penalty, lattice: LatticeModel, sphere: SphereState, iterates: Iterates
 ) -> None:
     """Update mu_a, mu_i and lam_i of tiles first:last, but for mu_a of factors with a variable from `beyond` on.
 
@@ -54,7 +54,9 @@ def update_tiles(
 
 
 @compiled
-def update_pieces(first: int, last: int, beyond: int, penalty: Penalty, lattice: Lattice, iterates: Iterates) -> None:
+def update_pieces(
+    first: int, last: int, beyond: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates
+) -> None:
     """Update mu_a of the factors of tiles first:last that have a variable from `beyond` on."""
     tiles = lattice.tiles
     for number in range(tiles.piece_ptr[first], tiles.piece_ptr[last]):
@@ -70,7 +72,7 @@ def _highest(tiles: Tiles, number: int) -> int:
 
 
 @bare
-def _update_piece(number: int, penalty: Penalty, lattice: Lattice, iterates: Iterates) -> None:
+def _update_piece(number: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates) -> None:
     """The factor step of a piece."""
     at, v1, v2, n = lattice.tiles.piece[number]
     for skip in range(0, n, SAME):
@@ -113,7 +115,13 @@ def sum_parts(tile: int, tiles: Tiles, q: Floats, total: Floats) -> None:
 
 @bare
 def _update_tile(
-    tile: int, penalty: Penalty, lattice: Lattice, sphere: SphereState, iterates: Iterates, total: Floats, room: Floats
+    tile: int,
+    penalty: Penalty,
+    lattice: LatticeModel,
+    sphere: SphereState,
+    iterates: Iterates,
+    total: Floats,
+    room: Floats,
 ) -> None:
     """The variable step of a tile, which consists of whole chunks of the sphere."""
     size, chunk_size = lattice.tiles.size, sphere.chunk_size

@@ -76,3 +76,11 @@ def submodular_recipes(draw: st.DrawFn) -> Recipe:
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     density, hard = draw(st.sampled_from([0.0, 0.2, 0.5])), draw(st.sampled_from([0.0, 0.0, 0.1, 0.5]))
     return submodular_recipe(random, draw(st.integers(1, 8)), density, hard)
+
+
+def lattice_pairs(shape: tuple[int, ...], offset: tuple[int, ...]) -> np.ndarray:
+    """The pairs of pixels (n, 2) that are an offset apart, in the order of the first."""
+    place = np.arange(int(np.prod(shape))).reshape(shape)
+    first = tuple(slice(max(0, -step), n - max(0, step)) for n, step in zip(shape, offset, strict=True))
+    second = tuple(slice(max(0, step), n - max(0, -step)) for n, step in zip(shape, offset, strict=True))
+    return np.stack([place[first].ravel(), place[second].ravel()], axis=1)

@@ -86,7 +86,7 @@ def solve(
         Relative gap at which the run ends, with status ``within_tolerance`` unless the gap is closed exactly. The
         default is 1e-6, and a run that gets there goes on for a while in order to close the gap exactly.
     abs_gap_tolerance
-        The same for ``bound - value``.
+        The same for ``bound - value``. A negative tolerance is never met.
     polish
         A method that improves the labelling at the end, such as ``"blocks"``, ``"chains"`` or ``Flips(depth=3)``. It
         starts from the best labelling and has the time that is left; its iterations come on top.
@@ -145,8 +145,8 @@ class GapTolerance(NamedTuple):
     def of(cls, relative: float | None, absolute: float) -> GapTolerance:
         """The tolerances as the user gave them; None for the default."""
         for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
-            if found is not None and not found >= 0:
-                raise OptionError(f"{name} is {found}, expected a number of at least 0")
+            if found is not None and math.isnan(found):
+                raise OptionError(f"{name} is nan, expected a number")
         if relative is None:
             return cls(GAP_TOLERANCE, absolute, patient=absolute == 0)
         return cls(relative, absolute, patient=False)

@@ -57,8 +57,8 @@ def test_methods_are_ours_by_name_or_with_options() -> None:
     assert best.tolist() == inference_dispatch(unary, pairwise, edges, ("lslp", {"starts": 2}), seed=3).tolist()
     with pytest.raises(OptionError, match="icm has no option 'tricks'"):
         inference_dispatch(unary, pairwise, edges, ("icm", {"tricks": 1}))
-    with pytest.raises(UnknownName, match="no method is named 'qpbo'"):
-        inference_dispatch(unary, pairwise, edges, "qpbo")
+    with pytest.raises(UnknownName, match="no method is named 'max-product'"):
+        inference_dispatch(unary, pairwise, edges, "max-product")
     with pytest.raises(GraphError, match=r"unary_potentials has shape \(3,\), expected \(..., n_states\)"):
         inference_dispatch(unary[0], pairwise, edges)
     with pytest.raises(GraphError, match="pairwise has shape"):

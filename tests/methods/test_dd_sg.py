@@ -151,7 +151,7 @@ def test_each_way_to_a_labelling_solves_a_model_whose_lp_is_tight(decode: str) -
     edges = np.concatenate([np.stack([place[:, :-1], place[:, 1:]], -1), np.stack([place[:-1].T, place[1:].T], -1)])
     graph = FactorGraph.from_pairwise(random.normal(size=(36, 2)), edges.reshape(-1, 2), -0.7 * DIFFER)
     result = mapmrf.solve(graph, "dd_sg", decode=decode)
-    assert result.status is Status.OPTIMAL
+    assert result.status.closes_gap
     assert result.value == pytest.approx(mapmrf.solve(graph, "lp").value, abs=1e-6)
 
 

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_flow
 
+from binary_models import lattice_pairs
 from mapmrf.engines.flow import maximum_flow as driver
 from mapmrf.engines.flow import maximum_flow_kernels as kernels
 from mapmrf.engines.flow.maximum_flow import MaximumFlow, link
-from mapmrf.images.lattice import lattice_pairs, neighbour_offsets
+from mapmrf.images import neighbour_offsets
 
 
 @dataclass

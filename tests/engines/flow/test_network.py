@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from binary_models import lattice_pairs
 from mapmrf.engines.flow import network_kernels as kernels
 from mapmrf.engines.flow.network import sparse_wiring, wire
 from mapmrf.engines.flow.network_kernels import Wiring
-from mapmrf.images.lattice import lattice_pairs, neighbour_offsets
+from mapmrf.images import neighbour_offsets
 
 
 def pairs_of(shape: tuple[int, ...], neighbours: int) -> np.ndarray:

@@ -26,7 +26,7 @@ from mapmrf.engines.elimination.elimination import label_type
 from mapmrf.engines.elimination.elimination_kernels import Buckets
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets
 
-ROUND_OFF = 1e-12
+ROUND_OFF = 2e-15
 """Bounds that exceed what is known by less than this share of the potentials' scale count as equal."""
 
 SLOT_BYTES = 17

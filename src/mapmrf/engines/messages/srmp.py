@@ -54,7 +54,7 @@ class TablePasses(SequentialPasses):
 
     def state_bounds(self) -> Floats:
         """Upper bounds on the labellings with each state, by the multipliers; states found impossible have -inf."""
-        lam = np.where(self.messages.lam > -np.inf, self.messages.lam, 0.0)
+        lam = np.where(np.isfinite(self.messages.lam), self.messages.lam, 0.0)
         bounds = dual_bounds(self.problem, lam)
         bounds[self.messages.theta == -np.inf] = -np.inf
         return bounds

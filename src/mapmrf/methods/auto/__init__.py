@@ -28,9 +28,9 @@ SolverName = Literal["auto", "highs", "scip"]
 LARGE = 20_000
 """Factors from which a model is large: it is worth a labelling at once, and alpha-expansions."""
 
-EXPAND_AFTER, EXPAND_GAP, MOST_LABELS = 5, 1e-4, 256
-"""Iterations of the relaxation after which expansions begin, if it has left a relative gap as wide as this. They go
-several times as far from its labelling as from none, and in less time."""
+EXPAND_AFTER, EXPAND_AGAIN, EXPAND_GAP, MOST_LABELS = 5, 3, 1e-6, 256
+"""Iterations of the relaxation after which expansions begin, if it has left a relative gap as wide as this, and again
+after three times as many. They go further from its labelling than from none, and in less time."""
 
 DECIDED = 0.95
 """Share of the variables of a large model that, once decided, end the relaxation: the rest is solved exactly."""
@@ -169,13 +169,13 @@ class AutoRun(PhasedRun):
         if method.supports(self.problem) is None:
             yield from self.follow(method, "cut", Start())
 
-    def expand(self) -> Iterator[Progress]:
-        """Alpha-expansions from the best labelling; few labels, or else too many cuts have to be made."""
+    def expand(self, labels: Ints) -> Iterator[Progress]:
+        """Alpha-expansions from a labelling, unless there are so many labels that it would take too many cuts."""
         from mapmrf.methods.expansion import Expansion
 
         method, graph = Expansion(), self.problem.graph
         if graph.card.max(initial=0) <= MOST_LABELS and method.supports(self.problem) is None:
-            yield from self.follow(method, "expansion", Start(self.shared.incumbent.labels))
+            yield from self.follow(method, "expansion", Start(labels))
 
     def follow(self, method: Method, phase: str, start: Start) -> Iterator[Progress]:
         """Run another method to its end."""
@@ -198,7 +198,7 @@ class AutoRun(PhasedRun):
         with running(inner, self.problem, self.seed, Start()) as state:
             gap, measured_at, step = math.inf, 0, Progress(0)
             large = self.problem.n_factors >= LARGE
-            wide, expanded = 0.0 if large else WIDE_GAP, not (large and self.options.flow)
+            wide, expand_at = 0.0 if large else WIDE_GAP, EXPAND_AFTER if large and self.options.flow else math.inf
             while step.finished is None and step.iterations < inner.max_iterations:
                 if step.iterations - measured_at >= WINDOW:
                     if best.gap > max(wide, STALLED * gap) or best.gap == math.inf:
@@ -211,9 +211,9 @@ class AutoRun(PhasedRun):
                     best.offer(step.labels)
                 best.tighten(step.bound)
                 yield shared.step("relax", Status.INFEASIBLE if step.finished is Status.INFEASIBLE else None)
-                if not expanded and step.iterations >= EXPAND_AFTER and best.gap > EXPAND_GAP:
-                    expanded = True
-                    yield from self.expand()
+                if step.iterations >= expand_at and best.gap > EXPAND_GAP:
+                    expand_at *= EXPAND_AGAIN
+                    yield from self.expand(state.passes.best)
             if best.gap < math.inf:
                 shared.state_bounds = state.passes.state_bounds()
 

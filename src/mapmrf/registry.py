@@ -1,40 +1,74 @@
-"""Methods by name: the folder `methods` is the register."""
+"""Methods by name: those of the folder `methods`, of other packages, and of files."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
 import importlib
+import logging
 import pkgutil
 import sys
 from collections.abc import Iterable
 from typing import Any
 
-from mapmrf.errors import OptionError, UnknownName
+from mapmrf.errors import MapMRFError, OptionError, UnknownName
 from mapmrf.method import Method
+from mapmrf.options import check_types
+from mapmrf.plugins import classes_in_file, declared, is_file_name, load
 
 DEFAULT_METHOD = "auto"
 
+_log = logging.getLogger("mapmrf")
+
+
+GROUP = "mapmrf.methods"
+"""Entry points of other packages."""
+
 
 def method_names() -> list[str]:
-    """Names of all methods, without importing them."""
+    """Names of all methods, without importing them: our own and those that other packages declare."""
+    return sorted({*_own_names(), *declared(GROUP)})
+
+
+def _own_names() -> list[str]:
     import mapmrf.methods as package
 
-    return sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+    return [module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_")]
 
 
 def method_class(name: str) -> type[Method]:
-    """The class of a method by its name."""
-    module = None if name.startswith("_") else sys.modules.get(f"mapmrf.methods.{name}")
+    """The class of a method by its name, or by its file as in ``my_file.py:Greedy``."""
+    if is_file_name(name):
+        return _class_in_file(name)
+    module = None if name.startswith("_") else sys.modules.get(f"{GROUP}.{name}")
     if module is None:  # looking through the folder takes longer than solving a small model: once is enough
-        known = method_names()
-        if name not in known:
-            raise UnknownName(f"no method is named {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
-        module = importlib.import_module(f"mapmrf.methods.{name}")
+        if name not in _own_names():
+            return _declared_class(name)
+        module = importlib.import_module(f"{GROUP}.{name}")
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, Method) and getattr(value, "name", None) == name:
             return value
-    raise UnknownName(f"mapmrf.methods.{name} defines no method named {name!r}")
+    raise UnknownName(f"{GROUP}.{name} defines no method named {name!r}")
+
+
+def _declared_class(name: str) -> type[Method]:
+    """The class of a method of another package."""
+    if name not in declared(GROUP):
+        known = method_names()
+        raise UnknownName(f"no method is named {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+    found = load(declared(GROUP)[name])
+    if not (isinstance(found, type) and issubclass(found, Method)):
+        raise UnknownName(f"{declared(GROUP)[name].value} is {found!r}, expected a class derived from mapmrf.Method")
+    return found
+
+
+def _class_in_file(name: str) -> type[Method]:
+    """The one class of a file, or the one that is named."""
+    found = classes_in_file(name, Method)
+    if len(found) != 1:
+        which = ", ".join(found) or "none"
+        raise UnknownName(f"{name}: found {len(found)} methods ({which}), expected one: say {name}:CLASS")
+    return next(iter(found.values()))
 
 
 def methods() -> dict[str, type[Method]]:
@@ -46,19 +80,33 @@ def methods() -> dict[str, type[Method]]:
     >>> mapmrf.methods()["icm"].title
     'iterated conditional modes: single-variable ascent (ogm-ICM)'
     """
-    return {name: method_class(name) for name in method_names()}
+    found = {}
+    for name in method_names():
+        try:
+            found[name] = method_class(name)
+        except MapMRFError as error:
+            if name in _own_names():
+                raise
+            _log.warning("%s", error)  # somebody else's, and there are others
+    return found
 
 
-def make_method(method: str | Method, options: dict[str, Any]) -> Method:
-    """Build a method from its name and options, or change options of a given one; misspelt options raise."""
+def make_method(method: str | Method, options: dict[str, Any], also: Iterable[str] = ()) -> Method:
+    """Build a method from its name and options, or change options of a given one; misspelt options raise.
+
+    `also` are further names that a misspelt one may stand for.
+    """
+    if not isinstance(method, str | Method):
+        raise OptionError(f"method is {method!r}, expected the name of a method or a method such as mapmrf.LSLP()")
     cls = method_class(method) if isinstance(method, str) else type(method)
     known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
     for key in options:
         if key not in known:
-            raise OptionError(f"{cls.name} has no option {key!r}{_nearest(key, known)}; known: {', '.join(known)}")
-    if isinstance(method, Method):
-        return dataclasses.replace(method, **options)  # type: ignore[type-var]
-    return cls(**options)
+            nearest = _nearest(key, [*known, *also])
+            raise OptionError(f"{cls.name} has no option {key!r}{nearest}; known: {', '.join(known)}")
+    made = dataclasses.replace(method, **options) if isinstance(method, Method) else cls(**options)  # type: ignore[type-var]
+    check_types(made, options)
+    return made
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:

@@ -1,12 +1,15 @@
 """Bridges to other libraries: their models in and out, and our solvers in the form of their calls.
 
-Nothing is imported before it is used: neither the other library nor the bridge to it.
+Nothing is imported before it is used: neither the other library nor the bridge to it. Functions of other packages join
+them as entry points of the group ``mapmrf.bridges``.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
+
+from mapmrf.plugins import declared, load
 
 if TYPE_CHECKING:
     from mapmrf.bridges.dimod import from_bqm as from_bqm
@@ -42,12 +45,15 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """Import a bridge when it is first crossed."""
-    if name not in _LAZY:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(f"mapmrf.bridges.{_LAZY[name]}"), name)
+    elif not name.startswith("_") and name in declared("mapmrf.bridges"):
+        value = load(declared("mapmrf.bridges")[name])
+    else:
         raise AttributeError(f"module 'mapmrf.bridges' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"mapmrf.bridges.{_LAZY[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+    return sorted({*globals(), *_LAZY, *declared("mapmrf.bridges")})

@@ -4,7 +4,8 @@ A format is one module of this package. It declares `SUFFIXES` and two functions
 ``write(graph, path, *, values)``. Two more are welcome: ``sniff(data)`` recognises files whose suffix says nothing, and
 ``losses(graph)`` describes what a file loses of a model; a format without it loses the names. A format that writes the
 weights of factors declares ``WEIGHTS = True``; for all others a weighted table is written out.
-Nothing else has to be registered. The modules are imported when the first file is read or written.
+Nothing else has to be registered. The modules are imported when the first file is read or written. Modules of other
+packages join them as entry points of the group ``mapmrf.formats``.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol, cast
 
-from mapmrf.errors import FormatError, OptionError
+from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.formats.names import names_lost
 from mapmrf.graph import FactorGraph
+from mapmrf.plugins import declared, load
 
 _VALUES = ("potential", "log", "cost")
 _log = logging.getLogger("mapmrf")
@@ -145,6 +147,14 @@ def _register() -> dict[str, Format]:
         module = importlib.import_module(f"{__name__}.{info.name}")
         for suffix in getattr(module, "SUFFIXES", ()):
             register[suffix.lower()] = cast(Format, module)
+    for entry in declared("mapmrf.formats").values():
+        try:
+            plugin = load(entry)
+        except MapMRFError as error:  # files in other formats can still be read
+            _log.warning("%s", error)
+            continue
+        for suffix in getattr(plugin, "SUFFIXES", ()):
+            register.setdefault(suffix.lower(), cast(Format, plugin))
     return register
 
 

@@ -98,10 +98,9 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
     theta_v, tables, pairs = _checked_pairs(unary, edges, pairwise)
     weights = None if weight is None else as_array(weight, "weight")
     n, m, k = len(theta_v), len(pairs), theta_v.shape[1]
-    first, second = pairs.T
     finite = np.isfinite(theta_v.sum()) and np.isfinite(tables.sum())  # nothing is nan or infinite
     plain = weights is None or (weights.shape == (m,) and _are_plain(weights, largest_size(tables)))
-    if not (finite and plain and m and k and pairs.min() >= 0 and pairs.max() < n and np.all(first != second)):
+    if not (finite and plain and m and k):
         return fold(list_pairs(unary, edges, pairwise, weight))
     shared = tables.ndim == 2
     lists = FactorLists(
@@ -135,7 +134,24 @@ def _checked_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike) -> t
     k = unary.shape[1]
     if pairwise.shape not in ((k, k), (len(edges), k, k)):
         raise GraphError(f"pairwise has shape {pairwise.shape}, expected {(k, k)} or {(len(edges), k, k)}")
+    _check_edges(edges, len(unary))
     return unary, pairwise, edges
+
+
+def _check_edges(edges: Ints, n: int) -> None:
+    """Raise GraphError for the first edge that does not join two variables."""
+    if len(edges) == 0:
+        return
+    first, second = edges.T
+    if edges.min() >= 0 and edges.max() < n and np.all(first != second):
+        return
+    outside = np.any((edges < 0) | (edges >= n), axis=1)
+    at = int(np.flatnonzero(outside | (first == second))[0])
+    i, j = edges[at].tolist()
+    if outside[at]:
+        missing = i if not 0 <= i < n else j
+        raise GraphError(f"edge {at} is ({i}, {j}): variable {missing} does not exist, expected 0 to {n - 1}")
+    raise GraphError(f"edge {at} is ({i}, {j}), expected two different variables")
 
 
 def fold(given: FactorLists) -> FoldedLists:

@@ -2,10 +2,61 @@
 
 from __future__ import annotations
 
+import types
+import typing
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import Any
 
 from mapmrf.errors import OptionError
+
+_WANTED: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    type(None): "None",
+}
+
+
+def check_types(method: Any, names: Iterable[str]) -> None:
+    """Raise OptionError for the first option whose value is not of its annotated type.
+
+    Types that are neither numbers, bools, text nor None are not checked.
+    """
+    hints = typing.get_type_hints(type(method))
+    for name in names:
+        kinds = _kinds(hints.get(name, object))
+        if all(kind in _WANTED for kind in kinds) and not any(_is_a(getattr(method, name), kind) for kind in kinds):
+            raise _error(method, name, " or ".join(_WANTED[kind] for kind in kinds))
+
+
+def check_number(name: str, value: object, kind: type = float) -> None:
+    """Raise OptionError unless an argument is a number, with `kind` int a whole one.
+
+    Examples
+    --------
+    >>> check_number("time_limit", 2.5)
+    >>> check_number("seed", "7", int)
+    Traceback (most recent call last):
+    ...
+    mapmrf.errors.OptionError: seed is '7', expected a whole number
+    """
+    if not _is_a(value, kind):
+        raise OptionError(f"{name} is {value!r}, expected {_WANTED[kind]}")
+
+
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """The alternatives of an annotation; a literal is left to `check_choice`."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return typing.get_args(hint) if union else (hint,)
+
+
+def _is_a(value: object, kind: Any) -> bool:
+    if kind in (int, float):
+        number = Integral if kind is int else Real
+        return isinstance(value, number) and not isinstance(value, bool)
+    return isinstance(value, kind)
 
 
 def check_choice(method: Any, option: str, choices: Iterable[str]) -> None:
@@ -17,6 +68,7 @@ def check_choice(method: Any, option: str, choices: Iterable[str]) -> None:
 def check_at_least(method: Any, low: float, *options: str) -> None:
     """Raise OptionError for the first option below `low`; not a number is below everything."""
     for option in options:
+        _check_number(method, option)
         if not getattr(method, option) >= low:
             raise _error(method, option, f"at least {low}")
 
@@ -24,6 +76,7 @@ def check_at_least(method: Any, low: float, *options: str) -> None:
 def check_above(method: Any, low: float, *options: str) -> None:
     """Raise OptionError for the first option that is not above `low`."""
     for option in options:
+        _check_number(method, option)
         if not getattr(method, option) > low:
             raise _error(method, option, f"a number above {low}")
 
@@ -31,8 +84,14 @@ def check_above(method: Any, low: float, *options: str) -> None:
 def check_within(method: Any, low: float, high: float, *options: str) -> None:
     """Raise OptionError for the first option outside [low, high]."""
     for option in options:
+        _check_number(method, option)
         if not low <= getattr(method, option) <= high:
             raise _error(method, option, f"a number from {low} to {high}")
+
+
+def _check_number(method: Any, option: str) -> None:
+    if not _is_a(getattr(method, option), float):
+        raise _error(method, option, "a number")
 
 
 def _error(method: Any, option: str, expected: str) -> OptionError:

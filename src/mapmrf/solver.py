@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 import threading
@@ -17,11 +18,12 @@ from mapmrf import interrupts
 from mapmrf.arrays import Ints
 from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompileWatch, CompilingStopped, stoppable
-from mapmrf.errors import OptionError, UnsupportedModel
+from mapmrf.errors import GraphError, OptionError, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, find_feasible
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
+from mapmrf.options import check_number
 from mapmrf.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.problem import Problem
 from mapmrf.registry import DEFAULT_METHOD, make_method
@@ -47,7 +49,7 @@ Callback = Callable[[TracePoint, Ints], bool | None]
 
 
 def solve(
-    graph: FactorGraph,
+    graph: FactorGraph | str | os.PathLike[str],
     method: str | Method = DEFAULT_METHOD,
     *,
     time_limit: float | None = None,
@@ -66,7 +68,7 @@ def solve(
     Parameters
     ----------
     graph
-        The model.
+        The model, or a file to read it from.
     method
         Name of a method, or a method object such as ``LSLP(rho=0.1)``.
     time_limit
@@ -102,9 +104,12 @@ def solve(
     ([1, 1], 2.0, 'optimal')
     """
     began = time.perf_counter()  # loading a method takes its time, too
-    chosen = make_method(method, options)
+    chosen = make_method(method, options, also=_ARGUMENTS)
     threads = usable_cores() if threads is None else threads
     check_limits(time_limit, threads, seed)
+    if callback is not None and not callable(callback):
+        raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
+    graph = as_graph(graph)
     polisher = None if polish is None else make_method(polish, {})
     for each in (chosen, polisher):
         if each is not None:
@@ -126,6 +131,49 @@ def solve(
         return run.solve(graph, start, threads)
 
 
+_ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.items() if kind.kind is kind.KEYWORD_ONLY)
+"""Names of arguments of `solve` that could be misspelt."""
+
+
+def as_graph(model: object) -> FactorGraph:
+    """A model, or the one in a file; anything else raises a GraphError that says what to call.
+
+    Examples
+    --------
+    >>> from mapmrf.solver import as_graph
+    >>> as_graph({"x": 1})
+    Traceback (most recent call last):
+    ...
+    mapmrf.errors.GraphError: the model is a dict, expected a FactorGraph or a file: see FactorGraph.from_tables
+    """
+    if isinstance(model, FactorGraph):
+        return model
+    if isinstance(model, str | os.PathLike):
+        from mapmrf.formats import read
+
+        return read(model)
+    raise GraphError(f"the model is {_article(model)}, expected a FactorGraph or a file: see {_constructor_for(model)}")
+
+
+def _article(model: object) -> str:
+    name = type(model).__name__
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
+
+
+def _constructor_for(model: object) -> str:
+    """What makes a model of something that users have at hand."""
+    module = type(model).__module__.split(".")[0]
+    if module in ("networkx", "pgmpy"):
+        return f"mapmrf.bridges.from_{module}"
+    if module == "dimod":
+        return "mapmrf.bridges.from_bqm"
+    if hasattr(model, "shape"):
+        return "FactorGraph.from_pairwise for arrays of potentials, mapmrf.images.grid_model for an image"
+    if isinstance(model, list | tuple) and all(isinstance(one, FactorGraph) for one in model):
+        return "solve_many for several models"
+    return "FactorGraph.from_tables"
+
+
 class GapTolerance(NamedTuple):
     """When a gap is small enough to end a run.
 
@@ -145,6 +193,8 @@ class GapTolerance(NamedTuple):
     def of(cls, relative: float | None, absolute: float) -> GapTolerance:
         """The tolerances as the user gave them; None for the default."""
         for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
+            if found is not None:
+                check_number(name, found)
             if found is not None and math.isnan(found):
                 raise OptionError(f"{name} is nan, expected a number")
         if relative is None:
@@ -395,6 +445,11 @@ def usable_cores() -> int:
 
 def check_limits(time_limit: float | None, threads: int | None, seed: int) -> None:
     """Raise OptionError for a limit or a seed that cannot be."""
+    if time_limit is not None:
+        check_number("time_limit", time_limit)
+    if threads is not None:
+        check_number("threads", threads, int)
+    check_number("seed", seed, int)
     if time_limit is not None and not time_limit >= 0:
         raise OptionError(f"time_limit is {time_limit}, expected a number of seconds of at least 0")
     if threads is not None and threads < 1:

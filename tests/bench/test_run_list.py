@@ -103,7 +103,7 @@ def test_an_impossible_plan_is_refused(change: dict[str, object], message: str) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("lslp", {"rho": "a"}), "lslp: an option is of the wrong type"),
+        (("lslp", {"rho": "a"}), "lslp: rho is .a., expected a number"),
         (("peer:nobody",), "no peer is named 'nobody'"),
         (("peer:cpsat", {"x": 1}), "has no options"),
     ],

@@ -353,9 +353,35 @@ def test_a_process_that_dies_at_work_leaves_what_it_has_reported(
     assert (progress.iterations, progress.finished) == (7, Status.ITERATION_LIMIT)
 
 
+def test_after_a_crash_the_search_starts_again_and_eliminates_less(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    crash = "import os, signal, sys\nprint('mapmrf ready')\nsys.stdout.flush()\nos.kill(os.getpid(), signal.SIGSEGV)"
+    graph = hard_grid(6)
+    method, problem, run = run_with(tmp_path / "worker.py", crash, graph)
+    run.degree = 5
+    with caplog.at_level(logging.WARNING, "mapmrf"):
+        progress = last_step(method, problem, run)
+    answer = method.answer(problem, run)
+    method.close(problem, run)
+    assert "starts again and eliminates variables of at most 2 neighbours" in caplog.text
+    assert progress.finished is Status.OPTIMAL and answer.labels is not None
+    assert graph.value(answer.labels) == pytest.approx(mapmrf.solve(graph, "branch").value)
+
+
+def test_toulbar2_takes_further_options_by_its_own_names() -> None:
+    graph = hard_grid(6)
+    result = mapmrf.solve(graph, "toulbar2", settings="DEE=0, elimDegree = 1, lastConflict=0")
+    assert result.status is Status.OPTIMAL
+    with pytest.raises(MapMRFError, match="it has no option 'noSuchOption'"):
+        mapmrf.solve(graph, "toulbar2", settings="noSuchOption=1")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"settings": "DEE"}, "settings has 'DEE', expected name=number"),
+        ({"settings": "DEE=0,hbfs=x"}, "settings has 'hbfs=x', expected name=number"),
         ({"search": "bfs"}, "search is 'bfs', expected one of hbfs, dfs, vns"),
         ({"vac": -1}, "vac is -1, expected at least 0"),
         ({"eliminate": -1}, "eliminate is -1, expected at least 0"),

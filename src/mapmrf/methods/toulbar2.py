@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import math
 import pickle
+import re
 import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
@@ -14,7 +15,7 @@ from typing import ClassVar, Literal, get_args
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
 from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process
-from mapmrf.errors import MapMRFError
+from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -46,7 +47,10 @@ class Toulbar2(Method):
         Depth of the search tree up to which virtual arc consistency is enforced: 0 never, 1 before the search alone.
     eliminate
         Variables with at most so many neighbours are eliminated before the search; by default as many as keep the
-        tables that this makes within 256 entries (8 for binary models), but at least 2.
+        tables that this makes within 256 entries (8 for binary models), but at least 2. If toulbar2 crashes, it starts
+        again from the best labelling so far, with half as many.
+    settings
+        Further options of toulbar2 by its own names, such as ``"DEE=0, lastConflict=0"``; they come last.
 
     Examples
     --------
@@ -67,6 +71,7 @@ class Toulbar2(Method):
     search: SearchKind = "hbfs"
     vac: int = 0
     eliminate: int | None = None
+    settings: str = ""
 
     def __post_init__(self) -> None:
         check_choice(self, "search", get_args(SearchKind))
@@ -74,6 +79,7 @@ class Toulbar2(Method):
         check_at_least(self, 0, "vac")
         if self.eliminate is not None:
             check_at_least(self, 0, "eliminate")
+        _parsed(self.settings)
 
     @property
     def stops_at_gap(self) -> bool:
@@ -91,12 +97,9 @@ class Toulbar2(Method):
         costs = WholeCosts.of(problem)
         if costs.offset == -math.inf or problem.n_vars == 0:
             return Toulbar2Run(costs)
-        network = costs.network(problem)
-        network |= {"settings": self._settings(problem), "vac": self.vac, "seed": seed % 2**31, "path": sys.path}
-        network["upper"] = None
-        if initial.labels is not None and problem.graph.value(initial.labels) > -math.inf:
-            network["upper"] = costs.cost(problem, initial.labels) + 1.0
-        return Toulbar2Run(costs, Toulbar2Process(pickle.dumps(network)))
+        run = Toulbar2Run(costs, degree=self._degree(problem), seed=seed, initial=initial.labels)
+        self._begin(problem, run)
+        return run
 
     def step(self, problem: Problem, state: Toulbar2Run) -> Progress:
         """Take over the next message, if one comes in a moment."""
@@ -106,8 +109,8 @@ class Toulbar2(Method):
         message = state.process.next_message(POLL) or Toulbar2Message()
         if message.failure is not None and not state.ready:
             raise MapMRFError(f"toulbar2 did not start: {message.failure}")
-        if message.failure is not None:
-            log.warning("toulbar2 broke off: %s", message.failure)
+        if message.failure is not None and self._begin_again(problem, state, message.failure):
+            return Progress(state.backtracks, bound=state.bound)
         state.take(message)
         return Progress(state.backtracks, labels=message.labels, bound=state.bound, finished=state.finished)
 
@@ -124,17 +127,62 @@ class Toulbar2(Method):
         if state.process is not None:
             state.process.close()
 
-    def _settings(self, problem: Problem) -> dict[str, int]:
+    def _begin(self, problem: Problem, state: Toulbar2Run) -> None:
+        """Start the process; labellings worse than the one known are left out."""
+        network = state.costs.network(problem)
+        network |= {"settings": self._options(state), "vac": self.vac, "seed": state.seed % 2**31, "path": sys.path}
+        known = state.initial if state.labels is None else state.labels
+        network["upper"] = None
+        if known is not None and problem.graph.value(known) > -math.inf:
+            network["upper"] = state.costs.cost(problem, known) + 1.0
+        state.process = Toulbar2Process(pickle.dumps(network))
+
+    def _begin_again(self, problem: Problem, state: Toulbar2Run, failure: str) -> bool:
+        """Start again after a crash, with fewer variables eliminated; False if that was none, or the last attempt."""
+        if state.degree == 0 or not re.match(r"exit status -", failure):
+            log.warning("toulbar2 broke off: %s", failure)
+            return False
+        state.degree //= 2
+        log.warning(
+            "toulbar2 broke off: %s; it starts again and eliminates variables of at most %d neighbours",
+            failure, state.degree,
+        )  # fmt: skip
+        assert state.process is not None
+        state.process.close()
+        self._begin(problem, state)
+        return True
+
+    def _degree(self, problem: Problem) -> int:
+        """Neighbours of the variables that are eliminated before the search."""
+        if self.eliminate is not None:
+            return self.eliminate
+        return max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
+
+    def _options(self, state: Toulbar2Run) -> dict[str, float]:
         """toulbar2's own names for the options."""
-        degree = self.eliminate
-        if degree is None:
-            degree = max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
-        settings = {"backtrackLimit": min(self.max_iterations, 2**62) - 1, "elimDegree_preprocessing": degree}
+        options: dict[str, float] = {
+            "backtrackLimit": min(self.max_iterations, 2**62) - 1, "elimDegree_preprocessing": state.degree
+        }  # fmt: skip
         if self.search == "dfs":
-            settings["hbfs"] = 0
+            options["hbfs"] = 0
         if self.search == "vns":
-            settings |= {"searchMethod": 2, "vnsNeighborVarHeur": 3, "vnsInitSol": -4, "lds": 4, "restart": 10000}
-        return settings
+            options |= {"searchMethod": 2, "vnsNeighborVarHeur": 3, "vnsInitSol": -4, "lds": 4, "restart": 10000}
+        return options | _parsed(self.settings)
+
+
+def _parsed(settings: str) -> dict[str, float]:
+    """Options given as ``name=number, name=number``."""
+    found: dict[str, float] = {}
+    for text in filter(None, (part.strip() for part in settings.split(","))):
+        match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*([-+\w.]+)", text)
+        try:
+            if match is None:
+                raise ValueError
+            number = float(match[2])
+        except ValueError:
+            raise OptionError(f"toulbar2: settings has {text!r}, expected name=number") from None
+        found[match[1]] = int(number) if number.is_integer() else number
+    return found
 
 
 @dataclass
@@ -153,6 +201,10 @@ class Toulbar2Run:
         Whether the search has begun.
     finished
         How the search ended, if it did.
+    degree, seed
+        Neighbours of the variables that are eliminated before the search, and the seed.
+    initial
+        The labelling that was given to start from.
     """
 
     costs: WholeCosts
@@ -162,6 +214,9 @@ class Toulbar2Run:
     backtracks: int = 0
     ready: bool = False
     finished: Status | None = None
+    degree: int = 0
+    seed: int = 0
+    initial: Ints | None = None
 
     @property
     def bound(self) -> float:

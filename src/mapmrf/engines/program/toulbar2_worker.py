@@ -26,6 +26,8 @@ def main() -> None:
     toulbar2 = importlib.import_module("pytoulbar2")
     cfn = toulbar2.CFN(network["upper"], resolution=0, vac=network["vac"], seed=network["seed"], verbose=0)
     for name, value in network["settings"].items():
+        if name not in dir(cfn.Option):  # hasattr would call getters, some of which fail
+            sys.exit(f"it has no option {name!r}")
         setattr(cfn.Option, name, value)
     try:
         _build(cfn, toulbar2, network)

@@ -268,11 +268,11 @@ def test_rounds_of_cutting_planes_are_counted() -> None:
     graph = spins(8)
     method, problem = Cuts(), Problem.compile(graph)
     state = method.start(problem, 0, Start())
-    assert state.n_rounds == 0
+    assert state.n_turns == 0
     while method.step(problem, state).finished is None:
         pass
     method.close(problem, state)
-    assert state.n_rounds == mapmrf.solve(graph, "cuts").details["rounds"] > 0
+    assert state.n_turns == mapmrf.solve(graph, "cuts").details["rounds"] > 0
 
 
 @each_solver

@@ -147,6 +147,10 @@ class CutsRun(PhasedRun):
         The cutting planes of a compact program, once their phase has begun.
     search
         The branch and bound, once it has begun.
+    reports
+        Reports of the solver after which the branch and bound waits until the next step; by default it does not wait.
+    n_turns
+        Rounds of cutting planes and turns of the branch and bound so far.
     """
 
     incumbent: Incumbent
@@ -159,6 +163,8 @@ class CutsRun(PhasedRun):
         self.method, self.small, self.seed = method, small, seed
         self.problem = small.problem
         self.nodes = 0
+        self.reports = math.inf
+        self.n_turns = 0
         self.details = small.counts.details()
         self.planes: CuttingPlanes | None = None
         self.search: SolverRun | None = None
@@ -173,14 +179,14 @@ class CutsRun(PhasedRun):
 
     # -- what others see ----------------------------------------------------------------------------------------------
 
-    @property
-    def n_rounds(self) -> int:
-        """Rounds of cutting planes so far."""
-        return 0 if self.planes is None else self.planes.n_rounds
-
     def inform(self, labels: Ints) -> None:
-        """Take over a labelling of the whole model that was found elsewhere, if it is better."""
+        """Take over a labelling of the whole model that was found elsewhere, if it is better; so does the solver."""
+        if not self.small.feasible:
+            return
+        value = self.incumbent.value
         self.incumbent.offer(self.small.project(labels))
+        if self.search is not None and self.incumbent.value > value:
+            self.search.report.offered = self.formulation.columns(self.incumbent.labels)
 
     def answer(self) -> Answer:
         """The best labelling and bound, with what a solver at work has reported since the last step."""
@@ -315,6 +321,7 @@ class CutsRun(PhasedRun):
     def read_round(self, compact: Compact, planes: CuttingPlanes) -> None:
         """Take over bound and labelling of a solved relaxation, and fix the columns that they decide."""
         planes.read()
+        self.n_turns += 1
         self.tighten(planes.bound)
         self.local.restart(compact.rounded(planes.point))
         self.improve(STEP_ENTRIES // 4, self.problem.n_vars)
@@ -341,12 +348,22 @@ class CutsRun(PhasedRun):
             memory=self.method.memory,
         )
         scip = self.method.solver == "scip" or (self.method.solver == "auto" and scip_failure() is None)
-        self.search = SolverRun(partial(solve_by_scip if scip else solve_by_highs, self.task))
-        while not self.search.wait(POLL):
-            self.read_search(self.search)
+        self.search = SolverRun(partial(solve_by_scip if scip else solve_by_highs, self.task), self.reports)
+        yield from self.take_turn(self.search)
+        while not self.search.wait(0):
             yield self.progress("branch")
-        self.read_search(self.search)
+            self.search.grant(self.reports)
+            yield from self.take_turn(self.search)
         yield self.progress("branch", self.conclude(self.search))
+
+    def take_turn(self, search: SolverRun) -> Iterator[Progress]:
+        """Wait until the solver has ended or used up its turn, and take over what it has found."""
+        while not search.turn_is_over(POLL):
+            if self.reports == math.inf:  # in a turn the moment of waiting must not matter
+                self.read_search(search)
+            yield self.progress("branch")
+        self.n_turns += 1
+        self.read_search(search)
 
     def read_search(self, search: SolverRun) -> None:
         """Take over the bound, the nodes and the newest labelling of the branch and bound."""

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
+import pytest
 
-from mapmrf.engines.program.solver_run import SolverOutcome, SolverReport, SolverRun
+import mapmrf
+from mapmrf.arrays import Ints
+from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.highs import solve_by_highs
+from mapmrf.engines.program.scip import solve_by_scip
+from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport, SolverRun
+from mapmrf.problem import Problem
+
+Solve = Callable[[BranchTask, SolverReport], None]
 
 
 def until_stopped(report: SolverReport) -> None:
@@ -85,3 +96,85 @@ def test_a_solver_that_offers_an_interrupt_is_called() -> None:
     assert ready.wait(60)
     run.close(60)
     assert called.is_set()
+
+
+def test_a_solver_waits_when_its_turn_is_over_and_goes_on_with_the_next() -> None:
+    done: list[int] = []
+
+    def solve(report: SolverReport) -> None:
+        for number in range(7):
+            done.append(number)
+            report.spend()
+
+    run = SolverRun(solve, reports=3)
+    seen = []
+    while not run.wait(0):
+        assert run.turn_is_over(60)
+        seen.append(len(done))
+        run.grant(3)
+    assert seen[:2] == [3, 6] and len(done) == 7
+
+
+def test_a_solver_that_waits_for_its_turn_can_be_closed() -> None:
+    before = set(threading.enumerate())
+
+    def solve(report: SolverReport) -> None:
+        report.spend()
+        report.outcome = SolverOutcome.STOPPED
+
+    run = SolverRun(solve, reports=1)
+    assert run.turn_is_over(60) and not run.wait(0)
+    run.close(60)
+    assert set(threading.enumerate()) == before
+
+
+def test_an_offer_is_taken_once() -> None:
+    report = SolverReport(offered=np.ones(2))
+    first = report.take_offer()
+    assert first is not None and first.tolist() == [1, 1] and report.take_offer() is None
+
+
+def hard_task() -> tuple[Compact, BranchTask, Ints]:
+    """A dense model that takes a branch and bound some nodes, and its optimum."""
+    random = np.random.default_rng(1)
+    n = 26
+    edges = np.stack(np.triu_indices(n, 1), 1)
+    tables = random.normal(size=(len(edges), 1, 1)) * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    graph = mapmrf.FactorGraph.from_pairwise(random.normal(size=(n, 2)), edges, tables)
+    compact = Compact.build(Problem.compile(graph))
+    best = mapmrf.solve(graph, "branch").labels
+    return compact, BranchTask(compact.program, compact.program.rows.n, None, 0.0, 10**6, 0, 1000.0), best
+
+
+@pytest.mark.parametrize("solve", [solve_by_highs, solve_by_scip])
+def test_a_branch_and_bound_in_turns_stands_at_the_same_place_every_time(solve: Solve) -> None:
+    if solve is solve_by_scip:
+        pytest.importorskip("pyscipopt")
+    _, task, _ = hard_task()
+
+    def course() -> list[tuple[int, float, int]]:
+        run = SolverRun(partial(solve, task), reports=2)
+        stands = []
+        while run.turn_is_over(60) and not run.wait(0):
+            stands.append((run.report.iterations, run.report.bound, len(run.report.found)))
+            run.grant(2)
+        assert run.report.outcome is SolverOutcome.OPTIMAL
+        return stands
+
+    first = course()
+    assert len(first) > 2 and first == course()
+
+
+@pytest.mark.parametrize("solve", [solve_by_highs, solve_by_scip])
+def test_a_branch_and_bound_takes_a_point_that_was_found_elsewhere(solve: Solve) -> None:
+    if solve is solve_by_scip:
+        pytest.importorskip("pyscipopt")
+    compact, task, best = hard_task()
+    run = SolverRun(partial(solve, task), reports=1)
+    assert run.turn_is_over(60)
+    run.report.offered = compact.columns(best)
+    run.grant(np.inf)
+    assert run.wait(120)
+    assert run.report.offered is None
+    first = run.take()
+    assert first is not None and compact.labels(first).tolist() == best.tolist()

@@ -109,6 +109,7 @@ def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
     if task.start is not None:
         highs.setSolution(len(task.start), np.arange(len(task.start), dtype=np.int32), task.start)
     _listen_to_branching(highs, report)
+    report.spend()
     highs.run()
     _conclude(highs, report)
     report.count(int(highs.getInfo().mip_node_count))
@@ -173,12 +174,25 @@ def _listen_to_branching(highs: Any, report: SolverReport) -> None:
         if kind != types.kCallbackSimplexInterrupt:
             report.count(int(out.mip_node_count))
             report.tighten(float(out.mip_dual_bound))
+        if kind == types.kCallbackMipInterrupt:
+            report.spend()
+        elif kind == feed:
+            offered = report.take_offer()
+            if offered is not None:
+                into.setSolution(offered)
         if report.must_stop():
             into.user_interrupt = True
 
+    feed = getattr(types, "kCallbackMipUserSolution", None)  # HiGHS 1.8 and later take points while they run
     highs.setCallback(watch, None)
-    for kind in (types.kCallbackMipInterrupt, types.kCallbackMipImprovingSolution, types.kCallbackSimplexInterrupt):
-        highs.startCallback(kind)
+    for kind in (
+        types.kCallbackMipInterrupt,
+        types.kCallbackMipImprovingSolution,
+        types.kCallbackSimplexInterrupt,
+        feed,
+    ):
+        if kind is not None:
+            highs.startCallback(kind)
 
 
 def _conclude(highs: Any, report: SolverReport) -> None:

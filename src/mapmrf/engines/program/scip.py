@@ -41,6 +41,8 @@ def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
     if task.start is not None:
         _give_start(model, columns, task.start)
     _listen(scip, model, columns[: task.program.n_integer], report)
+    _feed(scip, model, columns, report)
+    report.spend()
     if report.must_stop():
         report.outcome = SolverOutcome.STOPPED
         return
@@ -73,10 +75,31 @@ def _build(scip: Any, model: Any, task: BranchTask) -> list[Any]:
 
 
 def _give_start(model: Any, columns: list[Any], start: Floats) -> None:
-    solution = model.createSol()
-    for place in np.flatnonzero(start).tolist():
-        model.setSolVal(solution, columns[place], float(start[place]))
-    model.addSol(solution)
+    model.addSol(_solution(model, columns, start))
+
+
+def _solution(model: Any, columns: list[Any], point: Floats, heuristic: Any = None) -> Any:
+    """A point as a solution of SCIP."""
+    solution = model.createSol(heuristic)
+    for place in np.flatnonzero(point).tolist():
+        model.setSolVal(solution, columns[place], float(point[place]))
+    return solution
+
+
+def _feed(scip: Any, model: Any, columns: list[Any], report: SolverReport) -> None:
+    """Have SCIP take the points that are found elsewhere, before every node."""
+
+    class OfferedPoints(scip.Heur):  # type: ignore[misc]
+        def heurexec(self, heurtiming: Any, nodeinfeasible: bool) -> dict[str, Any]:
+            offered = report.take_offer()
+            if offered is None:
+                return {"result": scip.SCIP_RESULT.DIDNOTRUN}
+            accepted = self.model.trySol(_solution(self.model, columns, offered, self))
+            return {"result": scip.SCIP_RESULT.FOUNDSOL if accepted else scip.SCIP_RESULT.DIDNOTFIND}
+
+    heuristic = OfferedPoints()
+    timing = scip.SCIP_HEURTIMING.BEFORENODE
+    model.includeHeur(heuristic, "mapmrf", "takes points that are found elsewhere", "M", timingmask=timing)
 
 
 def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> None:
@@ -103,6 +126,8 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
             if kind in (types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED):
                 report.count(int(self.model.getNTotalNodes()))
                 report.tighten(float(self.model.getDualbound()))
+            if kind != types.BESTSOLFOUND:
+                report.spend()
 
     model.includeEventhdlr(SolverListener(), "mapmrf", "reports to the loop how far the search is")
 

@@ -20,7 +20,8 @@ from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.method import Progress
-from mapmrf.methods.auto.proofs import Proofs
+from mapmrf.methods.auto.provers import Provers
+from mapmrf.methods.auto.race import Race
 from mapmrf.methods.auto.search import PoolSearch
 from mapmrf.methods.auto.shared import Phase, SharedState, Steps
 from mapmrf.problem import Problem
@@ -43,10 +44,6 @@ LP_GAP = 0.01
 SEARCH_TURN = 5
 """Iterations of a searching phase before it is the next one's turn."""
 
-PROGRESS, IDLE_TURNS, MAX_PAUSE = 1e-3, 2, 7
-"""Share of the gap that a turn must close to count, unless it raises the value. After every two turns that did not
-count a phase is left out of one cycle more, up to seven."""
-
 
 class Portfolio:
     """Everything after the relaxation, on the simplified model.
@@ -59,20 +56,17 @@ class Portfolio:
         The simplification, and the model that it leaves.
     search
         The pool of labellings of that model.
-    phases
-        The searching phases, which take turns.
-    proofs
-        The provers, which have turns of their own.
+    race
+        The turns of searchers and provers.
     """
 
     reduced: Simplified
     problem: Problem
     search: PoolSearch
-    proofs: Proofs | None = None
+    race: Race
 
     def __init__(self, options: Auto, shared: SharedState, seed: int) -> None:
         self.options, self.shared, self.seed = options, shared, seed
-        self.phases: list[Phase] = []
 
     def run(self) -> Iterator[Progress]:
         """All phases; the loop ends the run when the gap is closed."""
@@ -84,17 +78,14 @@ class Portfolio:
             yield shared.step("blocks")
         yield self.searched("blocks")
         searchers = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
-        self.phases = [Phase(steps, SEARCH_TURN) for steps in searchers]
-        if options.prove:
-            self.proofs = Proofs(self)
-        yield from self.take_turns()
+        provers = Provers(self).phases() if options.prove else []
+        self.race = Race(self, [Phase(steps, SEARCH_TURN) for steps in searchers], provers)
+        yield from self.race.run()
 
     def close(self) -> None:
-        """End all phases: a solver on a thread of its own stops, and the memory of all is free."""
-        if self.proofs is not None:
-            self.proofs.close()
-        for phase in self.phases:
-            phase.steps.close()
+        """End all phases."""
+        if "race" in vars(self):
+            self.race.close()
 
     # -- exact reductions ---------------------------------------------------------------------------------------------
 
@@ -156,44 +147,6 @@ class Portfolio:
         if elimination.value > -math.inf:
             shared.incumbent.offer(self.reduced.lift(elimination.labels()))
         yield shared.prove("eliminate", elimination.value + model.constant)
-
-    # -- turns --------------------------------------------------------------------------------------------------------
-
-    def take_turns(self) -> Iterator[Progress]:
-        """Cycles in which search and provers have their turns, side by side if there are threads for that.
-
-        The provers work with what was known when the cycle began, and what they find is known when the search has had
-        its turn: whether they ran at the same time or afterwards makes no difference.
-        """
-        cycle = 0
-        while True:
-            if self.proofs is not None:
-                self.proofs.begin(cycle)
-            for phase in self.phases.copy():
-                if phase.due <= cycle:
-                    yield from self.watched(phase, cycle, self.take_turn(phase))
-            if self.proofs is not None:
-                yield from self.proofs.end(cycle)
-            cycle += 1
-
-    def watched(self, phase: Phase, cycle: int, turn: Iterator[Progress]) -> Iterator[Progress]:
-        """A turn, after which a phase that did not help is left out for some cycles."""
-        best = self.shared.incumbent
-        value, bound = best.value, best.bound
-        yield from turn
-        helped = best.value > value or bound - best.bound > PROGRESS * (bound - best.value)
-        phase.idle = 0 if helped else phase.idle + 1
-        phase.due = cycle + 1 + min(phase.idle // IDLE_TURNS, MAX_PAUSE)
-
-    def take_turn(self, phase: Phase) -> Iterator[Progress]:
-        """Some iterations of a searching phase; once it has ended it is left out."""
-        end = self.shared.iterations + phase.turn
-        while self.shared.iterations < end:
-            step = phase.next_step()
-            if step is None:
-                self.phases.remove(phase)
-                return
-            yield step
 
     # -- search -------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from mapmrf.arrays import Floats, Ints
@@ -24,23 +24,38 @@ PATIENCE = 0.5
 
 @dataclass
 class Phase:
-    """A phase that takes turns with others.
+    """A searcher or a prover that takes turns with others.
 
     Attributes
     ----------
     steps, turn
         Its steps, and how many iterations a turn has.
-    idle, due
-        Turns since it last helped, and the cycle in which it is due again.
-    then
-        What takes its place when it has ended.
+    weight
+        Turns in a cycle; below 1 it has a turn in some cycles only. It begins with the prior and changes with what the
+        turns bring.
+    first
+        Iterations of its first turn.
     """
 
     steps: Steps
     turn: int
-    idle: int = 0
-    due: int = 0
-    then: Callable[[], list[Phase]] = list
+    weight: float = 1.0
+    first: int = 2
+
+    def __post_init__(self) -> None:
+        self.prior = self.weight
+        self._due = 0.0
+        self._new = True
+
+    def earn(self) -> int:
+        """Iterations that the phase may take in the cycle that begins."""
+        if self._new:
+            self._new = False
+            return self.first
+        self._due += self.weight
+        n = int(self._due)
+        self._due -= n
+        return n * self.turn
 
     def next_step(self) -> Progress | None:
         """A step; None if the phase has ended, or would wait too long for its kernels to be compiled."""
@@ -49,7 +64,6 @@ class Phase:
                 return next(self.steps, None)
         except CompilingPostponed as kernel:
             log.info("a phase is left out: %s is not compiled yet", kernel)
-            self.then = list
             return None
 
 

@@ -1,0 +1,117 @@
+"""The provers of `auto`: which of them fit a model, and how each is run in turns."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.program.compact import is_compact
+from mapmrf.method import Method, Progress, Start, running
+from mapmrf.methods.auto.shared import Phase, Steps
+from mapmrf.methods.branch import Branch
+from mapmrf.methods.cuts import Cuts
+from mapmrf.methods.mplp_c import MPLPC
+
+if TYPE_CHECKING:
+    from mapmrf.methods.auto.policy import Portfolio
+
+log = logging.getLogger("mapmrf")
+
+MAX_PAIRS = 50_000
+"""Pairs up to which a binary model is given to the cutting planes."""
+
+PROGRAM_ENTRIES = 300_000
+"""Entries of the local polytope's matrix up to which it is solved as a 0/1 program: its first relaxation takes some
+seconds then."""
+
+BRANCH_VARIABLES = 20_000
+"""Variables up to which AND/OR search is tried."""
+
+CUTS_TURN = 20_000
+"""Pairs that the rounds of cutting planes of one turn go through; a turn is at least one round."""
+
+REPORTS = 3
+"""Reports of HiGHS or SCIP in an iteration of a branch and bound: each comes after some hundredths of a second."""
+
+
+@runtime_checkable
+class Informed(Protocol):
+    """A run that can use better labellings that others find."""
+
+    def inform(self, labels: Ints) -> None:
+        """Take a labelling over if it is better."""
+
+
+class Provers:
+    """The provers that fit a portfolio's reduced model."""
+
+    def __init__(self, portfolio: Portfolio) -> None:
+        self.portfolio, self.options, self.seed = portfolio, portfolio.options, portfolio.seed
+        self.problem = portfolio.problem
+
+    def phases(self) -> list[Phase]:
+        """A phase for each, the most promising first."""
+        return [*self.by_program(), *self.general()]
+
+    def by_program(self) -> Iterator[Phase]:
+        """Cutting planes for sparse binary models, and the 0/1 program over the local polytope for others."""
+        problem, options = self.problem, self.options
+        compact = self.is_sparse()
+        entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
+        if not compact and (is_compact(problem) or entries > PROGRAM_ENTRIES):
+            return
+        method = Cuts(solver=options.solver, local_search=0, lp_iterations=0, memory=options.memory)
+        reason = method.supports(problem)
+        if reason is not None:
+            log.warning("auto goes on without cutting planes: %s", reason)
+            return
+        yield Phase(self.cut(method, compact), max(1, CUTS_TURN // problem.n_factors) if compact else 5)
+
+    def is_sparse(self) -> bool:
+        """Whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
+        n_pairs = self.problem.n_factors
+        return is_compact(self.problem) and n_pairs <= min(MAX_PAIRS, self.options.cuts_degree * self.problem.n_vars)
+
+    def general(self) -> Iterator[Phase]:
+        """The provers for any model."""
+        if self.problem.n_vars <= BRANCH_VARIABLES:
+            yield Phase(self.prove("branch", Branch(memory=self.options.memory)), 5)
+        yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), 5, weight=0.5)
+
+    def cut(self, method: Cuts, compact: bool) -> Steps:
+        """Cutting planes and branching. A round is an iteration, and so are some reports of the solver that branches.
+
+        Waiting for a solver counts as none: how often that happens is a matter of time.
+        """
+        race = self.portfolio.race
+        with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
+            state.reports = REPORTS
+            step = Progress(0)
+            while step.finished is None:
+                if compact and step.phase == "branch" and race.known.gap > self.options.branch_gap:
+                    return
+                state.inform(race.known.labels)
+                n_turns = state.n_turns
+                step = method.step(self.problem, state)
+                yield replace(
+                    step,
+                    iterations=state.n_turns - n_turns,
+                    phase="branch and cut" if step.phase == "branch" else "cuts",
+                )
+
+    def prove(self, phase: str, method: Method) -> Steps:
+        """Run a method that lowers the bound, to its end."""
+        race = self.portfolio.race
+        if method.supports(self.problem) is not None:
+            return
+        with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
+            step = Progress(0)
+            while step.finished is None and step.iterations < method.max_iterations:
+                if isinstance(state, Informed):
+                    state.inform(race.known.labels)
+                step = method.step(self.problem, state)
+                yield replace(step, iterations=1, phase=phase)

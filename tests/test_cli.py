@@ -97,6 +97,18 @@ def test_progress_tells_every_improvement_on_standard_error(model):
     assert lines[0].split()[1] == "eliminate"
 
 
+def test_a_log_says_who_found_and_who_proved(model: str) -> None:
+    result = run("solve", model, "--log", "--json")
+    lines = result.stderr.splitlines()
+    answer = json.loads(result.stdout)
+    assert lines[0].startswith("mapmrf ") and f"auto on {model}" in lines[0] and "variables" in lines[0]
+    assert lines[1].split() == ["seconds", "phase", "value", "bound", "gap"]
+    found, proven, status = (line.split() for line in lines[-3:])
+    assert found[0] == "found" and float(found[1]) == pytest.approx(answer["value"])
+    assert proven[0] == "proven" and float(proven[1]) == pytest.approx(answer["bound"])
+    assert status[:2] == ["status", "optimal:"]
+
+
 def test_quiet_prints_nothing_but_json(model):
     assert done("solve", model, "-m", "icm", "--quiet") == ""
     assert json.loads(done("solve", model, "-m", "icm", "--quiet", "--json"))["method"] == "icm"

@@ -10,10 +10,14 @@ from types import TracebackType
 from typing import Self
 
 from mapmrf.arrays import Ints
-from mapmrf.result import TracePoint
+from mapmrf.result import Result, TracePoint
 
 WORTH_A_LINE = 0.01
 """Share of the gap that a better bound must close to be printed."""
+
+SILENCE, SILENT_SHARE = 5.0, 0.1
+"""A log has a line after so many seconds without an improvement, or after this share of the time so far if that is
+longer."""
 
 
 class TerminalBar:
@@ -101,23 +105,41 @@ class ProgressBar(TerminalBar):
 class ImprovementLines:
     """Prints a line per improvement: time, phase, value, bound and gap.
 
-    A better bound is printed when it has closed a hundredth of the gap since the last line.
+    A better bound is printed when it has closed a hundredth of the gap since the last line. With `regularly` there are
+    lines without an improvement, too: after 5 seconds, and whenever a tenth of the time so far has passed since the
+    last line.
     """
 
-    def __init__(self, write_line: Callable[[str], None]) -> None:
-        self.write_line = write_line
-        self.value, self.bound = -math.inf, math.inf
+    def __init__(self, write_line: Callable[[str], None], *, regularly: bool = False) -> None:
+        self.write_line, self.regularly = write_line, regularly
+        self.value, self.bound, self.time = -math.inf, math.inf, 0.0
         write_line(f"{'seconds':>9}  {'phase':<14}  {'value':>16}  {'bound':>16}  {'gap':>8}")
 
     def update(self, point: TracePoint, labels: Ints) -> bool:
-        """Print a trace point if it is an improvement; never stops the run."""
+        """Print a trace point if it is an improvement, or if a line is due; never stops the run."""
         bound = math.inf if point.bound is None else point.bound
         closed = bound < math.inf and (
             self.bound == math.inf or self.bound - bound >= WORTH_A_LINE * (self.bound - point.value)
         )
-        if point.value > self.value or (closed and bound < self.bound):
-            self.value, self.bound = point.value, bound
+        due = self.regularly and point.time - self.time >= max(SILENCE, SILENT_SHARE * point.time)
+        if point.value > self.value or (closed and bound < self.bound) or due:
+            self.value, self.bound, self.time = point.value, bound, point.time
             shown = "-" if point.bound is None else f"{point.bound:.4f}"
             gap = "-" if point.gap is None else f"{point.gap:.2g}"
             self.write_line(f"{point.time:>9.3f}  {point.phase:<14}  {point.value:>16.4f}  {shown:>16}  {gap:>8}")
         return False
+
+
+def closing_lines(result: Result) -> list[str]:
+    """The end of a log: who found the labelling, who proved the bound, and how the run ended."""
+    lines = []
+    if result.found is not None:
+        lines.append(f"found   {result.value:.6f} by {_credit(result.found)}")
+    if result.bounded is not None and result.bound is not None:
+        word = "proven" if result.status.closes_gap else "bound "
+        lines.append(f"{word}  {result.bound:.6f} by {_credit(result.bounded)}")
+    return [*lines, f"status  {result.status.value}: {result.status.meaning}"]
+
+
+def _credit(point: TracePoint) -> str:
+    return f"{point.phase or 'the method'} after {point.time:.3f} s, iteration {point.iterations}"

@@ -204,6 +204,32 @@ class Result:
                 value, bound = max(value, point.value), min(bound, now)
         return tuple(better)
 
+    @property
+    def found(self) -> TracePoint | None:
+        """The first point of the trace with this value: its `phase` found the labelling. None if no step did.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.solve(graph, "auto").found.phase
+        'eliminate'
+        """
+        return next((point for point in self.trace if point.value == self.value), None)
+
+    @property
+    def bounded(self) -> TracePoint | None:
+        """The first point of the trace with this bound: its `phase` proved it. None if no step did.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> mapmrf.solve(graph, "trws").bounded.iterations
+        1
+        """
+        return next((point for point in self.trace if point.bound is not None and point.bound == self.bound), None)
+
     def __repr__(self) -> str:
         gap = "" if self.gap is None else f", gap={self.gap:.2g}"
         return f"Result({self.method}: value={self.value:.6f}{gap}, status={self.status.value})"
@@ -233,7 +259,7 @@ class Result:
             lines.append(f"relaxed value  {self.relaxed_value:.6f}")
         polish = f" + {self.options['polish']}" if "polish" in self.options else ""
         compiling = f", {self.compile_time:.1f} s of them compiling" if self.compile_time > COMPILING else ""
-        spent = f"{self.iterations} iterations, {self.runtime:.3f} s{compiling}"
+        spent = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}, {self.runtime:.3f} s{compiling}"
         lines.append(f"method         {self.method}{polish}, {spent}")
         if self.names is not None and shown > 0:
             some = " ".join(f"{name}={state}" for name, state in self._named(shown).items())

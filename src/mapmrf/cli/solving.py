@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from mapmrf.method import Method
     from mapmrf.result import Result, TracePoint
 
+Lines = Literal["improvements", "log"]
+"""What a run prints beside its result: a line per improvement, or a whole log."""
+
 OUTPUT_HELP = """Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models,
 a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers."""
 
@@ -65,6 +68,7 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 @click.option("--trace", metavar="FILE.csv", help="Write the trace of the run.")
 @click.option("--polish", metavar="NAME", help="Method that improves the final labelling, such as blocks.")
 @click.option("--progress", is_flag=True, help="Print a line per improvement: time, phase, value, bound and gap.")
+@click.option("--log", is_flag=True, help="Print a log: the model, improvements, who found and who proved the answer.")
 @click.option("--gap-tolerance", type=float, metavar="GAP", help="Stop at this relative gap.  [default: 1e-6]")
 @click.option(
     "--abs-gap-tolerance", type=float, default=0.0, metavar="GAP", help="Stop at this gap of bound and value."
@@ -87,6 +91,7 @@ def solve(
     trace: str | None,
     polish: str | None,
     progress: bool,
+    log: bool,
     gap_tolerance: float | None,
     abs_gap_tolerance: float,
     quiet: bool,
@@ -98,7 +103,9 @@ def solve(
     """
     many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
     if many:
-        single: dict[str, object] = {"--initial": initial, "--trace": trace, "--progress": progress or None}
+        single: dict[str, object] = {
+            "--initial": initial, "--trace": trace, "--progress": progress or None, "--log": log or None
+        }  # fmt: skip
         _refuse_for_many(models, evidence_table, single)
     else:
         check_outputs(output, trace)
@@ -108,7 +115,8 @@ def solve(
         "gap_tolerance": gap_tolerance, "abs_gap_tolerance": abs_gap_tolerance,
     }  # fmt: skip
     if not many:
-        return SingleRun(chosen, limits, initial, output, trace, as_json, progress, quiet).run(models[0], evidence)
+        lines: Lines | None = "log" if log else "improvements" if progress else None
+        return SingleRun(chosen, limits, initial, output, trace, as_json, lines, quiet).run(models[0], evidence)
     options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
     request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
     return solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
@@ -124,15 +132,22 @@ class SingleRun:
     output: str | None
     trace: str | None
     as_json: bool
-    in_lines: bool
+    lines: Lines | None
     quiet: bool
 
     def run(self, model: str, evidence: str | None) -> int:
         """Read and solve the model, write and print the result; return the exit code."""
         graph = read_model(model, evidence)
         start = None if self.initial is None else read_labels(self.initial, graph)
-        arguments = {**self.limits, "initial": start, "progress": not (self.quiet or self.in_lines)}
-        result = _solve(graph, self.method, arguments, self.in_lines)
+        arguments = {**self.limits, "initial": start, "progress": not (self.quiet or self.lines)}
+        if self.lines == "log":
+            _say(_opening_line(model, graph, self.method))
+        result = _solve(graph, self.method, arguments, self.lines)
+        if self.lines == "log":
+            from mapmrf.progress import closing_lines
+
+            for line in closing_lines(result):
+                _say(line)
         try:
             _write(result, self.output, self.trace)
         finally:  # a full disk must not lose the answer
@@ -169,7 +184,20 @@ def _polisher(name: str | None) -> Method | None:
     return None if name is None else _method(name, ())
 
 
-def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], in_lines: bool) -> Result:
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _opening_line(model: str, graph: FactorGraph, method: Method) -> str:
+    """The model and the method, for the head of a log."""
+    from mapmrf._version import __version__
+
+    most = int(graph.card.max(initial=0))
+    size = f"{graph.n_vars} variables of up to {most} states, {graph.n_factors} factors"
+    return f"mapmrf {__version__}, {method.name} on {model}: {size}"
+
+
+def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], shown: Lines | None) -> Result:
     """Solve; Ctrl-C outside the solver loop, which handles it, also returns the incumbent."""
     from mapmrf.arrays import segment_argmax
     from mapmrf.progress import ImprovementLines
@@ -179,7 +207,7 @@ def _solve(graph: FactorGraph, method: Method, arguments: dict[str, Any], in_lin
     initial = arguments["initial"]
     best = [segment_argmax(graph.theta_v, graph.var_ptr) if initial is None else initial]
 
-    lines = ImprovementLines(lambda line: click.echo(line, err=True)) if in_lines else None
+    lines = ImprovementLines(_say, regularly=shown == "log") if shown is not None else None
 
     def keep(point: TracePoint, labels: Ints) -> None:
         best[0] = labels

@@ -2,6 +2,7 @@
 
     python benches/auto_quality.py --sets grids --seeds 0 1 2 3 4 --time-limit 30
     python benches/auto_quality.py --sets protein other --time-limit 60
+    python benches/auto_quality.py --sets families maxcut --time-limit 20
     python benches/auto_quality.py --sets seg-2 seg-21 scene
 
 Columns: the value, the same in percent of the best known (after 1 and 5 seconds, and at the end), the bound in percent
@@ -11,15 +12,11 @@ of it, when the best known value was reached and by which phase, status, total s
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import statistics
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import mapmrf
-from catalogue import data_folder, models
+from catalogue import FOLDERS, Target, data_folder, targets
 from mapmrf.datasets import grid, sets
 
 HEAD = (
@@ -30,19 +27,10 @@ REACHED = 1e-7
 """Relative difference to the best known value that counts as none: reference values are rounded."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """A model and its best known value."""
-
-    name: str
-    path: Path
-    best: float
-
-
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", help="folder of the benchmark models")
-    options.add_argument("--sets", nargs="+", default=[*sets(), "other"], choices=[*sets(), "other"])
+    options.add_argument("--sets", nargs="+", default=[*sets(), "other"], choices=[*sets(), *FOLDERS])
     options.add_argument("--only", default="", help="part of the names of the models")
     options.add_argument("--seeds", nargs="+", type=int, default=[0])
     options.add_argument("--time-limit", type=float, default=60.0)
@@ -60,26 +48,9 @@ def main() -> None:
         )
 
 
-def targets(folder: Path, which: str) -> list[Target]:
-    """The models of a set."""
-    if which in sets():
-        return [Target(model.name, model.path, math.nan if model.best is None else model.best)
-                for model in models(folder, which)]  # fmt: skip
-    return list(others(folder))
-
-
-def others(folder: Path) -> Iterator[Target]:
-    """The models of the folder `other`."""
-    with open(folder / "reference_values.csv", newline="", encoding="utf-8") as file:
-        for line in csv.DictReader(file):
-            if line["file"].startswith("other/"):
-                path = folder / line["file"]
-                yield Target(path.name, path, float(line["logpot"]) if line["logpot"] else math.nan)
-
-
 def row(target: Target, seed: int, limit: float) -> mapmrf.Result:
     """Solve a model and print its improvements over time."""
-    result = mapmrf.solve(mapmrf.read(target.path), "auto", time_limit=limit, seed=seed)
+    result = mapmrf.solve(target.read(), "auto", time_limit=limit, seed=seed)
     best, size = target.best, abs(target.best)
     hit = next((point for point in result.trace if point.value >= best - max(REACHED * size, 6e-5)), None)
     cells = [target.name, seed, f"{result.value:.4f}"]

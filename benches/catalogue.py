@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import math
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import mapmrf
 from mapmrf.datasets import entries, locate, sets
 from mapmrf.datasets.figures import model_figure
+
+FOLDERS = ("other", "families", "maxcut")
+"""Folders of models that do not belong to the paper; their best known values are in reference_values.csv."""
 
 
 @dataclass(frozen=True)
@@ -43,3 +50,37 @@ def parser(description: str) -> argparse.ArgumentParser:
     result.add_argument("--data", help="folder of the benchmark models")
     result.add_argument("--sets", nargs="+", default=list(sets()), choices=list(sets()))
     return result
+
+
+@dataclass(frozen=True)
+class Target:
+    """A model file, the evidence beside it, and its best known value (nan: unknown)."""
+
+    name: str
+    path: Path
+    best: float
+    evidence: Path | None = None
+
+    def read(self) -> mapmrf.FactorGraph:
+        """The model with its evidence."""
+        return mapmrf.read(self.path, evidence=self.evidence)
+
+
+def targets(folder: Path, which: str) -> list[Target]:
+    """The models of a set of the paper, or of another folder."""
+    if which in FOLDERS:
+        return list(_others(folder, which))
+    return [
+        Target(model.name, model.path, math.nan if model.best is None else model.best)
+        for model in models(folder, which)
+    ]
+
+
+def _others(folder: Path, which: str) -> Iterator[Target]:
+    with open(folder / "reference_values.csv", newline="", encoding="utf-8") as file:
+        for line in csv.DictReader(file):
+            path = folder / line["file"]
+            if path.parent.name == which and path.exists():
+                best = float(line["logpot"]) if line["logpot"] else math.nan
+                evidence = path.with_suffix(".evid")
+                yield Target(path.name, path, best, evidence if evidence.exists() else None)

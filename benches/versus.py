@@ -1,9 +1,12 @@
-"""`auto` compared with other packages on PyPI after 1, 10 and 60 seconds of wall time, as Markdown tables.
+"""`auto` compared with other solvers after 1, 10 and 60 seconds of wall time, as Markdown tables.
 
     python benches/versus.py
     python benches/versus.py --sets grids other --marks 1 10
+    python benches/versus.py --sets families maxcut --rivals toulbar2 toulbar2-dfs cpsat highs scip --whole
 
-A peer is not run where `auto` has proven its labelling optimal before a mark: it can then be equal, but not ahead.
+Rivals are the peers of `mapmrf.bench.peers`, and toulbar2's depth-first search, HiGHS and SCIP alone on the 0/1 program
+of the model. With `--whole` every rival runs on every model, and a table compares the times to proof; otherwise a
+rival is not run where `auto` has proven its labelling optimal before a mark: it can then be equal, but not ahead.
 Imports, translation of the model and compilation are not counted. One seed, one process, one run at a time.
 """
 
@@ -11,13 +14,14 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import mapmrf
 from apart import solve_apart
-from auto_quality import Target, targets
-from catalogue import data_folder
+from catalogue import FOLDERS, Target, data_folder, targets
 from mapmrf.bench import peers
 from mapmrf.datasets import grid, sets
 
@@ -25,73 +29,148 @@ FOREVER = 10**9
 EQUAL = 1e-9
 """Relative difference of values that counts as none."""
 
+ALONE = {"local_search": 0, "lp_iterations": 0, "rounds": 0}
+METHODS: dict[str, tuple[str, dict[str, object]]] = {
+    "toulbar2-dfs": ("toulbar2", {"search": "dfs"}),
+    "highs": ("cuts", {"solver": "highs", **ALONE}),
+    "scip": ("cuts", {"solver": "scip", **ALONE}),
+}
+"""Solvers that a method of this package runs: its name and options."""
+
+ALLOWED, ALLOWANCE = 3.0, 0.5
+"""A proof is late if it takes longer than so many times the rival's seconds, and this many more."""
+
 
 @dataclass(frozen=True)
 class Run:
-    """A run and its improvements over time."""
+    """A run and its improvements over time; `start_up` seconds of a process are taken off."""
 
     result: mapmrf.Result
+    start_up: float = 0.0
 
     def value(self, seconds: float) -> float:
         """The best value after the given seconds."""
-        return max((point.value for point in self.result.trace if point.time <= seconds), default=-math.inf)
+        end = seconds + self.start_up
+        return max((point.value for point in self.result.trace if point.time <= end), default=-math.inf)
 
     @property
     def proven_at(self) -> float:
-        """When the labelling was proven optimal, if ever."""
-        return self.result.trace[-1].time if self.result.status is mapmrf.Status.OPTIMAL else math.inf
+        """When the labelling was proven optimal, or the model infeasible, if ever."""
+        proven = self.result.status.closes_gap or self.result.status is mapmrf.Status.INFEASIBLE
+        return max(0.0, self.result.trace[-1].time - self.start_up) if proven and self.result.trace else math.inf
 
 
 def main() -> None:
+    rivals = [*peers.installed(), *METHODS]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--data", help="folder of the benchmark models")
-    options.add_argument("--sets", nargs="+", default=[*sets(), "other"], choices=[*sets(), "other"])
+    options.add_argument("--sets", nargs="+", default=[*sets(), "other"], choices=[*sets(), *FOLDERS])
     options.add_argument("--only", default="", help="part of the names of the models")
     options.add_argument("--marks", nargs="+", type=float, default=[1.0, 10.0, 60.0], help="seconds")
-    options.add_argument("--peers", nargs="+", default=peers.installed(), choices=peers.installed())
+    options.add_argument("--rivals", nargs="+", default=peers.installed(), choices=rivals)
+    options.add_argument("--threads", type=int, default=1, help="threads of `auto`")
+    options.add_argument("--whole", action="store_true", help="run every rival on every model")
     args = options.parse_args()
     folder = data_folder(args.data)
     mapmrf.solve(grid(50, 50, coupling=4.0, seed=0), max_iterations=150)  # compile
-    behind: dict[tuple[str, float], list[str]] = {(name, mark): [] for name in args.peers for mark in args.marks}
-    n_models = 0
+    contest = Contest(args.rivals, args.marks, args.threads, args.whole)
     for which in args.sets:
         for target in targets(folder, which):
             if args.only in target.name:
-                n_models += 1
-                compare(target, args.peers, args.marks, behind)
-    print(f"\n| peer | {' | '.join(f'ahead or equal after {mark:g} s' for mark in args.marks)} | behind on |")
-    print("|---|" + "---:|" * len(args.marks) + "---|")
-    for name in args.peers:
-        lost = [behind[name, mark] for mark in args.marks]
-        shares = " | ".join(f"{n_models - len(models)} of {n_models}" for models in lost)
-        said = "; ".join(f"{mark:g} s: {', '.join(m)}" for mark, m in zip(args.marks, lost, strict=True) if m)
-        print(f"| {name} | {shares} | {said} |")
+                contest.compare(target)
+    print("\n".join(contest.summary()))
+    if args.whole:
+        print("\n".join(contest.proofs()))
 
 
-def compare(
-    target: Target, names: Sequence[str], marks: Sequence[float], behind: dict[tuple[str, float], list[str]]
-) -> None:
-    """Run `auto` and the peers on a model, and print their values over time."""
-    graph = mapmrf.read(target.path)
-    ours = Run(mapmrf.solve(graph, "auto", time_limit=max(marks), max_iterations=FOREVER))
-    open_marks = [mark for mark in marks if mark < ours.proven_at]
-    proof = f"proven after {ours.proven_at:.2f} s" if ours.proven_at < math.inf else "not proven"
-    print(f"{target.name}: auto {shown(ours, marks)}, {proof}", flush=True)
-    for name in names if open_marks else ():
-        try:
-            theirs = Run(solve_apart(name, graph, max(open_marks), 0))
-        except mapmrf.UnsupportedModel:
-            continue
-        print(f"{target.name}: {name} {shown(theirs, open_marks)}", flush=True)
-        for mark in open_marks:
-            mine = ours.value(mark)
-            if theirs.value(mark) > mine + EQUAL * max(1.0, abs(mine)):
-                behind[name, mark].append(target.name)
+class Contest:
+    """The runs of `auto` and its rivals on some models."""
+
+    def __init__(self, rivals: Sequence[str], marks: Sequence[float], threads: int, whole: bool) -> None:
+        self.rivals, self.marks, self.threads, self.whole = rivals, marks, threads, whole
+        self.behind: dict[tuple[str, float], list[str]] = {(name, mark): [] for name in rivals for mark in marks}
+        self.proven: dict[str, dict[str, float]] = {}
+
+    def compare(self, target: Target) -> None:
+        """Run all on a model, and print their values over time."""
+        graph = target.read()
+        limits = {"time_limit": max(self.marks), "max_iterations": FOREVER, "threads": self.threads}
+        ours = Run(mapmrf.solve(graph, "auto", **limits))
+        marks = [mark for mark in self.marks if self.whole or mark < ours.proven_at]
+        self.proven[target.name] = {"auto": ours.proven_at}
+        print(shown(target.name, "auto", ours, self.marks), flush=True)
+        for name in self.rivals if marks else ():
+            try:
+                theirs = run_rival(name, graph, max(marks))
+            except mapmrf.UnsupportedModel:
+                continue
+            self.proven[target.name][name] = theirs.proven_at
+            print(shown(target.name, name, theirs, marks), flush=True)
+            for mark in marks:
+                mine = ours.value(mark)
+                if theirs.value(mark) > mine + EQUAL * max(1.0, abs(mine)):
+                    self.behind[name, mark].append(target.name)
+
+    def summary(self) -> Iterator[str]:
+        """On how many models `auto` is ahead or equal."""
+        n_models = len(self.proven)
+        yield f"\n| rival | {' | '.join(f'ahead or equal after {mark:g} s' for mark in self.marks)} | behind on |"
+        yield "|---|" + "---:|" * len(self.marks) + "---|"
+        for name in self.rivals:
+            lost = [self.behind[name, mark] for mark in self.marks]
+            shares = " | ".join(f"{n_models - len(models)} of {n_models}" for models in lost)
+            said = "; ".join(f"{mark:g} s: {', '.join(m)}" for mark, m in zip(self.marks, lost, strict=True) if m)
+            yield f"| {name} | {shares} | {said} |"
+
+    def proofs(self) -> Iterator[str]:
+        """The seconds to proof of all, and how `auto` compares where both have one."""
+        names = ["auto", *self.rivals]
+        yield f"\n| model | {' | '.join(names)} |\n|---|" + "---:|" * len(names)
+        for model, seconds in self.proven.items():
+            cells = (seconds.get(name, math.nan) for name in names)
+            yield f"| {model} | {' | '.join(seconds_shown(cell) for cell in cells)} |"
+        yield "\n| rival | proven by both | geometric mean of auto / rival | late | only auto | only the rival |"
+        yield "|---|---:|---:|---|---:|---|"
+        for name in self.rivals:
+            yield self._proofs_against(name)
+
+    def _proofs_against(self, name: str) -> str:
+        pairs = {model: (found["auto"], found[name]) for model, found in self.proven.items() if name in found}
+        both = [(max(a, 1e-3), max(b, 1e-3)) for a, b in pairs.values() if max(a, b) < math.inf]
+        mean = math.exp(statistics.fmean(math.log(a / b) for a, b in both)) if both else math.nan
+        late = [m for m, (a, b) in pairs.items() if a > ALLOWED * b + ALLOWANCE]
+        alone = sum(a < math.inf == b for a, b in pairs.values())
+        theirs = [m for m, (a, b) in pairs.items() if b < math.inf == a]
+        return f"| {name} | {len(both)} | {mean:.2f} | {', '.join(late)} | {alone} | {', '.join(theirs)} |"
 
 
-def shown(run: Run, marks: Sequence[float]) -> str:
+def run_rival(name: str, graph: mapmrf.FactorGraph, seconds: float) -> Run:
+    """A run of a rival."""
+    if name not in METHODS:
+        return Run(solve_apart(name, graph, seconds, 0))
+    method, options = METHODS[name]
+    start_up = process_start() if method == "toulbar2" else 0.0
+    return Run(mapmrf.solve(graph, method, time_limit=seconds + start_up, **options), start_up)
+
+
+@cache
+def process_start() -> float:
+    """Seconds that the process of toulbar2 takes before it begins."""
+    pair = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    return min(mapmrf.solve(pair, "toulbar2").runtime for _ in range(3))
+
+
+def shown(model: str, name: str, run: Run, marks: Sequence[float]) -> str:
     """The values at the marks."""
-    return ", ".join(f"{run.value(mark):.4f} ({mark:g} s)" for mark in marks)
+    values = ", ".join(f"{run.value(mark):.4f} ({mark:g} s)" for mark in marks)
+    proof = f"proven after {run.proven_at:.2f} s" if run.proven_at < math.inf else "not proven"
+    bound = f"bound {run.result.bound:.4f}, " if run.result.bound is not None else ""
+    return f"{model}: {name} {values}, {bound}{proof}"
+
+
+def seconds_shown(seconds: float) -> str:
+    """A time to proof: nan for a model that the solver cannot take, inf for none."""
+    return "-" if math.isnan(seconds) else "" if seconds == math.inf else f"{seconds:.2f}"
 
 
 if __name__ == "__main__":

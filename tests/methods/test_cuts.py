@@ -49,7 +49,7 @@ each_solver = pytest.mark.parametrize("solver", ["highs", pytest.param("scip", m
 def test_the_local_polytope_alone_is_solved_and_proven(solver: str, recipe: Recipe) -> None:
     graph = recipe.graph()
     result = mapmrf.solve(graph, "cuts", solver=solver, rounds=0, lp_iterations=0, local_search=0)
-    assert result.status is Status.OPTIMAL
+    assert result.status.closes_gap
     assert result.value == pytest.approx(brute_force(graph)[0], abs=1e-6)
 
 

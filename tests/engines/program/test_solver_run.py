@@ -8,11 +8,13 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import mapmrf
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.highs import solve_by_highs
+from mapmrf.engines.program.program import Program, Rows
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport, SolverRun
 from mapmrf.problem import Problem
@@ -178,3 +180,28 @@ def test_a_branch_and_bound_takes_a_point_that_was_found_elsewhere(solve: Solve)
     assert run.report.offered is None
     first = run.take()
     assert first is not None and compact.labels(first).tolist() == best.tolist()
+
+
+def knapsacks_with_a_total(n: int = 60, m: int = 40) -> Program:
+    """Some knapsacks, and a column that is the weighted sum of all others: presolving replaces it by that sum."""
+    rng = np.random.default_rng(0)
+    weights = (rng.random((m, n)) < 0.4) * rng.integers(1, 30, (m, n)).astype(float)
+    total = np.r_[-rng.integers(1, 9, n).astype(float), 1.0]
+    matrix = sparse.csr_array(np.vstack([np.c_[weights, np.zeros(m)], total]))
+    rows = Rows(matrix, np.r_[np.full(m, -np.inf), 0.0], np.r_[0.4 * weights.sum(axis=1), 0.0])
+    cost, upper = np.r_[rng.integers(10, 60, n), 1.0].astype(float), np.r_[np.ones(n), 1e6]
+    return Program(cost, np.zeros(n + 1), upper, n, rows, offset=0.0, scale=1.0, mass=float(n))
+
+
+def test_scip_takes_points_although_presolving_has_removed_columns() -> None:
+    pytest.importorskip("pyscipopt")
+    program = knapsacks_with_a_total()
+    run = SolverRun(partial(solve_by_scip, BranchTask(program, program.rows.n, None, 0.0, 10**6, 0, 1000.0)), reports=1)
+    assert run.turn_is_over(60)
+    point = np.zeros(len(program.cost))
+    point[3] = 1.0
+    point[-1] = -program.rows.matrix[[-1], [3]].item()
+    run.report.offered = point
+    run.grant(np.inf)
+    assert run.wait(120)
+    assert run.report.outcome is SolverOutcome.OPTIMAL and run.report.offered is None

@@ -79,8 +79,8 @@ def _give_start(model: Any, columns: list[Any], start: Floats) -> None:
 
 
 def _solution(model: Any, columns: list[Any], point: Floats, heuristic: Any = None) -> Any:
-    """A point as a solution of SCIP."""
-    solution = model.createSol(heuristic)
+    """A point as a solution of the program as it was given: presolving may have removed some of its columns."""
+    solution = model.createOrigSol(heuristic)
     for place in np.flatnonzero(point).tolist():
         model.setSolVal(solution, columns[place], float(point[place]))
     return solution

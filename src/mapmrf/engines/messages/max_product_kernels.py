@@ -132,23 +132,18 @@ def factor_messages(f: int, tables: FactorTables, scratch: BeliefScratch) -> Non
     """Messages of factor `f`, before their maximum is taken off; -inf for a state without support."""
     theta_t, card_e, at, weight = tables.theta_t, tables.card_e, tables.table_at[f], weight_of(tables.weight, f)
     sent, out = scratch.factor.given, scratch.factor.out
-    first, form = tables.scope_ptr[f], form_of(scratch.pairs.forms, f)
+    first = tables.scope_ptr[f]
     arity = tables.scope_ptr[f + 1] - first
-    if form >= 0:
-        form_messages(scratch.pairs, form, weight, card_e[first], scratch.factor)
-        return
     if arity == 2:
-        if weight == 1.0:
-            pair_messages(theta_t, at, card_e[first], card_e[first + 1], 1.0, sent, out)
-        else:
-            pair_messages(theta_t, at, card_e[first], card_e[first + 1], weight, sent, out)
+        form = form_of(scratch.pairs.forms, f)
+        if form >= 0:
+            form_messages(scratch.pairs, form, weight, card_e[first], scratch.factor)
+            return
+        pair_messages(theta_t, at, card_e[first], card_e[first + 1], weight, sent, out)
         return
     if arity == 3:
         card = Triple(card_e[first], card_e[first + 1], card_e[first + 2])
-        if weight == 1.0:
-            triple_messages(theta_t, at, card, 1.0, sent, out)
-        else:
-            triple_messages(theta_t, at, card, weight, sent, out)
+        triple_messages(theta_t, at, card, weight, sent, out)
         return
     table_max_marginals(theta_t, at, card_e, first, arity, weight, scratch.factor)
     n_states = 0

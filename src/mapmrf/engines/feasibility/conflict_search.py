@@ -1,0 +1,149 @@
+"""Search for a feasible labelling, or a proof that there is none, that learns from its conflicts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Ints, offsets
+from mapmrf.engines.feasibility.clause_kernels import LITERALS, Clauses, SearchCounts, Trail, add_clauses, assign
+from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
+from mapmrf.engines.feasibility.conflict_kernels import (
+    FEASIBLE,
+    FULL,
+    INFEASIBLE,
+    LEAST,
+    MODE,
+    OPEN,
+    REDUCE,
+    Conflicts,
+    make_room,
+    search,
+)
+from mapmrf.engines.feasibility.learning_kernels import Lesson
+from mapmrf.engines.feasibility.ranking_kernels import Ranking, fill
+from mapmrf.kernels.records import blank
+from mapmrf.problem import Problem
+
+ROOM = 1 << 18
+"""Entries of the arena for clauses that are learnt, at the start."""
+
+SPREADS = 64
+"""Spreads of clauses that are told apart."""
+
+
+class ConflictSearch:
+    """A search over the hard constraints of a model.
+
+    Attributes
+    ----------
+    problem, atoms, given
+        The model, its yes-or-no questions, and its clauses.
+    outcome
+        `OPEN`, `FEASIBLE` or `INFEASIBLE`.
+    """
+
+    def __init__(self, problem: Problem, labels: Ints) -> None:
+        self.problem, self.atoms = problem, Atoms.of(problem)
+        self.given = HardClauses.joined(
+            [variable_clauses(problem, self.atoms), *factor_clauses(problem, self.atoms)]
+        )
+        self.outcome = OPEN
+        self.state = self._new_state()
+        self.prefer(labels)
+        if not self.add(self.given.of_length(1)) or not self._add_long() or np.any(self.given.lengths == 0):
+            self.outcome = INFEASIBLE
+
+    def _new_state(self) -> Conflicts:
+        n = self.atoms.n_atoms
+        long = self.given.longer_than(2)
+        size = len(long.literals) + LITERALS * len(long.lengths) + n + ROOM
+        counts = blank(SearchCounts)
+        counts.step, counts.reduce_at, counts.switch_at, counts.restart_at = 1.0, REDUCE, MODE, LEAST
+        ranking = Ranking(
+            activity=np.zeros(n),
+            heap=np.zeros(n, dtype=np.int32),
+            where=np.full(n, -1, dtype=np.int32),
+            phase=np.zeros(n, dtype=np.int8),
+            best=np.zeros(n, dtype=np.int8),
+        )
+        fill(ranking, counts)
+        return Conflicts(_new_trail(n), self._new_clauses(size), ranking, _new_lesson(n), np.zeros(SPREADS, dtype=np.int64), counts)
+
+    def _new_clauses(self, size: int) -> Clauses:
+        """No clause stored, but for those of two literals."""
+        pairs = self.given.of_length(2)
+        cause = np.concatenate([pairs[:, 0], pairs[:, 1]]) ^ 1
+        effect = np.concatenate([pairs[:, 1], pairs[:, 0]])
+        order = np.lexsort((effect, cause))
+        n_literals = 2 * self.atoms.n_atoms
+        return Clauses(
+            arena=np.zeros(size, dtype=np.int32),
+            head=np.full(n_literals, -1, dtype=np.int64),
+            pair_ptr=offsets(np.bincount(cause, minlength=n_literals)).astype(np.int64),
+            pair_to=effect[order].astype(np.int32),
+            block_begin=self.atoms.block_begin,
+            block_end=self.atoms.block_end,
+        )
+
+    def _add_long(self) -> bool:
+        long, state = self.given.longer_than(2), self.state
+        return add_clauses(
+            state.trail, state.clauses, state.counts, long.ptr.astype(np.int64), long.literals.astype(np.int32)
+        )
+
+    def add(self, units: Ints) -> bool:
+        """Add literals that must hold, before the search; False if one of them cannot."""
+        units = units.ravel().astype(np.int32)
+        ptr = np.arange(len(units) + 1, dtype=np.int64)
+        return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, units)
+
+    def prefer(self, labels: Ints) -> None:
+        """Try these states first."""
+        literals = self.atoms.literal_of[self.problem.graph.var_ptr[:-1] + labels]
+        for phase in (self.state.ranking.phase, self.state.ranking.best):
+            phase[:] = 0
+            phase[literals >> 1] = 1 - (literals & 1)
+
+    def run(self, work: int) -> int:
+        """Look at about so many clauses; returns the outcome."""
+        if self.outcome == OPEN:
+            self.outcome = search(self.state, work)
+        if self.outcome == FULL:
+            self.outcome = OPEN
+            self._enlarge()
+        return self.outcome
+
+    def _enlarge(self) -> None:
+        """Make room for more clauses."""
+        make_room(self.state)
+        arena = self.state.clauses.arena
+        if 2 * self.state.counts.end > len(arena):
+            clauses = self.state.clauses._replace(arena=np.concatenate([arena, np.zeros_like(arena)]))
+            self.state = self.state._replace(clauses=clauses)
+
+    def labels(self) -> Ints:
+        """The labelling that was found."""
+        assert self.outcome == FEASIBLE
+        holds = self.state.trail.truth[self.atoms.literal_of] > 0
+        return np.flatnonzero(holds) - self.problem.graph.var_ptr[:-1]
+
+    def excluded(self) -> Bools:
+        """States that no feasible labelling has, as far as is known: (n_states,)."""
+        trail = self.state.trail
+        literal = self.atoms.literal_of
+        return np.asarray((trail.truth[literal] < 0) & (trail.level[literal >> 1] == 0))
+
+
+def _new_trail(n: int) -> Trail:
+    return Trail(
+        truth=np.zeros(2 * n, dtype=np.int8),
+        level=np.zeros(n, dtype=np.int32),
+        reason=np.zeros(n, dtype=np.int64),
+        literals=np.zeros(n, dtype=np.int32),
+        level_at=np.zeros(n + 1, dtype=np.int32),
+    )
+
+
+def _new_lesson(n: int) -> Lesson:
+    literals, met, stack = np.zeros((3, n + 1), dtype=np.int32)
+    return Lesson(np.zeros(n, dtype=np.int8), literals, met, stack, np.zeros(n + 2, dtype=np.int64))

@@ -21,6 +21,9 @@ LENGTH, SPREAD, USED, NEXT, LITERALS = 0, 1, 2, 3, 5
 """Places in the block of a clause: its length, how many levels its literals had when it was learnt (0 if it is given),
 whether it was used lately, the next clauses in the two lists of watches it is in, and its literals."""
 
+KEPT, KEPT_IF_USED = 2, 6
+"""Spread up to which a clause that is learnt is kept for good, and up to which it is kept if it was used lately."""
+
 DECIDED = -1
 """Reason of a literal that was chosen, or given. A clause is a reason as its place; a literal `p` as ``-2 - p``."""
 
@@ -41,8 +44,8 @@ class SearchCounts:
         level that wait to be resolved in the analysis of a conflict.
     n_conflicts, work
         Conflicts so far, and clauses looked at.
-    n_learnt, reduce_at
-        Clauses learnt and kept, and conflicts at which half of them go.
+    n_learnt, reduce_at, n_reduced
+        Clauses learnt and kept, conflicts at which some of them go, and how often that happened.
     restart_at, luby, switch_at, stable
         Conflicts at which the search begins anew, how often it has, conflicts at which its mode changes, and the mode.
     quick, slow
@@ -65,6 +68,7 @@ class SearchCounts:
     work: int
     n_learnt: int
     reduce_at: int
+    n_reduced: int
     restart_at: int
     luby: int
     switch_at: int
@@ -250,20 +254,25 @@ def add_clauses(trail: Trail, clauses: Clauses, counts: SearchCounts, ptr: Ints,
     return True
 
 
+@inlined
+def may_go(arena: Int32s, at: int) -> bool:
+    """Whether a clause is learnt and worth little: those of a small spread stay if they were used lately, or always."""
+    spread = arena[at + SPREAD]
+    return bool(spread > KEPT_IF_USED or (spread > KEPT and arena[at + USED] == 0))
+
+
 @bare
-def mark_worst(arena: Int32s, begin: int, end: int, spread: int, quota: int) -> int:
-    """Mark learnt clauses for removal: all above a spread, and so many of those that have it; returns how many."""
-    at, n = begin, 0
+def mark_worst(arena: Int32s, end: int, spread: int, most: int, quota: int) -> None:
+    """Mark learnt clauses for removal: all above a spread, and so many that have it; `most` stands for all above."""
+    at = 0
     while at < end:
         length = arena[at + LENGTH]
-        if arena[at + SPREAD] >= 3 and arena[at + USED] == 0:
-            worse = arena[at + SPREAD] > spread
-            if worse or (arena[at + SPREAD] == spread and quota > 0):
+        if may_go(arena, at):
+            worse = arena[at + SPREAD] > spread and spread < most
+            if worse or (arena[at + SPREAD] >= spread and quota > 0):
                 quota -= 0 if worse else 1
                 arena[at + USED] = -1
-                n += 1
         at += LITERALS + length
-    return n
 
 
 @bare
@@ -294,17 +303,17 @@ def rebuild(trail: Trail, clauses: Clauses, counts: SearchCounts) -> None:
 
 @bare
 def reduce(trail: Trail, clauses: Clauses, counts: SearchCounts, sizes: Ints) -> None:
-    """Drop the worse half of the learnt clauses; `sizes` is room to count them by spread."""
+    """Drop most of the learnt clauses that are worth little; `sizes` is room to count them by spread."""
     arena, at, n = clauses.arena, 0, 0
     sizes[:] = 0
     while at < counts.end:
-        if arena[at + SPREAD] >= 3 and arena[at + USED] == 0:
+        if may_go(arena, at):
             sizes[min(arena[at + SPREAD], len(sizes) - 1)] += 1
             n += 1
         at += LITERALS + arena[at + LENGTH]
-    quota, spread = n // 2, len(sizes) - 1
-    while spread > 3 and sizes[spread] < quota:
+    quota, spread = (3 * n) // 5, len(sizes) - 1
+    while spread > KEPT + 1 and sizes[spread] < quota:
         quota -= sizes[spread]
         spread -= 1
-    mark_worst(arena, 0, counts.end, spread, quota)
+    mark_worst(arena, counts.end, spread, len(sizes) - 1, quota)
     rebuild(trail, clauses, counts)

@@ -125,7 +125,8 @@ def search(state: Conflicts, work: int) -> int:
             restart(trail, ranking, counts)
             continue
         if counts.n_conflicts >= counts.reduce_at and counts.n_levels == 0:
-            counts.reduce_at = counts.n_conflicts + REDUCE + REDUCE_MORE * (counts.n_conflicts // REDUCE)
+            counts.n_reduced += 1
+            counts.reduce_at = counts.n_conflicts + REDUCE + REDUCE_MORE * counts.n_reduced
             reduce(trail, clauses, counts, sizes)
         literal = pick(trail, clauses, ranking, counts)
         if literal < 0:
@@ -134,6 +135,12 @@ def search(state: Conflicts, work: int) -> int:
         trail.level_at[counts.n_levels] = counts.n_trail
         counts.n_levels += 1
         assign(trail, counts, literal, DECIDED)
+
+
+@bare
+def rewind(state: Conflicts) -> None:
+    """Take back all decisions."""
+    backtrack(state.trail, state.ranking, state.counts, 0)
 
 
 @bare

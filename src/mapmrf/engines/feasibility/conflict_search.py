@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets
-from mapmrf.engines.feasibility.clause_kernels import LITERALS, Clauses, SearchCounts, Trail, add_clauses, assign
+from mapmrf.engines.feasibility.clause_kernels import LITERALS, Clauses, SearchCounts, Trail, add_clauses, propagate
 from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
 from mapmrf.engines.feasibility.conflict_kernels import (
     FEASIBLE,
@@ -17,15 +17,21 @@ from mapmrf.engines.feasibility.conflict_kernels import (
     REDUCE,
     Conflicts,
     make_room,
+    rewind,
     search,
 )
+from mapmrf.engines.feasibility.counting import Groups, is_overfull
 from mapmrf.engines.feasibility.learning_kernels import Lesson
 from mapmrf.engines.feasibility.ranking_kernels import Ranking, fill
+from mapmrf.engines.feasibility.symmetry import interchangeable, renamed_away
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 ROOM = 1 << 18
 """Entries of the arena for clauses that are learnt, at the start."""
+
+STUBBORN = 1000
+"""Conflicts after which interchangeable states are given names: an easy model keeps the states that are preferred."""
 
 SPREADS = 64
 """Spreads of clauses that are told apart."""
@@ -40,6 +46,8 @@ class ConflictSearch:
         The model, its yes-or-no questions, and its clauses.
     outcome
         `OPEN`, `FEASIBLE` or `INFEASIBLE`.
+    has_renamed
+        Whether interchangeable states were given names: what is excluded since then is excluded by name only.
     """
 
     def __init__(self, problem: Problem, labels: Ints) -> None:
@@ -48,6 +56,10 @@ class ConflictSearch:
             [variable_clauses(problem, self.atoms), *factor_clauses(problem, self.atoms)]
         )
         self.outcome = OPEN
+        self.has_renamed = False
+        self._groups: Groups | None = None
+        self._counted = self._tried = False
+        self._labels = labels
         self.state = self._new_state()
         self.prefer(labels)
         if not self.add(self.given.of_length(1)) or not self._add_long() or np.any(self.given.lengths == 0):
@@ -106,12 +118,40 @@ class ConflictSearch:
 
     def run(self, work: int) -> int:
         """Look at about so many clauses; returns the outcome."""
+        if not self._counted and self.outcome == OPEN:
+            self._count()
+        if self.outcome == OPEN and not self._tried and self.state.counts.n_conflicts >= STUBBORN:
+            self._rename()
         if self.outcome == OPEN:
             self.outcome = search(self.state, work)
         if self.outcome == FULL:
             self.outcome = OPEN
             self._enlarge()
         return self.outcome
+
+    def _count(self) -> None:
+        """Draw the consequences of what is given, and count what is left."""
+        state, self._counted = self.state, True
+        if not propagate(state.trail, state.clauses, state.counts):
+            self.outcome = INFEASIBLE
+        elif Groups.worthwhile(state.clauses):
+            self._groups = Groups(state.clauses)
+            if is_overfull(self._groups, self.given.longer_than(2), state.trail.truth):
+                self.outcome = INFEASIBLE
+
+    def _rename(self) -> None:
+        """Give interchangeable states names along a group of variables that differ, and further neighbours of it."""
+        self._tried = True
+        states = interchangeable(self.problem)
+        if self._groups is None or len(states) < 2:
+            return
+        variable = np.repeat(np.arange(self.problem.n_vars), np.diff(self.atoms.first))
+        found = variable[self._groups.largest() >> 1]
+        out = renamed_away(self.problem, states, found, self._labels)
+        rewind(self.state)
+        self.has_renamed = True
+        if not self.add(self.atoms.literal_of[out] ^ 1):
+            self.outcome = INFEASIBLE
 
     def _enlarge(self) -> None:
         """Make room for more clauses."""
@@ -129,8 +169,9 @@ class ConflictSearch:
 
     def excluded(self) -> Bools:
         """States that no feasible labelling has, as far as is known: (n_states,)."""
-        trail = self.state.trail
-        literal = self.atoms.literal_of
+        trail, literal = self.state.trail, self.atoms.literal_of
+        if self.has_renamed:
+            return np.zeros(len(literal), dtype=bool)
         return np.asarray((trail.truth[literal] < 0) & (trail.level[literal >> 1] == 0))
 
 

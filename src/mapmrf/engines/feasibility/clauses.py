@@ -12,7 +12,7 @@ from mapmrf.engines.feasibility.clause_kernels import Int32s
 from mapmrf.engines.feasibility.cover_kernels import CoverRoom, TableShape, cover_tables
 from mapmrf.problem import Batch, Problem
 
-CHUNK_LITERALS = 1 << 21
+CHUNK_LITERALS = 1 << 19
 """Literals that there is room for when tables are turned into clauses."""
 
 

@@ -50,11 +50,8 @@ class ConflictSearch:
         Whether interchangeable states were given names: what is excluded since then is excluded by name only.
     """
 
-    def __init__(self, problem: Problem, labels: Ints) -> None:
-        self.problem, self.atoms = problem, Atoms.of(problem)
-        self.given = HardClauses.joined(
-            [variable_clauses(problem, self.atoms), *factor_clauses(problem, self.atoms)]
-        )
+    def __init__(self, problem: Problem, labels: Ints, atoms: Atoms, given: HardClauses) -> None:
+        self.problem, self.atoms, self.given = problem, atoms, given
         self.outcome = OPEN
         self.has_renamed = False
         self._groups: Groups | None = None
@@ -64,6 +61,13 @@ class ConflictSearch:
         self.prefer(labels)
         if not self.add(self.given.of_length(1)) or not self._add_long() or np.any(self.given.lengths == 0):
             self.outcome = INFEASIBLE
+
+    @classmethod
+    def of(cls, problem: Problem, labels: Ints) -> ConflictSearch:
+        """A search of all clauses of a model, states of `labels` first."""
+        atoms = Atoms.of(problem)
+        parts = [variable_clauses(problem, atoms), *factor_clauses(problem, atoms)]
+        return cls(problem, labels, atoms, HardClauses.joined(parts))
 
     def _new_state(self) -> Conflicts:
         n = self.atoms.n_atoms
@@ -160,6 +164,11 @@ class ConflictSearch:
         if 2 * self.state.counts.end > len(arena):
             clauses = self.state.clauses._replace(arena=np.concatenate([arena, np.zeros_like(arena)]))
             self.state = self.state._replace(clauses=clauses)
+
+    @property
+    def n_conflicts(self) -> int:
+        """Conflicts so far."""
+        return int(self.state.counts.n_conflicts)
 
     def labels(self) -> Ints:
         """The labelling that was found."""

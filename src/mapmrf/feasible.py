@@ -94,7 +94,9 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
     """
     from mapmrf.engines.feasibility.repair import Repair
 
-    clock, search, work = _Clock(seconds), Repair(problem, labels), 0
+    search = Repair(problem, labels)  # compiling, if it must be, is not the search's time
+    search.run(STEP_WORK)
+    clock, work = _Clock(seconds), STEP_WORK
     while search.n_violated > least and work < REPAIR_WORK and not clock.over():
         search.run(STEP_WORK)
         work += STEP_WORK

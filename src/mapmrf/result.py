@@ -331,7 +331,9 @@ class Result:
             data.pop("gap", None)
             data.pop("assignment", None)
             # A state may well be named "inf": names stay what they are.
-            data = {key: value if key in ("labels", "names", "violated") else numbers(value) for key, value in data.items()}
+            data = {
+                key: value if key in ("labels", "names", "violated") else numbers(value) for key, value in data.items()
+            }
             data["labels"] = np.array(data["labels"], dtype=np.int64)
             if data["labels"].ndim != 1:
                 raise ValueError("labels: expected a list of whole numbers")

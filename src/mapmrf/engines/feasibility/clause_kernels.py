@@ -1,7 +1,8 @@
 """Clauses: how they are stored and watched, and what they imply.
 
-An atom is a yes-or-no question, "has variable i state k?"; literal ``2 * atom`` is its yes, ``2 * atom + 1`` its no, and
-``literal ^ 1`` the opposite. A variable of two states has one atom, "has it state 1?"; another one has an atom per state.
+An atom is a yes-or-no question, "has variable i state k?"; literal ``2 * atom`` is its yes, ``2 * atom + 1`` its no,
+and ``literal ^ 1`` the opposite of a literal. A variable of two states has one atom, "has it state 1?"; another one has
+an atom for each state.
 """
 
 from __future__ import annotations
@@ -248,10 +249,10 @@ def add_clause(trail: Trail, clauses: Clauses, counts: SearchCounts, literals: I
 @bare
 def add_clauses(trail: Trail, clauses: Clauses, counts: SearchCounts, ptr: Ints, literals: Int32s) -> bool:
     """Add the clauses ``literals[ptr[c]:ptr[c + 1]]`` where nothing has been decided; False on a contradiction."""
+    consistent = True
     for c in range(len(ptr) - 1):
-        if not add_clause(trail, clauses, counts, literals[ptr[c] :], ptr[c + 1] - ptr[c]):
-            return False
-    return True
+        consistent &= add_clause(trail, clauses, counts, literals[ptr[c] :], ptr[c + 1] - ptr[c])
+    return consistent
 
 
 @inlined

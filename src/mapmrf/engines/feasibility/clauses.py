@@ -77,7 +77,7 @@ class HardClauses:
     def of_length(self, n: int) -> Ints:
         """The clauses of so many literals, (n_clauses, n)."""
         places = self.ptr[:-1][self.lengths == n]
-        return self.literals[places[:, None] + np.arange(n)]
+        return np.asarray(self.literals[places[:, None] + np.arange(n)])
 
     def longer_than(self, n: int) -> HardClauses:
         """The clauses of more literals."""

@@ -59,14 +59,14 @@ def luby(n: int) -> int:
 
 @inlined
 def pick(trail: Trail, clauses: Clauses, ranking: Ranking, counts: SearchCounts) -> int:
-    """The literal to decide on: of the most active atom, as it was last; a variable with many gets a state. -1: none."""
+    """The literal to decide on, or -1: the most active atom as it was last, or a state of its variable."""
     while counts.n_heap > 0:
         atom = leave(ranking, counts)
         if trail.truth[2 * atom] != 0:
             continue
         begin, end = clauses.block_begin[atom], clauses.block_end[atom]
         if begin == end:
-            return 2 * atom + 1 - ranking.phase[atom]
+            return int(2 * atom + 1 - ranking.phase[atom])
         for other in range(begin, end):
             if ranking.phase[other] == 1 and trail.truth[2 * other] == 0:
                 return 2 * other
@@ -94,7 +94,7 @@ def is_restart_due(counts: SearchCounts) -> bool:
 
 @inlined
 def restart(trail: Trail, ranking: Ranking, counts: SearchCounts) -> None:
-    """Begin anew with all that has been learnt; now and then the mode changes, and phases are those of the best trail."""
+    """Begin anew with all that has been learnt; when the mode changes, phases become those of the longest trail."""
     backtrack(trail, ranking, counts, 0)
     if counts.n_conflicts >= counts.switch_at:
         counts.stable = 1 - counts.stable

@@ -83,7 +83,9 @@ class ConflictSearch:
             best=np.zeros(n, dtype=np.int8),
         )
         fill(ranking, counts)
-        return Conflicts(_new_trail(n), self._new_clauses(size), ranking, _new_lesson(n), np.zeros(SPREADS, dtype=np.int64), counts)
+        return Conflicts(
+            _new_trail(n), self._new_clauses(size), ranking, _new_lesson(n), np.zeros(SPREADS, dtype=np.int64), counts
+        )
 
     def _new_clauses(self, size: int) -> Clauses:
         """No clause stored, but for those of two literals."""
@@ -109,9 +111,9 @@ class ConflictSearch:
 
     def add(self, units: Ints) -> bool:
         """Add literals that must hold, before the search; False if one of them cannot."""
-        units = units.ravel().astype(np.int32)
-        ptr = np.arange(len(units) + 1, dtype=np.int64)
-        return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, units)
+        literals = units.ravel().astype(np.int32)
+        ptr = np.arange(len(literals) + 1, dtype=np.int64)
+        return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, literals)
 
     def prefer(self, labels: Ints) -> None:
         """Try these states first."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges
-from mapmrf.kernels.random_numbers import seeded
 from mapmrf.engines.feasibility.repair_kernels import HardFactors, RepairCounts, RepairState, begin_repair, repair
+from mapmrf.kernels.random_numbers import seeded
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 

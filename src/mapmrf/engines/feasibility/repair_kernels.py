@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.kernels.random_numbers import Bits, draw
 from mapmrf.kernels.jit import bare, inlined
+from mapmrf.kernels.random_numbers import Bits, draw
 
 SIDEWAYS = 50
 """One in so many flips is made although it helps nothing."""

@@ -47,9 +47,9 @@ class Auto(Phases):
 
     A tiny model is eliminated at once, and a binary submodular one is solved by a minimum cut. A model with forbidden
     entries gets a conflict-driven search for a feasible labelling first, which may prove that there is none. Each phase
-    after it runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it, which
-    alpha-expansions improve on large models of pairs; exact simplification, with the states that the bound or roof
-    duality exclude; elimination, if the induced width is small.
+    after it runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it,
+    which alpha-expansions improve on large models of pairs; exact simplification, with the states that the bound or
+    roof duality exclude; elimination, if the induced width is small.
     Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
     them by exact blocks and crossover, and goes on with restarts of regions. The provers are cutting planes on sparse
     binary pairwise models, and cluster tightening and AND/OR branch and bound on others.

@@ -131,7 +131,7 @@ class FeasibilityPhase:
 
 
 def largest_sum(graph: FactorGraph) -> float:
-    """What a labelling is worth that has the largest entry of every table: a bound that is often met without soft terms.
+    """What the largest entries of all tables are worth together: a bound that is met if nothing is soft.
 
     Examples
     --------

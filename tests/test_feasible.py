@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.feasible import find_feasible
+from mapmrf.feasible import find_by_branching, find_feasible
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
 
@@ -44,7 +44,7 @@ def test_giving_up_is_not_taken_for_a_proof() -> None:
     problem = pigeons(6)
     start = np.zeros(6, dtype=np.int64)
     assert find_feasible(problem, start).complete
-    assert not find_feasible(problem, start, max_nodes=3).complete
+    assert not find_by_branching(problem, start, max_nodes=3).complete
     assert not find_feasible(problem, start, seconds=0.0).complete
 
 

@@ -10,11 +10,20 @@ import numpy as np
 
 from mapmrf import interrupts
 from mapmrf.arrays import Bools, Ints
+from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.problem import Problem
 
 MAX_NODES = 20_000
-"""Search nodes after which the search gives up."""
+"""Nodes after which a search without kernels gives up."""
 
+FEW_STATES, FEW_NODES = 300, 50
+"""States of a model that is searched without kernels first, and nodes that this search has."""
+
+STEP_WORK, REPAIR_WORK = 1_000_000, 10_000_000
+"""Clauses that a step of the search looks at, some hundredths of a second, and table entries that a repair reads."""
+
+MOST_CLAUSES = 3_000_000
+"""Forbidden entries up to which they are turned into clauses."""
 
 REPAIR_SECONDS = 1.0
 """How long a run whose time is over may still look for a labelling of finite value, if it has none."""
@@ -28,28 +37,87 @@ class FeasibleSearch:
     complete: bool
 
 
-def find_feasible(
-    problem: Problem, labels: Ints, max_nodes: int = MAX_NODES, seconds: float = math.inf
-) -> FeasibleSearch:
-    """Depth-first search over the hard constraints alone, states of `labels` first.
+def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> FeasibleSearch:
+    """Search over the hard constraints alone, states of `labels` first, for so many seconds at most.
 
-    Domains are kept consistent with every hard factor on which they change; the variable with the fewest states left
-    is branched on next. Exact on small models, bounded by `max_nodes` and `seconds` on large ones.
+    A small model is searched without kernels; another one, and a small one that turns out to be hard, by the
+    conflict-driven search of `engines.feasibility`.
     """
     if problem.graph.constant == -math.inf:
         return FeasibleSearch(None, complete=True)
+    if problem.n_states <= FEW_STATES:
+        found = find_by_branching(problem, labels, FEW_NODES, seconds)
+        if found.complete:
+            return found
+    try:
+        return _find_by_conflicts(problem, labels, seconds)
+    except CompilingStopped:  # no time to wait for kernels
+        return find_by_branching(problem, labels, MAX_NODES, seconds)
+
+
+def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: float = math.inf) -> FeasibleSearch:
+    """Depth-first search without kernels, states of `labels` first.
+
+    Domains are kept consistent with every hard factor on which they change; the variable with the fewest states left
+    is branched on next.
+    """
     search = _Search(problem, labels, max_nodes, seconds)
     found = search.run()
-    if found is None:
-        return FeasibleSearch(None, complete=not search.gave_up)
-    return FeasibleSearch(found, complete=True)
+    return FeasibleSearch(found, complete=found is not None or not search.gave_up)
+
+
+def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> FeasibleSearch:
+    """Search that learns from conflicts; a model with very many forbidden entries is given up at once."""
+    from mapmrf.engines.feasibility.clauses import n_forbidden
+    from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, OPEN
+    from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+
+    clock = _Clock(seconds)
+    if clock.over() or n_forbidden(problem) > MOST_CLAUSES:
+        return FeasibleSearch(None, complete=False)
+    search = ConflictSearch.of(problem, labels)
+    while search.run(STEP_WORK) == OPEN and not clock.over():
+        pass
+    found = search.labels() if search.outcome == FEASIBLE else None
+    return FeasibleSearch(found, complete=search.outcome != OPEN)
+
+
+def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: float = math.inf) -> Ints:
+    """A labelling near `labels` that violates few factors, by local search.
+
+    Parameters
+    ----------
+    least
+        Number of violated factors that is good enough: 1 if there is no feasible labelling.
+    seconds
+        Time that the search may take at most; it ends earlier after `REPAIR_WORK`.
+    """
+    from mapmrf.engines.feasibility.repair import Repair
+
+    search = Repair(problem, labels)  # compiling, if it must be, is not the search's time
+    search.run(STEP_WORK)
+    clock, work = _Clock(seconds), STEP_WORK
+    while search.n_violated > least and work < REPAIR_WORK and not clock.over():
+        search.run(STEP_WORK)
+        work += STEP_WORK
+    return search.labels
+
+
+class _Clock:
+    """When a search must end: its time is over, or Ctrl-C was pressed meanwhile."""
+
+    def __init__(self, seconds: float) -> None:
+        self.deadline = time.perf_counter() + seconds
+        self.interrupted = interrupts.requested()  # a run that was interrupted still gets its seconds
+
+    def over(self) -> bool:
+        return time.perf_counter() >= self.deadline or (interrupts.requested() and not self.interrupted)
 
 
 class _Search:
     def __init__(self, problem: Problem, labels: Ints, max_nodes: int, seconds: float) -> None:
         self.problem, self.labels, self.max_nodes = problem, labels, max_nodes
-        self.deadline = time.perf_counter() + seconds
-        self.interrupted = interrupts.requested()  # a run that was interrupted still gets its seconds
+        self.clock = _Clock(seconds)
         self.nodes = 0
         self.gave_up = False
         self.ptr = problem.graph.var_ptr
@@ -77,16 +145,12 @@ class _Search:
             if not np.any(counts > 1):
                 return self.read(domain)
             self.nodes += 1
-            if self.nodes >= self.max_nodes or time.perf_counter() >= self.deadline or self.stopped():
+            if self.nodes >= self.max_nodes or self.clock.over():
                 self.gave_up = True
                 return None
             i = int(np.argmin(np.where(counts > 1, counts, np.iinfo(np.int64).max)))
             stack.extend(reversed(self.children(domain, i)))
         return None
-
-    def stopped(self) -> bool:
-        """Whether Ctrl-C was pressed during the search."""
-        return interrupts.requested() and not self.interrupted
 
     def children(self, domain: Bools, i: int) -> list[Bools]:
         """The domains left after each choice for variable `i` that propagates, the preferred state first."""

@@ -10,6 +10,7 @@ from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.graph import EXACT, FactorGraph, chunked_sum
 from mapmrf.result import relative_gap
+from mapmrf.violations import Shortfall, shortfall
 
 ROUGHLY = 1e-6
 """Relative gap above which nobody need ask how large round-off may be."""
@@ -30,7 +31,7 @@ class Incumbent:
     graph
         The model.
     labels : (n_vars,)
-        The best labelling.
+        The best labelling; the one that violates the fewest factors while none is feasible.
     value
         Its log potential.
     bound
@@ -56,6 +57,7 @@ class Incumbent:
         self.labels: Ints = np.array(labels, dtype=np.int64)
         self.value = self.evaluate(self.labels)
         self.bound = bound
+        self._shortfall: Shortfall | None = None
 
     def evaluate(self, labels: Ints) -> float:
         """Log potential of a labelling, as `FactorGraph.value` gives it."""
@@ -69,20 +71,37 @@ class Incumbent:
     def offer(self, labels: Ints, claim: float | None = None) -> float:
         """Keep a copy of the labels if they are the best so far; return their value.
 
-        A claimed value is used in place of the true one only where it is no improvement.
+        Of labellings that are not feasible, the best is the one that violates the fewest factors. A claimed value is
+        used in place of the true one only where it is no improvement.
         """
-        if claim is not None and claim <= self.value:
+        if claim is not None and claim <= self.value and self.value > -math.inf:
             return claim
         value = self.evaluate(labels)
         if value > self.value:
-            self.labels, self.value = np.array(labels, dtype=np.int64), value
+            self._keep(labels, value)
+        elif self.value == -math.inf:
+            self._offer_infeasible(labels)
         return value
 
     def prefer(self, labels: Ints) -> None:
         """Keep a copy of the labels if none are better: of equals, these win."""
         value = self.evaluate(labels)
-        if value >= self.value:
-            self.labels, self.value = np.array(labels, dtype=np.int64), value
+        if value > self.value or value == self.value > -math.inf:
+            self._keep(labels, value)
+        elif self.value == -math.inf:
+            self._offer_infeasible(labels)
+
+    def _keep(self, labels: Ints, value: float) -> None:
+        self.labels, self.value = np.array(labels, dtype=np.int64), value
+
+    def _offer_infeasible(self, labels: Ints) -> None:
+        """Keep a copy of the labels if they violate fewer factors, or as many and the rest is worth more."""
+        if self._shortfall is None:
+            self._shortfall = shortfall(self.graph, self.labels)
+        found = shortfall(self.graph, labels)
+        if found.better_than(self._shortfall):
+            self._keep(labels, -math.inf)
+            self._shortfall = found
 
     def tighten(self, bound: float | None) -> None:
         """Keep an upper bound if it is the best so far."""

@@ -22,6 +22,7 @@ from mapmrf.polytope import Kind, KindFractions, Residuals, describe
 from mapmrf.trace import TracePoint as TracePoint
 from mapmrf.trace import checked_numbers, point_from, write_trace
 from mapmrf.trace import read_trace as read_trace
+from mapmrf.violations import Violation, violations
 
 
 class Status(StrEnum):
@@ -102,6 +103,9 @@ class Result:
         The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
     names
         Names of the variables and states, where the model has them; `assignment` is the labelling in these.
+    violated
+        What `labels` violate if no feasible labelling was found: factors, and variables in forbidden states. `labels`
+        are those with the fewest violations seen. Empty if the value is finite.
 
     Examples
     --------
@@ -134,6 +138,7 @@ class Result:
     mu_v: Floats | None = None
     unit: float = 1.0
     names: Names | None = None
+    violated: tuple[Violation, ...] = ()
 
     @classmethod
     def of_labels(
@@ -151,7 +156,10 @@ class Result:
         Result(by hand: value=2.000000, status=interrupted)
         """
         value = graph.value(labels) if value is None else value
-        return cls(labels, value, status, method, version=__version__, unit=graph.unit, names=graph.names)
+        violated = violations(graph, labels) if value == -math.inf else ()
+        return cls(
+            labels, value, status, method, version=__version__, unit=graph.unit, names=graph.names, violated=violated
+        )
 
     @property
     def assignment(self) -> dict[int | str, int | str]:
@@ -232,7 +240,8 @@ class Result:
 
     def __repr__(self) -> str:
         gap = "" if self.gap is None else f", gap={self.gap:.2g}"
-        return f"Result({self.method}: value={self.value:.6f}{gap}, status={self.status.value})"
+        violated = f", violated={len(self.violated)}" if self.violated else ""
+        return f"Result({self.method}: value={self.value:.6f}{gap}, status={self.status.value}{violated})"
 
     def summary(self, *, shown: int = 6) -> str:
         """Return a few lines for people, with the first `shown` answers of a model that has names.
@@ -251,6 +260,8 @@ class Result:
             f"log potential  {self.value:.6f}",
             f"status         {self.status.value}: {self.status.meaning}",
         ]
+        if self.violated:
+            lines.append(f"violated       {self._violated_text(max(shown, 1))}")
         if self.bound is not None:
             lines.append(f"upper bound    {self.bound:.6f}  (relative gap {self.gap:.3g})")
         if self.kind is not None and self.kind_fractions is not None:
@@ -266,6 +277,12 @@ class Result:
             more = f" ... ({len(self.labels)} in all)" if len(self.labels) > shown else ""
             lines.append(f"assignment     {some}{more}")
         return "\n".join(lines)
+
+    def _violated_text(self, shown: int) -> str:
+        """Number of violations, and the first of them."""
+        more = " ..." if len(self.violated) > shown else ""
+        some = ", ".join(str(violation) for violation in self.violated[:shown])
+        return f"{len(self.violated)}: {some}{more}"
 
     def to_json(self, *, trace: bool = False, mu_v: bool = False) -> str:
         """One JSON object; trace and relaxed solution only on request. Infinite numbers are written as strings.
@@ -314,7 +331,9 @@ class Result:
             data.pop("gap", None)
             data.pop("assignment", None)
             # A state may well be named "inf": names stay what they are.
-            data = {key: value if key in ("labels", "names") else numbers(value) for key, value in data.items()}
+            data = {
+                key: value if key in ("labels", "names", "violated") else numbers(value) for key, value in data.items()
+            }
             data["labels"] = np.array(data["labels"], dtype=np.int64)
             if data["labels"].ndim != 1:
                 raise ValueError("labels: expected a list of whole numbers")
@@ -326,6 +345,7 @@ class Result:
                 data["residuals"] = Residuals(**data["residuals"])
             data["trace"] = tuple(point_from(point) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
+            data["violated"] = tuple(_violation_from(entry) for entry in data.get("violated", ()))
             data["names"] = _names_from(data.get("names"), data["labels"])
             return checked_numbers(cls(**data))
         except KeyError as error:
@@ -368,7 +388,7 @@ def plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, StrEnum):
         return value.value
-    if isinstance(value, KindFractions | Residuals | Names):
+    if isinstance(value, KindFractions | Residuals | Names | Violation):
         return {key: plain(v) for key, v in asdict(value).items()}
     if isinstance(value, Mapping):
         return {str(key): plain(v) for key, v in value.items()}
@@ -379,6 +399,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
+
+
+def _violation_from(data: Mapping[str, Any]) -> Violation:
+    """A violation as `plain` wrote it."""
+    return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]))
 
 
 def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:

@@ -19,7 +19,7 @@ from mapmrf.arrays import Ints
 from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompileWatch, CompilingStopped, stoppable
 from mapmrf.errors import GraphError, OptionError, UnsupportedModel
-from mapmrf.feasible import REPAIR_SECONDS, find_feasible
+from mapmrf.feasible import REPAIR_SECONDS, fewest_violated, find_feasible
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
@@ -406,17 +406,22 @@ class _Run:
         )
 
     def repair(self, problem: Problem, status: Status) -> Status:
-        """Look for a labelling of finite value, within the time that is left."""
+        """Look for a labelling of finite value, within the time that is left, or for one that violates little."""
         left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
         seconds = REPAIR_SECONDS if status in _CUT_SHORT else left
+        incumbent = self.incumbent
         try:
-            search = find_feasible(problem, self.incumbent.labels, seconds=seconds)
+            if incumbent.bound > -math.inf:
+                search = find_feasible(problem, incumbent.labels, seconds=seconds)
+                if search.labels is not None:
+                    incumbent.offer(search.labels)
+                elif search.complete:
+                    incumbent.tighten(-math.inf)
+            if incumbent.value == -math.inf:
+                least = int(incumbent.bound == -math.inf)
+                incumbent.offer(fewest_violated(problem, incumbent.labels, least, REPAIR_SECONDS))
         except BaseException as error:
             return self.cut_short(error)
-        if search.labels is not None:
-            self.incumbent.offer(search.labels)
-        elif search.complete:
-            self.incumbent.tighten(-math.inf)
         return status
 
     def verdict(self, status: Status) -> Status:

@@ -15,6 +15,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
+from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -44,10 +45,11 @@ do not wait for a narrow one to close."""
 class Auto(Phases):
     """Relax, simplify, eliminate, search and prove; stop as soon as the labelling is proven optimal.
 
-    A tiny model is eliminated at once, and a binary submodular one is solved by a minimum cut. On others each phase
-    runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it, which
-    alpha-expansions improve on large models of pairs; exact simplification, with the states that the bound or roof
-    duality exclude; elimination, if the induced width is small.
+    A tiny model is eliminated at once, and a binary submodular one is solved by a minimum cut. A model with forbidden
+    entries gets a conflict-driven search for a feasible labelling first, which may prove that there is none. Each phase
+    after it runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it,
+    which alpha-expansions improve on large models of pairs; exact simplification, with the states that the bound or
+    roof duality exclude; elimination, if the induced width is small.
     Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
     them by exact blocks and crossover, and goes on with restarts of regions. The provers are cutting planes on sparse
     binary pairwise models, and cluster tightening and AND/OR branch and bound on others.
@@ -142,10 +144,12 @@ class AutoRun(PhasedRun):
             yield self.shared.report("start")
         if self.options.flow:
             yield from self.cut()
+        self.feasibility = FeasibilityPhase(self.shared, self.seed)
+        yield from self.feasibility.first()
         yield from self.relax()
         from mapmrf.methods.auto.policy import Portfolio  # easy models are spared the import of all that follows
 
-        self.portfolio = Portfolio(self.options, self.shared, self.seed)
+        self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility)
         yield from self.portfolio.run()
 
     def eliminate_small(self) -> Iterator[Progress]:
@@ -211,6 +215,7 @@ class AutoRun(PhasedRun):
                     best.offer(step.labels)
                 best.tighten(step.bound)
                 yield shared.step("relax", Status.INFEASIBLE if step.finished is Status.INFEASIBLE else None)
+                yield from self.feasibility.steps(1)
                 if step.iterations >= expand_at and best.gap > EXPAND_GAP:
                     expand_at *= EXPAND_AGAIN
                     yield from self.expand(state.passes.best)
@@ -228,7 +233,7 @@ class AutoRun(PhasedRun):
     def answer(self) -> Answer:
         """The best labelling and the figures of all phases."""
         best = self.shared.incumbent
-        return Answer(labels=best.labels if best.value > -math.inf else None, details=dict(self.shared.details))
+        return Answer(labels=best.labels, details=dict(self.shared.details))
 
     def close(self) -> None:
         """End all phases: solvers stop, and their memory is free."""

@@ -20,6 +20,7 @@ from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.method import Progress
+from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers
 from mapmrf.methods.auto.race import Race
 from mapmrf.methods.auto.search import PoolSearch
@@ -65,8 +66,8 @@ class Portfolio:
     search: PoolSearch
     race: Race
 
-    def __init__(self, options: Auto, shared: SharedState, seed: int) -> None:
-        self.options, self.shared, self.seed = options, shared, seed
+    def __init__(self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase) -> None:
+        self.options, self.shared, self.seed, self.feasibility = options, shared, seed, feasibility
 
     def run(self) -> Iterator[Progress]:
         """All phases; the loop ends the run when the gap is closed."""
@@ -78,6 +79,7 @@ class Portfolio:
             yield shared.step("blocks")
         yield self.searched("blocks")
         searchers = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
+        searchers += [self.feasibility.run()] if self.feasibility.is_needed else []
         provers = Provers(self).phases() if options.prove else []
         self.race = Race(self, [Phase(steps, SEARCH_TURN) for steps in searchers], provers)
         yield from self.race.run()
@@ -121,6 +123,7 @@ class Portfolio:
             excluded[2 * decided + 1 - roof.states[decided]] = True
             shared.details["variables_by_roof_duality"] = float(len(decided))
         shared.state_bounds = None
+        excluded |= self.feasibility.excluded()
         return excluded
 
     def eliminate(self) -> Iterator[Progress]:

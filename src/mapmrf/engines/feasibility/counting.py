@@ -1,0 +1,91 @@
+"""Infeasible by counting: more clauses that need a literal each than groups of which at most one literal holds.
+
+Ten pigeons in nine holes are the example: a search needs a time that is exponential in the number of holes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from mapmrf.arrays import Ints, offsets, ranges
+from mapmrf.engines.feasibility.clause_kernels import Clauses, Signs
+from mapmrf.engines.feasibility.clauses import HardClauses
+from mapmrf.engines.feasibility.counting_kernels import (
+    Exclusions,
+    GroupRoom,
+    choose_disjoint,
+    group_sizes,
+    grow,
+    partition,
+)
+
+MOST_STEPS = 20_000_000
+"""Steps that looking for groups takes at most, some hundredths of a second; models with more are not counted."""
+
+SMALLEST = 3
+"""Size of a group without which counting finds nothing that propagation does not."""
+
+
+class Groups:
+    """Groups of literals of which at most one holds, found greedily.
+
+    Attributes
+    ----------
+    sizes : (n_literals,)
+        Size of the group that was found around every literal.
+    """
+
+    def __init__(self, clauses: Clauses) -> None:
+        n = len(clauses.head)
+        self.pairs = Exclusions(clauses.pair_ptr, clauses.pair_to)
+        common, order, members = np.zeros((3, n), dtype=np.int64)
+        self.room = GroupRoom(common, order, members, np.ones(n, dtype=bool))
+        self.sizes: Ints = np.zeros(n, dtype=np.int64)
+        group_sizes(self.pairs, self.room, self.sizes)
+
+    @staticmethod
+    def worthwhile(clauses: Clauses) -> bool:
+        """Whether the literals exclude few enough others for a search of groups."""
+        degree = np.diff(clauses.pair_ptr).astype(np.float64)
+        return bool(len(clauses.pair_to)) and float(4 * degree @ degree) <= MOST_STEPS
+
+    def largest(self) -> Ints:
+        """The members of the largest group."""
+        return self.room.members[: grow(self.pairs, self.room, int(np.argmax(self.sizes)))].copy()
+
+    def of_literals(self) -> Ints:
+        """A group for every literal, (n_literals,): large ones first."""
+        group: Ints = np.zeros(len(self.sizes), dtype=np.int64)
+        partition(self.pairs, self.room, np.argsort(-self.sizes, kind="stable"), group)
+        self.room.free[:] = True
+        return group
+
+
+def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
+    """Whether clauses without common literals need more groups than there are: then not all of them can be satisfied.
+
+    `truth` says which literals hold or not, as far as is known.
+    """
+    if groups.sizes.max(initial=0) < SMALLEST:
+        return False
+    left = _undecided(clauses, truth)
+    chosen = np.zeros(len(left.lengths), dtype=bool)
+    choose_disjoint(left.ptr, left.literals, np.zeros(len(truth), dtype=bool), chosen)
+    lengths = left.lengths[chosen]
+    literals = left.literals[ranges(left.ptr[:-1][chosen], lengths)]
+    clause = np.repeat(np.arange(len(lengths)), lengths)
+    shape = (len(lengths), len(truth))
+    edges = csr_array((np.ones(len(literals), dtype=bool), (clause, groups.of_literals()[literals])), shape=shape)
+    return bool(np.any(maximum_bipartite_matching(edges, perm_type="column") < 0))
+
+
+def _undecided(clauses: HardClauses, truth: Signs) -> HardClauses:
+    """The clauses that do not hold yet, without literals that cannot."""
+    owner = np.repeat(np.arange(len(clauses.lengths)), clauses.lengths)
+    now = truth[clauses.literals]
+    holds = np.bincount(owner, now > 0, len(clauses.lengths)) > 0
+    keep = (now == 0) & ~holds[owner]
+    counts = np.bincount(owner[keep], minlength=len(clauses.lengths))[~holds]
+    return HardClauses(clauses.literals[keep], offsets(counts).astype(np.int64))

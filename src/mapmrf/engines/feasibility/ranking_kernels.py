@@ -1,0 +1,111 @@
+"""Which atom to decide on next: the one that conflicts involve most, lately."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapmrf.arrays import Floats
+from mapmrf.engines.feasibility.clause_kernels import Int32s, SearchCounts, Signs
+from mapmrf.kernels.jit import bare, inlined
+
+TOO_LARGE, DECAY = 1e100, 0.95
+"""Activity at which all are scaled down, and what one is worth after each conflict."""
+
+
+class Ranking(NamedTuple):
+    """The atoms by activity.
+
+    Attributes
+    ----------
+    activity : (n_atoms,)
+        How much conflicts involved each atom.
+    heap, where
+        The atoms that may be undecided, the most active first, and where in the heap each is; -1 if it is not.
+    phase, best : (n_atoms,)
+        Whether an atom held when it had a value last, and on the longest trail without conflict.
+    """
+
+    activity: Floats
+    heap: Int32s
+    where: Int32s
+    phase: Signs
+    best: Signs
+
+
+@inlined
+def sift_up(ranking: Ranking, at: int) -> None:
+    """Move an atom of the heap up to its place."""
+    heap, where, activity = ranking.heap, ranking.where, ranking.activity
+    atom = heap[at]
+    while at > 0:
+        parent = (at - 1) >> 1
+        if activity[heap[parent]] >= activity[atom]:
+            break
+        heap[at] = heap[parent]
+        where[heap[at]] = at
+        at = parent
+    heap[at] = atom
+    where[atom] = at
+
+
+@inlined
+def sift_down(ranking: Ranking, at: int, n: int) -> None:
+    """Move an atom of the heap down to its place."""
+    heap, where, activity = ranking.heap, ranking.where, ranking.activity
+    atom = heap[at]
+    child = 2 * at + 1
+    while child < n:
+        if child + 1 < n and activity[heap[child + 1]] > activity[heap[child]]:
+            child += 1
+        if activity[heap[child]] <= activity[atom]:
+            break
+        heap[at] = heap[child]
+        where[heap[at]] = at
+        at = child
+        child = 2 * at + 1
+    heap[at] = atom
+    where[atom] = at
+
+
+@inlined
+def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
+    """Put an atom into the heap, unless it is there."""
+    if ranking.where[atom] < 0:
+        ranking.heap[counts.n_heap] = atom
+        ranking.where[atom] = counts.n_heap
+        counts.n_heap += 1
+        sift_up(ranking, counts.n_heap - 1)
+
+
+@inlined
+def leave(ranking: Ranking, counts: SearchCounts) -> int:
+    """Take the most active atom out of the heap."""
+    heap, where = ranking.heap, ranking.where
+    atom = heap[0]
+    where[atom] = -1
+    counts.n_heap -= 1
+    if counts.n_heap > 0:
+        heap[0] = heap[counts.n_heap]
+        where[heap[0]] = 0
+        sift_down(ranking, 0, counts.n_heap)
+    return int(atom)
+
+
+@inlined
+def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
+    """Raise the activity of an atom that a conflict involves."""
+    activity = ranking.activity
+    activity[atom] += counts.step
+    if activity[atom] > TOO_LARGE:
+        for other in range(len(activity)):
+            activity[other] /= TOO_LARGE
+        counts.step /= TOO_LARGE
+    if ranking.where[atom] >= 0:
+        sift_up(ranking, ranking.where[atom])
+
+
+@bare
+def fill(ranking: Ranking, counts: SearchCounts) -> None:
+    """Put all atoms into the heap."""
+    for atom in range(len(ranking.where)):
+        enter(ranking, counts, atom)

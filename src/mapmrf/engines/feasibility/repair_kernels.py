@@ -1,0 +1,168 @@
+"""Local search for a labelling that violates as few factors as possible.
+
+A violated factor is drawn, and the best flip of one of its variables is made if that lowers the weight of what is
+violated. Otherwise the factor's weight rises, until a flip does: so the search leaves every local optimum.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.kernels.jit import bare, inlined
+from mapmrf.kernels.random_numbers import Bits, draw
+
+SIDEWAYS = 50
+"""One in so many flips is made although it helps nothing."""
+
+
+class HardFactors(NamedTuple):
+    """The factors that forbid something; a variable with forbidden states has one of its own.
+
+    Attributes
+    ----------
+    card : (n_vars,)
+        Number of states of every variable.
+    scope_ptr, scope, stride
+        Variables of each factor, and what one more of a variable's state adds to a place in the table.
+    theta
+        The tables.
+    nbr_ptr, nbr, factor_of
+        Places in `scope` of every variable, and the factor of each place in `scope`.
+    """
+
+    card: Ints
+    scope_ptr: Ints
+    scope: Ints
+    stride: Ints
+    theta: Floats
+    nbr_ptr: Ints
+    nbr: Ints
+    factor_of: Ints
+
+
+class RepairCounts:
+    """Number of violated factors now, the fewest so far, and table entries read."""
+
+    n_violated: int
+    fewest: int
+    work: int
+
+
+class RepairState(NamedTuple):
+    """Where a repair stands.
+
+    Attributes
+    ----------
+    labels, best : (n_vars,)
+        The labelling now, and the one with the fewest violated factors.
+    place, weight : (n_factors,)
+        Where in the tables each factor is, and how much it counts.
+    violated, position : (n_factors,)
+        The violated factors, and where each is among them; -1 if it is not.
+    score : (most states,)
+        Weight of what is violated around a variable in each of its states.
+    random, counts
+        The generator, and how far the search is.
+    """
+
+    labels: Ints
+    best: Ints
+    place: Ints
+    weight: Ints
+    violated: Ints
+    position: Ints
+    score: Ints
+    random: Bits
+    counts: RepairCounts
+
+
+@inlined
+def set_violated(state: RepairState, a: int, now: bool) -> None:
+    """Note whether a factor is violated."""
+    at, counts = state.position[a], state.counts
+    if now and at < 0:
+        state.violated[counts.n_violated] = a
+        state.position[a] = counts.n_violated
+        counts.n_violated += 1
+    elif not now and at >= 0:
+        counts.n_violated -= 1
+        last = state.violated[counts.n_violated]
+        state.violated[at] = last
+        state.position[last] = at
+        state.position[a] = -1
+
+
+@inlined
+def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
+    """Give a variable a state."""
+    step = k - state.labels[i]
+    state.labels[i] = k
+    for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
+        a = model.factor_of[e]
+        state.place[a] += step * model.stride[e]
+        set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
+
+
+@inlined
+def weigh_states(model: HardFactors, state: RepairState, i: int) -> None:
+    """Sum up the weight of what is violated around a variable, for each of its states."""
+    n, score = model.card[i], state.score
+    score[:n] = 0
+    for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
+        a = model.factor_of[e]
+        base = state.place[a] - state.labels[i] * model.stride[e]
+        for k in range(n):
+            if model.theta[base + k * model.stride[e]] == -float("inf"):
+                score[k] += state.weight[a]
+    state.counts.work += n * (1 + model.nbr_ptr[i + 1] - model.nbr_ptr[i])
+
+
+@inlined
+def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int, int]:
+    """Variable, state and gain of the best flip in a factor; ties are broken at random."""
+    best_i, best_k, gain, n_ties = -1, -1, 0, 0
+    for i in model.scope[model.scope_ptr[a] : model.scope_ptr[a + 1]]:
+        weigh_states(model, state, i)
+        now = state.score[state.labels[i]]
+        for k in range(model.card[i]):
+            if k == state.labels[i]:
+                continue
+            better = now - state.score[k]
+            if best_i < 0 or better > gain:
+                best_i, best_k, gain, n_ties = i, k, better, 1
+            elif better == gain:
+                n_ties += 1
+                if draw(state.random, n_ties) == 0:
+                    best_i, best_k = i, k
+    return best_i, best_k, gain
+
+
+@bare
+def begin_repair(model: HardFactors, state: RepairState) -> None:
+    """Note which factors are violated at the beginning."""
+    for a in range(len(state.place)):
+        set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
+    state.counts.fewest = state.counts.n_violated
+
+
+@bare
+def repair(model: HardFactors, state: RepairState, work: int) -> None:
+    """Flip variables until nothing is violated or so many table entries have been read."""
+    counts = state.counts
+    end = counts.work + work
+    while counts.n_violated > 0 and counts.work < end:
+        a = state.violated[draw(state.random, counts.n_violated)]
+        counts.work += 1
+        i, k, gain = best_flip(model, state, a)
+        if i < 0:
+            continue
+        if gain <= 0:
+            state.weight[a] += 1
+            if draw(state.random, SIDEWAYS) != 0:
+                continue
+        flip(model, state, i, k)
+        if counts.n_violated < counts.fewest:
+            counts.fewest = counts.n_violated
+            for j in range(len(state.labels)):
+                state.best[j] = state.labels[j]

@@ -1,0 +1,147 @@
+"""The first labelling of `auto` where a model forbids something, or the proof that everything is forbidden."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapmrf.arrays import Bools, segment_ends
+from mapmrf.feasible import MOST_CLAUSES, STEP_WORK
+from mapmrf.graph import FactorGraph
+from mapmrf.method import Progress
+from mapmrf.methods.auto.shared import SharedState, Steps
+
+if TYPE_CHECKING:
+    from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+    from mapmrf.engines.feasibility.repair import Repair
+
+FIRST_STEPS = 10
+"""Steps of the search before the relaxation: a fifth of a second or so."""
+
+REPAIR_EVERY = 4
+"""One step in so many is one of local search."""
+
+
+class FeasibilityPhase:
+    """A conflict-driven search and a local search over the hard constraints, as long as no labelling is feasible.
+
+    It takes some steps before the relaxation, one after each iteration of that, and turns in the race after it.
+    """
+
+    def __init__(self, shared: SharedState, seed: int) -> None:
+        self.shared, self.seed, self.problem = shared, seed, shared.problem
+        self.search: ConflictSearch | None = None
+        self._steps: Steps | None = None
+        self._over = not self._has_hard()
+
+    def _has_hard(self) -> bool:
+        return any(batch.hard for batch in self.problem.batches) or not self.problem.feasible_v.all()
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether there is something to do: no labelling is feasible, and the search goes on."""
+        return not self._over and self.shared.incumbent.value == -math.inf
+
+    def first(self) -> Iterator[Progress]:
+        """The steps before everything else. A feasible labelling may be as good as any can be."""
+        needed = self.is_needed
+        yield from self.steps(FIRST_STEPS)
+        if needed and self.shared.incumbent.value > -math.inf:
+            self.shared.incumbent.tighten(largest_sum(self.problem.graph))
+            yield self.shared.report("feasible")
+
+    def steps(self, count: int) -> Iterator[Progress]:
+        """Some steps, while they are needed."""
+        if self._steps is None and self.is_needed:
+            self._steps = self.run()
+        while self._steps is not None and count > 0 and self.is_needed:
+            count -= 1
+            step = next(self._steps, None)
+            if step is None:
+                return
+            yield step
+
+    def run(self) -> Steps:
+        """All steps, until a labelling is found, there is none, or another phase has found one."""
+        if self.search is None:
+            yield from self._compile()
+        repair: Repair | None = None
+        k = 0
+        while self.is_needed:
+            k += 1
+            if self.search is None or k % REPAIR_EVERY == 0:
+                repair = self._repair(repair)
+                yield self.shared.step("repair")
+            else:
+                yield from self._look(self.search)
+        self._over = True
+
+    def _compile(self) -> Iterator[Progress]:
+        """Turn the forbidden entries into clauses, unless there are too many."""
+        from mapmrf.engines.feasibility.clauses import (
+            Atoms,
+            HardClauses,
+            factor_clauses,
+            n_forbidden,
+            variable_clauses,
+        )
+        from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+
+        if n_forbidden(self.problem) > MOST_CLAUSES:
+            return
+        atoms = Atoms.of(self.problem)
+        parts = [variable_clauses(self.problem, atoms)]
+        for part in factor_clauses(self.problem, atoms):
+            parts.append(part)
+            yield self.shared.step("feasible")
+        self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
+
+    def _look(self, search: ConflictSearch) -> Iterator[Progress]:
+        """One step of the conflict-driven search."""
+        from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, INFEASIBLE
+
+        outcome = search.run(STEP_WORK)
+        if outcome == FEASIBLE:
+            self.shared.incumbent.offer(search.labels())
+        self.shared.details["conflicts"] = float(search.n_conflicts)
+        if outcome == INFEASIBLE:
+            self._over = True
+            yield self.shared.prove("feasible", -math.inf)
+        else:
+            yield self.shared.step("feasible")
+
+    def _repair(self, repair: Repair | None) -> Repair:
+        """One step of local search, which begins at the incumbent."""
+        from mapmrf.engines.feasibility.repair import Repair
+
+        if repair is None:
+            repair = Repair(self.problem, self.shared.incumbent.labels, self.seed)
+        repair.run(STEP_WORK)
+        self.shared.incumbent.offer(repair.labels)
+        return repair
+
+    def excluded(self) -> Bools:
+        """States that no feasible labelling has, as far as the search knows: (n_states,)."""
+        if self.search is None:
+            return np.zeros(self.problem.n_states, dtype=bool)
+        return self.search.excluded()
+
+
+def largest_sum(graph: FactorGraph) -> float:
+    """What the largest entries of all tables are worth together: a bound that is met if nothing is soft.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> largest_sum(mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]]))
+    2.0
+    """
+    total = graph.constant + float(segment_ends(graph.theta_v, graph.var_ptr)[1].sum())
+    if graph.n_factors:
+        low, high = (ends[graph.table_of] for ends in segment_ends(graph.theta_t, graph.table_ptr))
+        weight = np.ones(graph.n_factors) if graph.weight is None else graph.weight
+        total += float((weight * np.where(weight >= 0, high, low)).sum())
+    return total

@@ -1,0 +1,123 @@
+"""What a labelling of log potential -inf violates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.graph import FactorGraph
+from mapmrf.names import Names
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A factor whose potential is -inf, or a variable in a forbidden state.
+
+    Attributes
+    ----------
+    factor
+        Number of the factor in the graph; None for a variable's own potential, and for the constant of the model.
+    variables, states
+        The variables and their states, by name where the model has names, else by index.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0], [0]], [[0, 1]], [[float("-inf")]])
+    >>> mapmrf.solve(graph).violated
+    (Violation(factor=0, variables=(0, 1), states=(0, 0)),)
+    >>> print(mapmrf.solve(graph).violated[0])
+    factor 0 (0=0, 1=0)
+    """
+
+    factor: int | None
+    variables: tuple[int | str, ...]
+    states: tuple[int | str, ...]
+
+    def __str__(self) -> str:
+        pairs = ", ".join(f"{name}={state}" for name, state in zip(self.variables, self.states, strict=True))
+        if self.factor is None:
+            return pairs or "the constant"
+        return f"factor {self.factor} ({pairs})"
+
+
+class Shortfall(NamedTuple):
+    """How bad a labelling is that is not feasible: what it violates, and what the rest of it is worth.
+
+    Examples
+    --------
+    >>> Shortfall(1, 2.0).better_than(Shortfall(2, 5.0)), Shortfall(1, 2.0).better_than(Shortfall(1, 3.0))
+    (True, False)
+    """
+
+    n_violated: int
+    rest: float
+
+    def better_than(self, other: Shortfall) -> bool:
+        """Whether it violates less, or is worth more with as many violations."""
+        return (self.n_violated, -self.rest) < (other.n_violated, -other.rest)
+
+
+def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats]:
+    """Potentials of the variables and of the factors."""
+    of_factors = np.zeros(graph.n_factors)
+    if graph.n_factors:
+        inside = np.add.reduceat(labels[graph.scope] * graph.stride, graph.scope_ptr[:-1])
+        of_factors = graph.theta_t[graph.table_ptr[graph.table_of] + inside]
+        if graph.weight is not None:
+            of_factors = of_factors * graph.weight
+    return graph.theta_v[graph.var_ptr[:-1] + labels], of_factors
+
+
+def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
+    """Count what a labelling violates.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[3.0], [0.0]], [[0, 1]], [[float("-inf")]])
+    >>> shortfall(graph, np.array([0, 0]))
+    Shortfall(n_violated=1, rest=3.0)
+    """
+    terms = np.concatenate([*_terms(graph, labels), [graph.constant]])
+    bad = np.isneginf(terms)
+    return Shortfall(int(np.count_nonzero(bad)), float(terms[~bad].sum()))
+
+
+def violations(graph: FactorGraph, labels: Ints) -> tuple[Violation, ...]:
+    """What a labelling violates: the constant, variables, then factors.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[3.0], [0.0]], [[0, 1]], [[float("-inf")]])
+    >>> [violation.factor for violation in violations(graph, np.array([0, 0]))]
+    [0]
+    """
+    return tuple(_listed(graph, labels))
+
+
+def _listed(graph: FactorGraph, labels: Ints) -> Iterator[Violation]:
+    if graph.constant == -np.inf:
+        yield Violation(None, (), ())
+    of_variables, of_factors = _terms(graph, labels)
+    for i in np.flatnonzero(np.isneginf(of_variables)):
+        yield _named(graph.names, None, np.array([i]), labels)
+    for a in np.flatnonzero(np.isneginf(of_factors)):
+        yield _named(graph.names, int(a), graph.scope_of(int(a)), labels)
+
+
+def _named(names: Names | None, factor: int | None, scope: Ints, labels: Ints) -> Violation:
+    variables: list[int | str] = scope.tolist()
+    states: list[int | str] = labels[scope].tolist()
+    if names is not None and names.states is not None:
+        states = [names.states[i][k] for i, k in zip(scope.tolist(), labels[scope].tolist(), strict=True)]
+    if names is not None:
+        variables = [names.variables[i] for i in scope.tolist()]
+    return Violation(factor, tuple(variables), tuple(states))

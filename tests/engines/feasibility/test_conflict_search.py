@@ -1,0 +1,188 @@
+"""The conflict-driven search, against exhaustive search and known answers."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from constraint_models import colouring, holes, ksat, pigeons, sudoku
+from mapmrf import FactorGraph
+from mapmrf.engines.feasibility.clause_kernels import propagate
+from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, INFEASIBLE, OPEN
+from mapmrf.engines.feasibility.conflict_search import ConflictSearch
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, brute_force, with_weights
+
+STEP = 20_000
+
+
+def searched(graph: FactorGraph, labels: np.ndarray | None = None) -> ConflictSearch:
+    search = ConflictSearch.of(Problem.compile(graph), graph.unary_labels if labels is None else labels)
+    while search.run(STEP) == OPEN:
+        pass
+    return search
+
+
+def check(graph: FactorGraph, feasible: bool) -> None:
+    search = searched(graph)
+    assert search.outcome == (FEASIBLE if feasible else INFEASIBLE)
+    if feasible:
+        assert graph.value(search.labels()) > -math.inf
+
+
+def random_constraints(seed: int) -> FactorGraph:
+    """A small model of any shape in which about half of all labellings are forbidden by each factor."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 8))
+    card = rng.integers(1, 5, n)
+    share = rng.uniform(0.2, 0.8)
+    scopes, tables = [], []
+    for _ in range(int(rng.integers(1, 10))):
+        scope = rng.permutation(n)[: int(rng.integers(1, min(n, 4) + 1))]
+        table = rng.normal(size=card[scope])
+        table[rng.random(table.shape) < share] = -np.inf
+        scopes.append(tuple(scope.tolist()))
+        tables.append(table)
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_small_constraint_models_are_decided_as_by_exhaustive_search(seed: int) -> None:
+    graph = random_constraints(seed)
+    labellings = itertools.product(*(range(r) for r in graph.card))
+    check(graph, any(graph.value(labels) > -math.inf for labels in labellings))
+
+
+@given(recipe=with_weights(any_recipes()))
+def test_any_model_is_decided_as_by_exhaustive_search(recipe: Recipe) -> None:
+    graph = recipe.graph()
+    if graph.constant > -math.inf:
+        check(graph, brute_force(graph)[0] > -math.inf)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_excluded_states_are_in_no_feasible_labelling(seed: int) -> None:
+    graph = random_constraints(seed)
+    search = searched(graph)
+    if search.outcome == FEASIBLE:
+        allowed = np.zeros(len(graph.theta_v), dtype=bool)
+        for labels in itertools.product(*(range(r) for r in graph.card)):
+            if graph.value(labels) > -math.inf:
+                allowed[graph.var_ptr[:-1] + labels] = True
+        assert not np.any(search.excluded() & allowed)
+
+
+@given(seed=st.integers(0, 2**16), n=st.integers(5, 9), states=st.integers(3, 4))
+def test_small_colourings_are_decided_as_by_exhaustive_search(seed: int, n: int, states: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph = colouring(n, int(rng.integers(n, n * (n - 1) // 2 + 1)), states, seed)
+    labellings = itertools.product(range(states), repeat=n)
+    check(graph, any(graph.value(labels) > -math.inf for labels in labellings))
+
+
+@pytest.mark.parametrize("n", range(3, 13))
+def test_pigeons_need_as_many_holes(n: int) -> None:
+    for feasible in (True, False):
+        check(pigeons(n + 1 - feasible, n), feasible)
+        check(holes(n + 1 - feasible, min(n, 9)), feasible or n > 9) if n <= 9 else None
+
+
+def test_pigeons_are_counted_not_tried() -> None:
+    assert searched(pigeons(21, 20)).n_conflicts == 0
+    assert searched(holes(10, 9)).n_conflicts == 0
+
+
+def test_counting_finds_pigeons_among_other_variables() -> None:
+    graph = pigeons(10, 9)
+    others = colouring(20, 40, 9, 0)
+    edges = np.concatenate([graph.scope.reshape(-1, 2), others.scope.reshape(-1, 2) + 10, [[0, 12], [3, 15]]])
+    both = FactorGraph.from_pairwise(np.zeros((30, 9)), edges, np.where(np.eye(9, dtype=bool), -np.inf, 0.0))
+    assert searched(both).outcome == INFEASIBLE
+
+
+SUDOKUS = (
+    "000000010400000000020000000000050407008000300001090000300400200050100000000806000",
+    "800000000003600000070090200050007000000045700000100030001000068008500010090000400",
+)
+
+
+@pytest.mark.parametrize("clues", SUDOKUS)
+def test_sudokus_have_one_solution(clues: str) -> None:
+    search = searched(sudoku(clues))
+    assert search.outcome == FEASIBLE
+    rows = search.labels().reshape(9, 9)
+    for unit in (rows, rows.T, rows.reshape(3, 3, 3, 3).swapaxes(1, 2).reshape(9, 9)):
+        assert np.all(np.sort(unit, axis=1) == np.arange(9))
+    assert all(int(clue) in (0, k + 1) for clue, k in zip(clues, search.labels(), strict=True))
+    at = clues.index("0")
+    other = str((int(search.labels()[at]) + 1) % 9 + 1)
+    check(sudoku(clues[:at] + other + clues[at + 1 :]), feasible=False)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_interchangeable_states_do_not_make_a_colourable_graph_infeasible(seed: int) -> None:
+    """Graphs with a planted colouring that is hard to find: names are given to the states on the way."""
+    rng = np.random.default_rng(seed)
+    planted = rng.integers(0, 4, 200)
+    edges = [edge for edge in itertools.combinations(range(200), 2) if planted[edge[0]] != planted[edge[1]]]
+    chosen = np.array(edges)[rng.permutation(len(edges))[:930]]
+    graph = FactorGraph.from_pairwise(np.zeros((200, 4)), chosen, np.where(np.eye(4, dtype=bool), -np.inf, 0.0))
+    check(graph, feasible=True)
+
+
+def test_names_are_given_only_to_states_that_are_forbidden_for_the_same_variables() -> None:
+    graph = colouring(60, 390, 5, 0)
+    free = searched(graph)
+    assert (free.outcome, free.has_renamed) == (INFEASIBLE, True)
+    rng = np.random.default_rng(1)
+    unary = np.where(rng.random((60, 5)) < 0.02, -np.inf, 0.0)
+    bound = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), np.where(np.eye(5) > 0, -np.inf, 0.0))
+    assert not searched(bound).has_renamed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_planted_assignment_satisfies_and_more_clauses_do_not(seed: int) -> None:
+    check(ksat(120, 500, 3, seed, planted=True), feasible=True)
+    check(ksat(60, 500, 3, seed), feasible=False)
+
+
+def test_the_same_search_twice_takes_the_same_way() -> None:
+    first, second = (searched(ksat(150, 639, 3, 1)) for _ in range(2))
+    assert first.n_conflicts == second.n_conflicts > 500
+    assert first.outcome == second.outcome
+
+
+def test_the_size_of_the_pieces_does_not_matter() -> None:
+    graph = ksat(100, 426, 3, 2)
+    pieces = ConflictSearch.of(Problem.compile(graph), graph.unary_labels)
+    while pieces.run(50) == OPEN:
+        pass
+    whole = searched(graph)
+    assert (pieces.outcome, pieces.n_conflicts) == (whole.outcome, whole.n_conflicts)
+
+
+def test_learnt_clauses_get_more_room_when_they_need_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapmrf.engines.feasibility.conflict_search.ROOM", 64)
+    assert searched(ksat(120, 540, 3, 0)).outcome == INFEASIBLE
+    assert searched(pigeons(9, 9)).outcome == FEASIBLE
+
+
+def test_preferred_labels_are_kept_if_they_are_feasible() -> None:
+    graph = colouring(80, 150, 4, 0)
+    labels = searched(graph).labels()
+    renamed = (labels + 1) % 4
+    assert searched(graph, renamed).labels().tolist() == renamed.tolist()
+
+
+def test_kernels_do_the_same_as_plain_python() -> None:
+    search = ConflictSearch.of(Problem.compile(sudoku(SUDOKUS[0])), np.zeros(81, dtype=np.int64))
+    other = ConflictSearch.of(Problem.compile(sudoku(SUDOKUS[0])), np.zeros(81, dtype=np.int64))
+    propagate(search.state.trail, search.state.clauses, search.state.counts)
+    getattr(propagate, "py_func", propagate)(other.state.trail, other.state.clauses, other.state.counts)
+    assert search.state.trail.truth.tolist() == other.state.trail.truth.tolist()
+    assert np.count_nonzero(search.excluded()) > 17 * 8

@@ -44,14 +44,14 @@ def sign_of(path: Path, values: str | None) -> float:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def numbers_of(path: Path, text: bytes) -> NumberFile:
+def numbers_of(path: Path, text: bytes, what: str = "among the terms") -> NumberFile:
     """All numbers of a text in which nothing else is left."""
     numbers = parse_numbers(text)
     if numbers is not None:
         return NumberFile(path, numbers)
     for place, match in enumerate(tokens.TOKEN.finditer(text)):
         if tokens.NUMBER.fullmatch(match[0]) is None:
-            tokens.fail_at(path, text, place, "among the terms", "a number")
+            tokens.fail_at(path, text, place, what, "a number")
     raise FormatError(f"{path}: cannot read the numbers of this file")
 
 

@@ -1,0 +1,82 @@
+"""Eigenvalues and Cholesky factorisations, in one thread and in one order of sums whatever the machine."""
+
+from __future__ import annotations
+
+import math
+
+from mapmrf.arrays import Floats
+from mapmrf.engines.spins.couplings_kernels import Couplings
+from mapmrf.kernels.jit import bare
+
+PANEL = 32
+"""Rows that are subtracted from all others together."""
+
+
+@bare
+def apply_dense(matrix: Floats, diagonal: Floats, vector: Floats, image: Floats) -> None:
+    """``image = (Diag(diagonal) - matrix) vector`` for a symmetric matrix."""
+    n = len(vector)
+    for i in range(n):
+        image[i] = diagonal[i] * vector[i]
+    for j in range(n):
+        x = vector[j]
+        for i in range(n):
+            image[i] -= x * matrix[j, i]
+
+
+@bare
+def apply_sparse(couplings: Couplings, diagonal: Floats, vector: Floats, image: Floats) -> None:
+    """The same for couplings."""
+    for i in range(len(vector)):
+        total = diagonal[i] * vector[i]
+        for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
+            total -= couplings.strength[e] * vector[couplings.nbr[e]]
+        image[i] = total
+
+
+@bare
+def extend_basis(basis: Floats, k: int, image: Floats) -> float:
+    """Make an image orthogonal to the first `k + 1` rows of a basis, twice; the next row is what is left of it.
+
+    Returns the length of the rest, 0 if there is none.
+    """
+    n = len(image)
+    size = 0.0
+    for _ in range(2):
+        for row in range(k, -1, -1):
+            along = 0.0
+            for i in range(n):
+                along += basis[row, i] * image[i]
+            for i in range(n):
+                image[i] -= along * basis[row, i]
+    for i in range(n):
+        size += image[i] * image[i]
+    size = math.sqrt(size)
+    if size > 0.0:
+        for i in range(n):
+            basis[k + 1, i] = image[i] / size
+    return size
+
+
+@bare
+def factorise(matrix: Floats) -> bool:
+    """Turn the upper half of a symmetric matrix into its Cholesky factor; False if it is not positive definite."""
+    n = len(matrix)
+    for begin in range(0, n, PANEL):
+        end = min(begin + PANEL, n)
+        for k in range(begin, end):
+            if not matrix[k, k] > 0.0:
+                return False
+            root = math.sqrt(matrix[k, k])
+            for j in range(k, n):
+                matrix[k, j] /= root
+            for i in range(k + 1, end):
+                x = matrix[k, i]
+                for j in range(i, n):
+                    matrix[i, j] -= x * matrix[k, j]
+        for i in range(end, n):
+            for k in range(begin, end):
+                x = matrix[k, i]
+                for j in range(i, n):
+                    matrix[i, j] -= x * matrix[k, j]
+    return True

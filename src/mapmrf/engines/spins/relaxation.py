@@ -1,0 +1,136 @@
+"""Semidefinite relaxations of spins: dense ones that triangle inequalities tighten, and plain ones of sparse spins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.engines.spins.certificate import certified_bound
+from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.mixing_kernels import mix_dense, mix_sparse, set_gram
+from mapmrf.engines.spins.relaxation_kernels import Prices, RelaxedSpins, press, set_matrix
+from mapmrf.engines.spins.triangle_kernels import set_slack
+from mapmrf.engines.spins.triangles import TriangleSet
+
+STEP_WORK = 30_000_000
+"""Multiplications of a step: some 20 ms."""
+
+PENALTY = 0.005
+"""Penalty of the inequalities, relative to the mean pull on a vector."""
+
+UPDATE_EVERY = 10
+"""Sweeps between two updates of the multipliers."""
+
+SETTLE = 40
+"""Sweeps at fixed multipliers before a bound."""
+
+CUTS_PER_SPIN = 5
+"""Inequalities per spin that are added at a time."""
+
+
+def random_vectors(n: int, seed: int) -> Floats:
+    """Unit vectors of a dimension in which the relaxation has no local optima that are not global, (n, rank)."""
+    vectors = np.random.default_rng(seed).normal(size=(n, math.ceil(math.sqrt(2 * n)) + 1))
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
+
+
+class TightRelaxation:
+    """Unit vectors for spins, tightened by triangle inequalities.
+
+    Attributes
+    ----------
+    spins
+        The couplings and the vectors.
+    cuts
+        The inequalities.
+    """
+
+    def __init__(self, matrix: Floats, vectors: Floats, cuts: TriangleSet) -> None:
+        n = len(matrix)
+        square = [np.empty((n, n)) for _ in range(2)]
+        row = [np.zeros(n) for _ in range(2)]
+        self.spins = RelaxedSpins(matrix, square[0], vectors, square[1], row[0], row[1], np.zeros(vectors.shape[1]))
+        self.cuts = cuts
+        self.penalty = 0.0
+
+    @property
+    def work(self) -> int:
+        """Multiplications of a sweep."""
+        n, rank = self.spins.vectors.shape
+        return 2 * n * n * rank + 20 * len(self.cuts)
+
+    def settle(self, sweeps: int) -> None:
+        """Coordinate ascent at the multipliers as they are."""
+        spins = self.spins
+        set_matrix(spins, self.cuts.triangles, self.cuts.multiplier)
+        spins.inertia[:] = 0.0
+        mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, sweeps)
+        if self.penalty == 0.0:
+            self.penalty = PENALTY * float(spins.strength.mean())
+
+    def tighten(self, sweeps: int) -> Iterator[None]:
+        """Improve vectors and multipliers; yields after every step."""
+        n_cuts = len(self.cuts)
+        prices = Prices(self.cuts.multiplier, np.zeros(n_cuts), np.zeros(n_cuts))
+        spent = 0
+        for _ in range(0, sweeps, UPDATE_EVERY):
+            press(self.spins, self.cuts.triangles, prices, self.penalty, UPDATE_EVERY)
+            spent += UPDATE_EVERY * self.work
+            if spent >= STEP_WORK:
+                spent = 0
+                yield
+
+    def separate(self) -> int:
+        """Exchange inequalities that do not matter for violated ones; returns how many are new."""
+        gram = self.gram()
+        slack = np.zeros(len(self.cuts))
+        set_slack(self.cuts.triangles, gram, slack)
+        self.cuts.drop_slack(slack)
+        return self.cuts.add_violated(gram, CUTS_PER_SPIN * len(gram))
+
+    def gram(self) -> Floats:
+        """Inner products of the vectors, (n, n)."""
+        set_gram(self.spins.vectors, self.spins.gram)
+        return self.spins.gram
+
+    def bound(self) -> float:
+        """An upper bound on the couplings of all labellings; the vectors settle at the multipliers first.
+
+        They are set back afterwards: at those of a penalty they are nearer to what the inequalities allow.
+        """
+        vectors = self.spins.vectors.copy()
+        self.settle(SETTLE)
+        total = math.fsum(self.cuts.multiplier)
+        bound = total * (1.0 + 1e-15) + certified_bound(self.spins.matrix, self.spins.strength)
+        self.spins.vectors[:] = vectors
+        return bound
+
+
+class PlainRelaxation:
+    """Unit vectors for the spins of a sparse model, without inequalities.
+
+    Attributes
+    ----------
+    vectors : (n, rank)
+        A unit vector for every spin.
+    """
+
+    def __init__(self, model: SpinModel, seed: int) -> None:
+        self.model = model
+        self.vectors = random_vectors(model.n, seed)
+        self.strength = np.zeros(model.n)
+        self._pull = np.zeros(self.vectors.shape[1])
+
+    def settle(self, sweeps: int) -> Iterator[None]:
+        """Coordinate ascent; yields after every step."""
+        some = max(1, STEP_WORK // (self.model.work * self.vectors.shape[1]))
+        for _ in range(0, sweeps, some):
+            mix_sparse(self.model.couplings, self.vectors, self.strength, self._pull, min(some, sweeps))
+            yield
+
+    def bound(self) -> float:
+        """An upper bound on the couplings of all labellings."""
+        return certified_bound(self.model.couplings, self.strength)

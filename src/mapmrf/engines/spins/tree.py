@@ -1,0 +1,212 @@
+"""Branch and bound over spins: pairs of them are made equal or opposite, and relaxations bound what is left."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
+from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.engines.spins.triangles import TriangleSet
+from mapmrf.graph import EXACT
+
+SWEEPS = 100
+"""Sweeps of the relaxation between two exchanges of inequalities."""
+
+FIRST_SWEEPS = 100
+"""Sweeps before the first inequalities."""
+
+WINDOW, STALLED = 15, 0.1
+"""A relaxation ends when so many exchanges have closed less than this share of what its bound lacks."""
+
+FEW_SPINS = 11
+"""Spins up to which all labellings are tried."""
+
+
+@dataclass(eq=False)
+class SpinNode:
+    """What is left when some spins are tied to others.
+
+    Attributes
+    ----------
+    of, sign : (n,)
+        The spin that stands for every spin of the model, and whether it is equal (1) or opposite (-1).
+    vectors, cuts
+        Where the relaxation begins.
+    bound
+        No labelling of the node is worth more.
+    """
+
+    of: Ints
+    sign: Floats
+    vectors: Floats
+    cuts: TriangleSet
+    bound: float
+
+    def couplings(self, matrix: Floats) -> tuple[Floats, float]:
+        """The couplings of the spins that are left, and what those between tied spins are worth."""
+        n = len(self.vectors)
+        tie = np.zeros((len(self.of), n))
+        tie[np.arange(len(self.of)), self.of] = self.sign
+        merged = tie.T @ matrix @ tie
+        constant = 0.5 * math.fsum(np.diag(merged))
+        np.fill_diagonal(merged, 0.0)
+        return np.ascontiguousarray((merged + merged.T) / 2), constant
+
+    def child(self, i: int, j: int, sign: float) -> SpinNode:
+        """The node in which spin j is spin i times a sign."""
+        n = len(self.vectors)
+        of, signs = self.of.copy(), self.sign.copy()
+        signs[of == j] *= sign
+        of[of == j] = i
+        of[of > j] -= 1
+        vectors = self.vectors.copy()
+        joined = vectors[i] + sign * vectors[j]
+        size = float(np.sqrt((joined * joined).sum()))
+        if size > 0:
+            vectors[i] = joined / size
+        place = i - (i > j)
+        cuts = self.cuts.merged(i, j, sign, n)
+        of[self.of == j] = place
+        return SpinNode(of, signs, np.delete(vectors, j, axis=0), cuts, self.bound)
+
+
+class SpinTree:
+    """Best-first branch and bound.
+
+    Attributes
+    ----------
+    search
+        Keeps the best labelling, and improves what the relaxations are rounded to.
+    bound
+        No labelling's couplings are worth more.
+    n_nodes, n_cuts
+        Nodes bounded so far, and inequalities of the present one.
+    """
+
+    def __init__(self, model: SpinModel, search: SpinSearch, seed: int, branch_spins: int) -> None:
+        self.model, self.search, self.branch_spins = model, search, branch_spins
+        self.matrix, self.unit = model.matrix(), model.unit()
+        self.random = np.random.default_rng(seed)
+        self.bound = math.inf
+        self.n_nodes = self.n_cuts = 0
+        self.closed = False
+        self._open: list[tuple[float, int, SpinNode]] = []
+        self._n_pushed = 0
+        self._round_off = 0.25 * EXACT * float(np.abs(self.matrix).sum())
+        self._root = SpinNode(
+            np.arange(model.n), np.ones(model.n), random_vectors(model.n, seed), TriangleSet.empty(), math.inf
+        )
+
+    def run(self) -> Iterator[None]:
+        """Bound and branch until nothing is left; yields after every step."""
+        self._push(self._root)
+        while self._open:
+            node = heapq.heappop(self._open)[2]
+            if self._is_done(node.bound):
+                break
+            yield from self._process(node)
+            if len(node.of) and not self._is_done(node.bound) and len(node.vectors) > self.branch_spins:
+                return
+        self._open.clear()
+        self.closed = True
+        self._set_bound(-math.inf)
+        yield
+
+    def _push(self, node: SpinNode) -> None:
+        self._n_pushed += 1
+        heapq.heappush(self._open, (-node.bound, self._n_pushed, node))
+
+    def _is_done(self, bound: float) -> bool:
+        """Whether nothing below a bound is better than the best labelling."""
+        return bound <= self.search.value + self._round_off or self.rounded(bound) <= self.search.value
+
+    def rounded(self, bound: float) -> float:
+        """The largest number up to a bound that can be the value of a labelling."""
+        best = self.search.value
+        if self.unit == 0.0 or not math.isfinite(bound) or not math.isfinite(best):
+            return bound
+        steps = math.floor((bound - best) / self.unit + 1e-6)
+        return min(bound, best + max(0, steps) * self.unit)
+
+    def _set_bound(self, present: float) -> None:
+        """Update the bound on all labellings, given that on the node at work."""
+        waiting = -self._open[0][0] if self._open else -math.inf
+        found = max(self.rounded(max(present, waiting)), self.search.value)
+        if present == waiting == -math.inf and self.unit == 0.0:
+            found += self._round_off
+        self.bound = min(self.bound, found)
+
+    # -- nodes --------------------------------------------------------------------------------------------------------
+
+    def _process(self, node: SpinNode) -> Iterator[None]:
+        """Bound a node, and branch if the bound is not good enough."""
+        self.n_nodes += 1
+        matrix, constant = node.couplings(self.matrix)
+        if len(matrix) <= FEW_SPINS:
+            self._enumerate(node, matrix, constant)
+            return
+        relaxation = TightRelaxation(matrix, node.vectors, node.cuts)
+        yield from self._bound(node, relaxation, constant)
+        self.n_cuts = len(relaxation.cuts)
+        if not self._is_done(node.bound) and len(matrix) <= self.branch_spins:
+            i, j = self._pair(relaxation)
+            for sign in (1.0, -1.0):
+                self._push(node.child(i, j, sign))
+
+    def _bound(self, node: SpinNode, relaxation: TightRelaxation, constant: float) -> Iterator[None]:
+        """Tighten the relaxation of a node as long as that helps; yields after every step."""
+        relaxation.settle(FIRST_SWEEPS if node.bound == math.inf else 1)
+        self._lower(node, relaxation.bound() + constant)
+        self._round(node)
+        yield
+        history = [node.bound]
+        while not self._is_done(node.bound):
+            relaxation.separate()
+            yield from relaxation.tighten(SWEEPS)
+            self._lower(node, relaxation.bound() + constant)
+            self._round(node)
+            history.append(node.bound)
+            yield
+            lacking = node.bound - self.search.value - 0.99 * self.unit
+            if len(history) > WINDOW and history[-1 - WINDOW] - node.bound < STALLED * lacking:
+                return
+
+    def _lower(self, node: SpinNode, bound: float) -> None:
+        node.bound = min(node.bound, bound)
+        self._set_bound(node.bound)
+
+    def _round(self, node: SpinNode) -> None:
+        """Cut the vectors by a random plane, and improve the labelling that this gives."""
+        side = node.vectors @ self.random.normal(size=node.vectors.shape[1])
+        spin = node.sign * np.where(side >= 0, 1.0, -1.0)[node.of]
+        if self.model.has_fields:
+            spin *= spin[-1]
+        self.search.improve(spin)
+
+    def _pair(self, relaxation: TightRelaxation) -> tuple[int, int]:
+        """A spin on which much depends, and one of which the relaxation cannot tell how it stands to it."""
+        strength = relaxation.spins.strength
+        first = int(np.argmax(strength))
+        score = (1.0 - np.abs(relaxation.gram()[first])) * strength
+        score[first] = -1.0
+        return first, int(np.argmax(score))
+
+    def _enumerate(self, node: SpinNode, matrix: Floats, constant: float) -> None:
+        """Try all labellings of a few spins."""
+        n = len(matrix)
+        spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
+        values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)
+        best = int(np.argmax(values)) if n else 0
+        spin = node.sign * spins[best][node.of] if n else node.sign
+        if self.model.has_fields:
+            spin = spin * spin[-1]
+        self.search.improve(spin)
+        node.bound = min(node.bound, float(values[best]) + constant + self._round_off if n else constant)
+        self._set_bound(node.bound)

@@ -1,0 +1,137 @@
+"""The Ergo format of the UAI evaluations 2006 and 2008, ``.erg``: Bayesian networks without names.
+
+Comments are ``/* ... */``. The tokens are the number of variables, their cardinalities, for each variable the number
+of its parents and these, then for each variable the size of its table and the entries: the last parent runs faster
+than the first, and the variable itself fastest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+
+from mapmrf.arrays import Ints, offsets, ranges
+from mapmrf.errors import FormatError
+from mapmrf.formats import scales, tokens, uai
+from mapmrf.formats._tables import MOST_COUNT, MOST_STATES, Factors, build, check_states, table_sizes
+from mapmrf.formats.bayes import ConditionalTable, write_network
+from mapmrf.formats.files import AnyPath
+from mapmrf.formats.quadratic import numbers_of
+from mapmrf.formats.tokens import NumberFile, read_text
+from mapmrf.graph import FactorGraph
+
+SUFFIXES = (".erg",)
+
+_COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
+
+
+def sniff(data: bytes) -> bool:
+    """Whether a file of unknown name starts with a comment of this format."""
+    return data.lstrip().startswith(b"/*")
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path, *, values: str | None = None) -> FactorGraph:
+    """Read a Bayesian network; probabilities of 0 are forbidden.
+
+    Rows that do not sum to 1 are taken as they are and reported to the log.
+    """
+    if values not in (None, "potential"):
+        raise FormatError(f"{path}: values={values!r}, but the numbers of this format are probabilities")
+    file = _ErgFile(path, numbers_of(path, _text(path), "among the numbers").numbers)
+    n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
+    card = file.integers(1, n_vars, 1, MOST_STATES, "cardinality of variable {}")
+    check_states(path, card)
+    arity_at = uai.arity_places(file, 1 + n_vars, n_vars, n_vars)
+    parent_ptr, parents, at = uai.read_scopes(file, arity_at, 1 + n_vars, n_vars)
+    scope_ptr, scope = _scopes(file, arity_at, parent_ptr, parents)
+    start, size = _table_places(file, at, card[scope], scope_ptr)
+    theta_t = file.numbers[ranges(start, size)]
+    bad = scales.first_bad(theta_t, "potential")
+    table_ptr = offsets(size)
+    if bad is not None:
+        i = int(np.searchsorted(table_ptr, bad, side="right")) - 1
+        entry = bad - int(table_ptr[i])
+        file.fail(int(start[i]) + entry, f"table of variable {i}, entry {entry}", scales.expected("potential"))
+    scales.to_log(theta_t, "potential")
+    factors = Factors(scope_ptr, scope, np.arange(n_vars), table_ptr, theta_t)
+    layout = uai.UaiLayout(card, scope_ptr, scope, at, start, size, np.zeros(n_vars, dtype=bool))
+    uai.warn_about_rows(path, layout, uai.UaiTables(factors.table_of, table_ptr, theta_t))
+    return build(path, card, factors)
+
+
+def _text(path: AnyPath) -> bytes:
+    """The text without comments, every place unchanged."""
+    text = _COMMENT.sub(lambda match: re.sub(rb"[^\n]", b" ", match[0]), read_text(path))
+    if b"/*" in text:
+        line = text.count(b"\n", 0, text.index(b"/*")) + 1
+        raise FormatError(f"{path}: line {line}: found a comment without an end, expected '*/'")
+    return text
+
+
+class _ErgFile(NumberFile):
+    """The numbers outside comments."""
+
+    def fail(self, at: int, what: str, expected: str) -> NoReturn:
+        """Raise the error for a number that is not what was expected at its place."""
+        what = what.replace("scope of factor", "parents of variable").replace("arity of factor", "parents of variable")
+        if at < len(self.numbers):
+            tokens.fail_at(self.path, _text(self.path), at, what, expected)
+        super().fail(at, what, expected)
+
+
+def _scopes(file: NumberFile, arity_at: Ints, parent_ptr: Ints, parents: Ints) -> tuple[Ints, Ints]:
+    """Every variable behind its parents."""
+    n_parents = np.diff(parent_ptr)
+    child = np.repeat(np.arange(len(n_parents)), n_parents)
+    own = np.flatnonzero(parents == child)
+    if len(own):
+        i = int(child[own[0]])
+        at = int(arity_at[i]) + 1 + int(own[0] - parent_ptr[i])
+        file.fail(at, f"parents of variable {i}", "another variable")
+    return offsets(n_parents + 1), np.insert(parents, parent_ptr[1:], np.arange(len(n_parents)))
+
+
+def _table_places(file: NumberFile, at: int, states: Ints, scope_ptr: Ints) -> tuple[Ints, Ints]:
+    """Where the entries of every table start, and how many there are."""
+    size, end = table_sizes(states, scope_ptr), len(file.numbers)
+    size_at = at + offsets(np.minimum(size, end).astype(np.int64) + 1)
+    stated = file.numbers[size_at[:-1][size_at[:-1] < end]]
+    wrong = np.flatnonzero(stated != size[: len(stated)])
+    if len(wrong):
+        i = int(wrong[0])
+        file.fail(int(size_at[i]), f"table size of variable {i}", f"{size[i]:.0f}")
+    if size_at[-1] > end:
+        i = int(np.flatnonzero(size_at[1:] > end)[0])
+        there = max(0, end - int(size_at[i]) - 1)
+        file.fail(end, f"table of variable {i}", f"{size[i]:.0f} entries, of which {there} are there")
+    if size_at[-1] < end:
+        file.fail(int(size_at[-1]), "after the last table", "the end of the file")
+    return size_at[:-1] + 1, size.astype(np.int64)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
+    """Write a Bayesian network with 17 digits; a graph that is none is refused."""
+    write_network(path, graph, values, _network_text)
+
+
+def _network_text(graph: FactorGraph, tables: list[ConditionalTable]) -> Iterator[str]:
+    """Yield the file from the number of variables to the last table."""
+    ordered = sorted(tables, key=lambda table: table.child)
+    yield f"/* Number of variables */\n{graph.n_vars}\n/* Cardinalities */\n{' '.join(map(str, graph.card.tolist()))}\n"
+    yield "/* Parents */\n"
+    for table in ordered:
+        yield " ".join(map(str, (len(table.parents), *table.parents))) + "\n"
+    yield "/* Probabilities */\n"
+    for table in ordered:
+        rows = table.probability.reshape(-1, int(graph.card[table.child])).tolist()
+        yield f"{table.probability.size}\n" + "".join([" ".join(f"{p:.17g}" for p in row) + "\n" for row in rows])

@@ -1,0 +1,104 @@
+"""Tabu: one-flip tabu search for binary pairwise models, with rank-2 restarts and path relinking."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mapmrf.engines.spins.couplings import SpinModel, why_not_spins
+from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
+from mapmrf.options import check_at_least
+from mapmrf.problem import Problem
+from mapmrf.result import Status
+
+
+@dataclass(frozen=True)
+class Tabu(Phases):
+    """Flip the best variable that was not flipped a moment ago, again and again, from many starts.
+
+    The model is written in spins of -1 and 1. A trajectory begins with a unit vector in the plane for every spin, at
+    random, which coordinate ascent turns to where the couplings pull it; the best cut through the circle is a labelling
+    (Burer, Monteiro and Zhang). Tabu search improves it: the best flip is made even if it loses, and a spin that was
+    flipped stays for a while. Rounds then disturb the angles of the best labelling of the trajectory and go on from
+    there. Every other trajectory begins on the path between two of the best labellings so far (path relinking).
+
+    Attributes
+    ----------
+    max_iterations
+        Rounds of tabu search.
+    patience
+        A round ends when so many flips per variable bring nothing better.
+    elite
+        Labellings kept for path relinking.
+    trajectories
+        Trajectories after which the run has converged.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mapmrf
+    >>> pairs = [(i, j) for j in range(40) for i in range(j)]
+    >>> weight = np.random.default_rng(0).normal(size=len(pairs))
+    >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((40, 2)), pairs, [[0, 1], [1, 0]], weight=weight)
+    >>> round(mapmrf.solve(graph, "tabu", max_iterations=20).value, 6)
+    103.911405
+    """
+
+    name: ClassVar[str] = "tabu"
+    title: ClassVar[str] = "one-flip tabu search with rank-2 restarts and path relinking, binary pairwise models"
+
+    max_iterations: int = sys.maxsize
+    patience: int = 5
+    elite: int = 8
+    trajectories: int = 50
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")
+
+    def supports(self, problem: Problem) -> str | None:
+        """Refuse all but pairs of binary variables without forbidden entries."""
+        return why_not_spins(problem)
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun:
+        """Write the model in spins."""
+        return TabuRun(self, problem, seed, initial)
+
+
+class TabuRun(PhasedRun):
+    """A run.
+
+    Attributes
+    ----------
+    search
+        The trajectories.
+    best
+        The best labelling.
+    """
+
+    def __init__(self, method: Tabu, problem: Problem, seed: int, initial: Start) -> None:
+        super().__init__()
+        self.method = method
+        self.best = Incumbent(problem.graph, initial.first_labels(problem.graph))
+        self.search = SpinSearch(SpinModel.of(problem), seed, method.elite, method.patience)
+        self.search.learn(self.best.labels)
+
+    def run(self) -> Generator[Progress, None, None]:
+        """Steps of the search until there were enough trajectories."""
+        search, value = self.search, self.search.value
+        for _ in search.run():
+            if search.value > value:
+                value = search.value
+                self.best.offer(search.labels())
+            over = search.n_trajectories >= self.method.trajectories
+            yield Progress(
+                search.n_rounds, self.best.labels, self.best.value, finished=Status.CONVERGED if over else None
+            )
+
+    def answer(self) -> Answer:
+        """The best labelling."""
+        details = {"rounds": float(self.search.n_rounds), "trajectories": float(self.search.n_trajectories)}
+        return Answer(labels=self.best.labels, details=details)

@@ -1,0 +1,147 @@
+"""Ergo files: a network by hand, round trips, evidence, malformed files."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_uai_round_trip import again
+
+from mapmrf import formats
+from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.graph import FactorGraph
+
+ERG = """/* a network
+   of three variables */
+3
+2 3 1   /* cardinalities */
+0
+2 0 2
+0
+/* tables */
+2
+0.25 0.75
+6
+.1 .2 .7
+0.5 0.5 0
+1
+1
+"""
+
+
+@pytest.mark.parametrize("name", ["m.erg", "network"])
+def test_reads_a_network_by_hand(tmp_path, name) -> None:
+    (tmp_path / name).write_text(ERG)
+    graph = formats.read(tmp_path / name)
+    assert graph.card.tolist() == [2, 3, 1]
+    first, second = [0.25, 0.75], [[0.1, 0.2, 0.7], [0.5, 0.5, 0.0]]
+    for x in itertools.product(range(2), range(3)):
+        chance = first[x[0]] * second[x[0]][x[1]]
+        assert graph.value([*x, 0]) == pytest.approx(math.log(chance) if chance else -math.inf)
+
+
+def test_the_last_parent_runs_faster_than_the_first(tmp_path) -> None:
+    rows = [[0.1, 0.9], [0.2, 0.8], [0.3, 0.7], [0.4, 0.6], [0.5, 0.5], [0.6, 0.4]]
+    table = " ".join(f"{p}" for row in rows for p in row)
+    (tmp_path / "m.erg").write_text(f"3 2 3 2  0 0 2 0 1  2 .5 .5  3 .2 .3 .5  12 {table}")
+    graph = formats.read(tmp_path / "m.erg")
+    assert graph.value([1, 2, 0]) - graph.value([1, 2, 1]) == pytest.approx(math.log(0.6 / 0.4))
+    assert graph.value([0, 2, 0]) - graph.value([0, 2, 1]) == pytest.approx(math.log(0.3 / 0.7))
+
+
+def test_evidence_of_the_same_years(tmp_path) -> None:
+    (tmp_path / "m.erg").write_text(ERG)
+    (tmp_path / "m.erg.evid").write_text("1\n 1 2\n")
+    graph = formats.read(tmp_path / "m.erg", evidence=tmp_path / "m.erg.evid")
+    assert graph.value([0, 2, 0]) == pytest.approx(math.log(0.25 * 0.7))
+    assert graph.value([1, 2, 0]) == -math.inf
+
+
+def test_rows_that_do_not_sum_to_one_are_reported(tmp_path, caplog) -> None:
+    (tmp_path / "m.erg").write_text(ERG.replace(".1 .2 .7", ".1 .2 .6"))
+    formats.read(tmp_path / "m.erg")
+    assert "do not sum to 1: 1, the first in factor 1" in caplog.text
+
+
+@st.composite
+def networks(draw: st.DrawFn) -> FactorGraph:
+    n = draw(st.integers(1, 5))
+    card = draw(st.lists(st.integers(1, 3), min_size=n, max_size=n))
+    random = np.random.default_rng(draw(st.integers(0, 10**6)))
+    scopes, tables = [], []
+    for i in range(n):
+        parents = random.permutation(i)[: int(random.integers(0, 3))].tolist()
+        scopes.append((*parents, i))
+        tables.append(np.log(random.dirichlet(np.ones(card[i]), size=[card[p] for p in parents])))
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+@pytest.mark.parametrize("name", ["m.erg", "m.erg.gz"])
+@given(graph=networks())
+def test_round_trip(name: str, graph: FactorGraph) -> None:
+    read = again(graph, name)
+    assert np.array_equal(read.card, graph.card)
+    for x in itertools.product(*map(range, graph.card)):
+        assert read.value(x) == pytest.approx(graph.value(x), abs=1e-12)
+
+
+def test_a_model_that_is_no_network_is_refused(tmp_path, error_of) -> None:
+    path = tmp_path / "m.erg"
+    graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 2.0, 3.0]])
+    assert "not a Bayesian network" in error_of(path, formats.write, graph, path)
+    assert "probabilities" in error_of(path, formats.write, graph, path, values="log")
+    assert not path.exists()
+
+
+ZOO = {
+    "empty": ("", ["number of variables", "ends after 0 tokens"]),
+    "open comment": ("3 /* 2 2 2", ["line 1", "comment without an end"]),
+    "a word": (ERG.replace(" .7", " x"), ["line 12", "'x'", "a number"]),
+    "no states": (ERG.replace("2 3 1", "2 0 1"), ["cardinality of variable 1", "line 4", "'0'"]),
+    "few cardinalities": ("3 2 3", ["cardinality of variable 2", "ends after 3"]),
+    "parent unknown": (ERG.replace("2 0 2", "2 0 3"), ["parents of variable 1", "'3'", "from 0 to 2"]),
+    "parent twice": (ERG.replace("2 0 2", "2 0 0"), ["parents of variable 1", "already"]),
+    "own parent": (ERG.replace("2 0 2", "2 0 1"), ["parents of variable 1", "line 6", "another variable"]),
+    "too many parents": (ERG.replace("2 0 2", "9 0 2"), ["parents of variable 1", "'9'"]),
+    "table size": (ERG.replace("\n6\n", "\n5\n"), ["table size of variable 1", "'5'", "6"]),
+    "negative": (ERG.replace(" .2", " -.2"), ["table of variable 1, entry 1", "'-.2'"]),
+    "nan": (ERG.replace(" .2", " nan"), ["table of variable 1, entry 1", "'nan'"]),
+    "cut": (ERG[: ERG.rindex("1\n1\n")], ["table of variable 2", "1 entries, of which 0 are there"]),
+    "longer": (ERG + "1", ["after the last table", "the end of the file"]),
+    "huge": ("1 999999999999 0 1 1", ["cardinality of variable 0", "'999999999999'"]),
+    "too many states": (f"2 {2**29} {2**30} 0 0", ["states", "in all"]),
+}
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_malformed(tmp_path, error_of, kind) -> None:
+    text, parts = ZOO[kind]
+    path = tmp_path / "m.erg"
+    path.write_text(text)
+    message = error_of(path, formats.read, path)
+    for part in parts:
+        assert part in message, message
+
+
+def test_every_cut_of_a_file_is_an_error(tmp_path) -> None:
+    path = tmp_path / "cut.erg"
+    for end in range(len(ERG.rstrip())):
+        path.write_text(ERG[:end])
+        with pytest.raises(FormatError):
+            formats.read(path)
+
+
+@given(
+    tokens=st.lists(st.sampled_from(["0", "1", "2", "-1", "0.5", "nan", "1e300", "/*", "*/", "\n", "x"]), max_size=20)
+)
+def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[str]) -> None:
+    path = tmp_path_factory.mktemp("tokens") / "m.erg"
+    path.write_text("1 2 0 2 " + " ".join(tokens))
+    try:
+        formats.read(path)
+    except MapMRFError as error:
+        assert "m.erg" in str(error) and "\n" not in str(error)

@@ -1,0 +1,170 @@
+"""Graphs to be cut, .mc: a file by hand, round trips, models that the format cannot hold, malformed files."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_uai_round_trip import again
+
+from mapmrf import formats
+from mapmrf.errors import FormatError, MapMRFError
+from mapmrf.graph import FactorGraph, Names
+
+FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[3] / "shared" / "data")
+CUT = """# a comment
+4 5
+1 2 2.5
+2 3 -1
+# another
+1 3 4
+3 2 3
+3 4 1e-3
+"""
+EDGES = [(0, 1, 2.5), (1, 2, 2.0), (0, 2, 4.0), (2, 3, 1e-3)]
+
+
+def cut(edges: list[tuple[int, int, float]], x: tuple[int, ...]) -> float:
+    return sum(w for i, j, w in edges if x[i] != x[j])
+
+
+@pytest.mark.parametrize("name", ["m.mc", "m.rudy", "graph", "graph.txt"])
+def test_the_value_is_the_weight_of_the_cut(tmp_path, name) -> None:
+    (tmp_path / name).write_text(CUT)
+    graph = formats.read(tmp_path / name)
+    assert graph.card.tolist() == [2] * 4
+    assert graph.n_factors == 4 and graph.n_tables == 1
+    for x in itertools.product(range(2), repeat=4):
+        assert graph.value(x) == pytest.approx(cut(EDGES, x), abs=1e-12)
+
+
+def test_costs_are_minimised(tmp_path) -> None:
+    (tmp_path / "m.mc").write_text(CUT)
+    graph = formats.read(tmp_path / "m.mc", values="cost")
+    assert graph.value([0, 1, 1, 1]) == pytest.approx(-6.5)
+
+
+def test_graphs_without_edges_or_vertices(tmp_path) -> None:
+    for text, n in (("3 0\n", 3), ("0 0", 0)):
+        (tmp_path / "m.mc").write_text(text)
+        graph = formats.read(tmp_path / "m.mc")
+        assert (graph.n_vars, graph.n_factors) == (n, 0)
+
+
+@st.composite
+def cut_graphs(draw: st.DrawFn) -> FactorGraph:
+    n = draw(st.integers(2, 6))
+    pairs = draw(st.lists(st.permutations(range(n)).map(lambda p: tuple(p[:2])), max_size=8))
+    number = st.floats(-1e6, 1e6) | st.integers(-3, 3).map(float)
+    tables = [[same, other, other, same] for same, other in draw(st.tuples(*[st.tuples(number, number)] * len(pairs)))]
+    return FactorGraph.from_tables([2] * n, [(), *pairs], [[draw(number)], *tables])
+
+
+@pytest.mark.parametrize("name", ["m.mc", "m.mc.xz"])
+@pytest.mark.parametrize("values", [None, "cost"])
+@given(graph=cut_graphs())
+def test_round_trip(name: str, values: str | None, graph: FactorGraph) -> None:
+    read = again(graph, name, values=values)
+    assert np.array_equal(read.card, graph.card)
+    size = 1.0 + np.abs(graph.theta_t).sum() * 8 + abs(graph.constant)
+    for x in itertools.product(range(2), repeat=graph.n_vars):
+        assert read.value(x) == pytest.approx(graph.value(x), abs=1e-13 * size)
+
+
+def test_what_other_programs_will_not_see_is_said(tmp_path, caplog) -> None:
+    graph = FactorGraph.from_tables([2, 2], [(), (0, 1)], [[2.0], [0.0, 1.0, 1.0, 0.0]], names=Names(("a", "b")))
+    formats.write(graph, tmp_path / "m.mc")
+    assert "names of 2 variables" in caplog.text and "constant 2" in caplog.text
+    assert formats.read(tmp_path / "m.mc").value([0, 0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("card", "scope", "table", "part"),
+    [
+        ([2, 3], (0, 1), np.zeros(6), "variable 1 has 3 states"),
+        ([2, 2, 2], (0, 1, 2), np.zeros(8), "factor 0 has 3 variables"),
+        ([2, 2], (0, 1), [0.0, -np.inf, -np.inf, 0], "factor 0 forbids"),
+        ([2, 2], (1,), [0.0, 1.5], "variable 1 prefers state 1 by 1.5"),
+        ([2, 2], (0, 1), [3.0, 1.0, 1.0, 0.0], "variable 0 prefers state 0 by 1.5"),
+    ],
+)
+def test_other_models_are_refused(tmp_path, error_of, card, scope, table, part) -> None:
+    path = tmp_path / "m.mc"
+    assert part in error_of(path, formats.write, FactorGraph.from_tables(card, [scope], [table]), path)
+    assert not path.exists()
+
+
+ZOO = {
+    "empty": ("", ["number 0 of the header", "ends after 0 tokens"]),
+    "half a header": ("4", ["number 1 of the header", "ends after 1 tokens"]),
+    "a word": (CUT.replace("2.5", "two"), ["line 3", "'two'", "a number"]),
+    "too many vertices": ("999999999999 0", ["number 0 of the header", "'999999999999'"]),
+    "vertex 0": (CUT.replace("1 3 4", "0 3 4"), ["edge 3", "line 6", "'0'", "from 1 to 4"]),
+    "vertex too large": (CUT.replace("1 3 4", "1 5 4"), ["edge 3", "'5'", "from 1 to 4"]),
+    "half a vertex": (CUT.replace("1 3 4", "1 2.5 4"), ["edge 3", "'2.5'"]),
+    "loop": (CUT.replace("1 3 4", "3 3 4"), ["edge 3", "another vertex"]),
+    "infinite": (CUT.replace("2.5", "inf"), ["weight of edge 1", "'inf'", "finite"]),
+    "cut": (CUT[: CUT.rindex("3 4 1e-3")], ["edge 5 of 5", "ends after"]),
+    "cut in an edge": (CUT.replace(" 1e-3", ""), ["edge 5 of 5", "two vertices and a weight"]),
+    "longer": (CUT + "1 2 3", ["after edge 5", "the end of the file"]),
+    "no vertices": ("0 1\n1 1 1", ["edge 1", "no edge"]),
+    "constant": ("# constant=1e999\n2 1\n1 2 1", ["offset", "'1e999'"]),
+}
+
+
+@pytest.mark.parametrize("kind", ZOO)
+def test_malformed(tmp_path, error_of, kind) -> None:
+    text, parts = ZOO[kind]
+    path = tmp_path / "m.mc"
+    path.write_text(text)
+    message = error_of(path, formats.read, path)
+    for part in parts:
+        assert part in message, message
+
+
+def test_every_cut_of_a_file_is_an_error(tmp_path) -> None:
+    path = tmp_path / "cut.mc"
+    for end in range(len(CUT.rstrip()) - 3):  # behind that, the last weight is only shorter
+        path.write_text(CUT[:end])
+        with pytest.raises(FormatError):
+            formats.read(path)
+
+
+def test_potentials_are_refused(tmp_path, error_of) -> None:
+    path = tmp_path / "m.mc"
+    assert "costs or logs" in error_of(
+        path, formats.write, FactorGraph.from_tables([2], [], []), path, values="potential"
+    )
+    path.write_text(CUT)
+    assert "costs or logs" in error_of(path, formats.read, path, values="potential")
+
+
+def test_other_texts_are_not_taken_for_graphs() -> None:
+    from mapmrf.formats import maxcut
+
+    assert maxcut.sniff(CUT.encode())
+    for text in ("", "4", "4 5 6\n1 2 3", "4 2\n1 2 3", "4 1\n1 2", "x y\n1 2 3", "MARKOV 2 2 2 0"):
+        assert not maxcut.sniff(text.encode()), text
+
+
+@given(tokens=st.lists(st.sampled_from(["0", "1", "2", "-1", "0.5", "nan", "1e300", "c", "#", "\n", "x"]), max_size=20))
+def test_random_tokens_are_an_error_or_a_model(tmp_path_factory, tokens: list[str]) -> None:
+    path = tmp_path_factory.mktemp("tokens") / "m.mc"
+    path.write_text("2 2\n" + " ".join(tokens))
+    try:
+        formats.read(path)
+    except MapMRFError as error:
+        assert "m.mc" in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not (FOLDER / "maxcut").is_dir(), reason="no benchmark models")
+def test_reads_the_benchmark_graphs() -> None:
+    graph = formats.read(FOLDER / "maxcut" / "be120.3.5.mc.gz")
+    assert (graph.n_vars, graph.n_factors, graph.n_tables) == (121, 2248, 1)
+    assert graph.value(np.zeros(121, dtype=int)) == 0

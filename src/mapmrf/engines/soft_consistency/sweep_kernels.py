@@ -1,0 +1,101 @@
+"""Sweeps over all variables that raise the lower bound before the search: TRW-S on whole costs, for any arity."""
+
+from __future__ import annotations
+
+from mapmrf.engines.soft_consistency.network_kernels import (
+    RAISED,
+    SoftNetwork,
+    raise_bound,
+    wait_changed,
+    wait_raised,
+    wait_unsettled,
+    write,
+)
+from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
+from mapmrf.kernels.jit import bare, compiled
+
+
+@compiled
+def sweep(soft: SoftNetwork, forward: bool) -> None:
+    """Visit the variables in order or in reverse: each collects the costs of its factors and passes them on."""
+    net, now, tally = soft.net, soft.now, soft.tally
+    n = tally.n_vars
+    prune(soft)
+    for step in range(n):
+        i = step if forward else n - 1 - step
+        if tally.failed == 1:
+            return
+        for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+            if tally.failed == 0:
+                project(soft, net.nbr[h])
+        raise_bound(soft, i)
+        if tally.failed == 0 and now.cell[i] > 1:
+            _pass_on(soft, i, forward)
+
+
+@bare
+def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
+    """Share the costs of a variable's states among the factors with variables that are still to come."""
+    net, now = soft.net, soft.now
+    n_after = n_before = 0
+    for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+        n_after += _continues(soft, net.nbr[h], True)
+        n_before += _continues(soft, net.nbr[h], False)
+    parts = max(n_after, n_before)
+    if parts == 0:
+        return
+    begin = net.var_at[i]
+    for k in range(now.cell[i]):
+        u = now.domain[begin + k]
+        share = now.cell[begin + u] // parts
+        if share == 0:
+            continue
+        for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+            e = net.nbr[h]
+            if _continues(soft, e, forward):
+                at = net.edge_at[e] + u
+                write(soft, at, now.cell[at] - share)
+                write(soft, begin + u, now.cell[begin + u] - share)
+    wait_changed(soft, i)
+
+
+@bare
+def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
+    """Whether the factor of an edge has a variable that is not decided after (or before) the edge's own."""
+    net, now = soft.net, soft.now
+    a, i = net.factor_of[e], net.scope[e]
+    for other in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
+        j = net.scope[other]
+        if now.cell[j] > 1 and ((j > i) if forward else (j < i)):
+            return True
+    return False
+
+
+@compiled
+def settle_all(soft: SoftNetwork) -> None:
+    """Make the whole network consistent, from whatever state it is in."""
+    net, now, tally = soft.net, soft.now, soft.tally
+    for e in range(len(net.scope)):
+        if tally.failed == 0:
+            project(soft, e)
+    for i in range(tally.n_vars):
+        if tally.failed == 0:
+            raise_bound(soft, i)
+    prune(soft)
+    for i in range(tally.n_vars):
+        _wait_for_all(soft, i)
+    propagate(soft)
+    tally.top = 0  # nothing of this is ever taken back
+    tally.serial += 1
+    for i in range(tally.n_vars):
+        now.favourite[i] = now.favourite[i] if now.cell[i] > 1 else now.domain[net.var_at[i]]
+
+
+@bare
+def _wait_for_all(soft: SoftNetwork, i: int) -> None:
+    """Let a variable wait for whatever there is."""
+    wait_changed(soft, i)
+    wait_unsettled(soft, i)
+    if soft.todo.reasons[i] & RAISED == 0:
+        soft.todo.reasons[i] |= RAISED
+        wait_raised(soft, i)

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mapmrf.arrays import Bools, Floats, Ints
-from mapmrf.engines.soft_consistency.network_kernels import FORBIDDEN, SoftNetwork, assign, forget_pending, remove, take_back
+from mapmrf.arrays import Bools, Ints
+from mapmrf.engines.soft_consistency.network_kernels import (
+    FORBIDDEN,
+    SoftNetwork,
+    assign,
+    forget_pending,
+    remove,
+    take_back,
+)
 from mapmrf.engines.soft_consistency.propagation_kernels import propagate
 from mapmrf.kernels.jit import bare, compiled
 
@@ -52,8 +59,8 @@ class DiveTally:
         Decisions on the stack.
     nodes, backtracks
         Nodes and failures so far.
-    limit
-        Backtracks after which the dive ends.
+    most_nodes, limit
+        Nodes after which the search pauses, and backtracks after which the dive ends.
     latest
         The variable of the decision that failed last.
     found
@@ -63,6 +70,7 @@ class DiveTally:
     depth: int
     nodes: int
     backtracks: int
+    most_nodes: int
     limit: int
     latest: int
     found: int
@@ -97,16 +105,17 @@ def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
 
 
 @compiled
-def dive(soft: SoftNetwork, way: Dive, work: int) -> int:
+def dive(soft: SoftNetwork, way: Dive) -> int:
     """Search below the current node until one of the reasons to end."""
     stack, counts, tally = way.stack, way.tally, soft.tally
-    end = tally.work + work
     while True:
         if tally.top + 2 * len(soft.now.cell) > len(soft.now.trail_at):
             return FULL
-        if tally.work >= end:
+        if counts.nodes >= counts.most_nodes:
             return PAUSED
         propagate(soft)
+        if tally.failed == 0 and tally.work >= tally.pause_at:
+            return PAUSED
         var = -1
         if tally.failed == 0:
             var = _examine(soft, way)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +21,7 @@ from mapmrf.problem import Problem
 
 
 @dataclass
-class Network:
+class ModelNetwork:
     """A problem in whole costs, and what soft consistency has made of it.
 
     Attributes
@@ -40,7 +39,7 @@ class Network:
     soft: SoftNetwork
 
     @classmethod
-    def of(cls, problem: Problem) -> Network:
+    def of(cls, problem: Problem) -> ModelNetwork:
         """The network before any propagation, all states left."""
         costs = WholeCosts.of(problem)
         net = _network(problem, costs)
@@ -149,8 +148,3 @@ def _pending(problem: Problem) -> PendingWork:
         seen=np.zeros(n, dtype=ints),
         burden=1.0 + problem.degree.astype(np.float64),
     )
-
-
-def bound_of(costs: WholeCosts, lower: float) -> float:
-    """Upper bound on the log potential of labellings that cost at least so much."""
-    return costs.bound(int(lower)) if math.isfinite(lower) else -math.inf

@@ -151,8 +151,8 @@ class ConsistencyTally:
         Rises of the lower bound that are worth the work.
     visit
         Number of visits so far.
-    work
-        Table entries and states looked at.
+    work, pause_at
+        Table entries and states looked at, and when propagation is to pause.
     """
 
     n_vars: int
@@ -169,6 +169,7 @@ class ConsistencyTally:
     least_gain: int
     visit: int
     work: int
+    pause_at: int
 
 
 class SoftNetwork(NamedTuple):
@@ -332,6 +333,13 @@ def raise_bound(soft: SoftNetwork, i: int) -> None:
     write(soft, tally.n_vars, lower)
     if lower >= tally.upper:
         tally.failed = 1
+
+
+@inlined
+def is_pending(soft: SoftNetwork) -> bool:
+    """Whether there is work for propagation left."""
+    tally = soft.tally
+    return bool(tally.n_removed + tally.n_raised + tally.n_changed + tally.n_unsettled > 0)
 
 
 @bare

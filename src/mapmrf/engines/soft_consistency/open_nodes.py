@@ -17,9 +17,13 @@ class OpenNodes:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def lower(self, other: int | None) -> int:
+    def clear(self) -> None:
+        """Close all nodes."""
+        self._heap.clear()
+
+    def lower(self, other: tuple[int, int] | None) -> int:
         """The least lower bound of the open nodes, and of another node if there is one."""
-        bounds = [] if other is None else [other]
+        bounds = [] if other is None else [other[0]]
         if self._heap:
             bounds.append(self._heap[0][0])
         return min(bounds, default=0)
@@ -32,7 +36,7 @@ class OpenNodes:
     def pop(self, upper: int) -> tuple[int, int] | None:
         """Lower bound and number of the best node; None if there is none whose bound is below `upper`."""
         if not self._heap or self._heap[0][0] >= upper:
-            self._heap.clear()
+            self.clear()
             return None
         lower, _, node = heapq.heappop(self._heap)
         return lower, node
@@ -47,9 +51,9 @@ class OpenNodes:
 
     def leave(self, base: tuple[int, int], stack: list[list[int]], upper: int) -> None:
         """Open the node that a dive has come to, and all alternatives of decisions on the way to it from its base."""
-        node, lower = base
+        lower, node = base
         for var, value, right, _, here in zip(*stack, strict=True):
-            lower = max(base[1], here)
+            lower = max(base[0], here)
             if right == 0 and lower < upper:
                 self.push(lower, self._add(node, (var, value, 1)))
             node = self._add(node, (var, value, right))

@@ -86,9 +86,9 @@ def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
         u = now.domain[begin + k]
         todo.amount[u] = 0
         v = now.support[shifts + u]
-        if now.where[begin_j + v] < now.cell[j] and now.cell[begin_j + v] == 0:
-            if pair_cost(soft, target, other, u, v) == 0:
-                continue
+        free = now.where[begin_j + v] < now.cell[j] and now.cell[begin_j + v] == 0
+        if free and pair_cost(soft, target, other, u, v) == 0:
+            continue
         least, v = cheapest_partner(soft, target, other, u, 1)
         now.support[shifts + u] = v
         if least >= FORBIDDEN:

@@ -33,9 +33,9 @@ from mapmrf.kernels.jit import bare
 
 @bare
 def propagate(soft: SoftNetwork) -> None:
-    """Work off what is pending, or fail."""
+    """Work off what is pending, or fail; pause after too much work."""
     now, tally = soft.now, soft.tally
-    while tally.failed == 0:
+    while tally.failed == 0 and tally.work < tally.pause_at:
         if tally.n_removed > 0:
             _spread_removal(soft)
         elif tally.n_raised > 0:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import heapq
+import sys
+from collections.abc import Iterator
 
 import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.soft_consistency.dive_kernels import (
-    CLOSED,
     FULL,
     LIMITED,
+    PAUSED,
     Dive,
     DiveLabels,
     DiveStack,
@@ -18,11 +19,20 @@ from mapmrf.engines.soft_consistency.dive_kernels import (
     dive,
     follow,
 )
-from mapmrf.engines.soft_consistency.network import Network
+from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import forget_pending
 from mapmrf.engines.soft_consistency.open_nodes import OpenNodes
-from mapmrf.engines.soft_consistency.sweep_kernels import settle_all, sweep
+from mapmrf.engines.soft_consistency.sweep_kernels import collect, settle, sweep
 from mapmrf.kernels.records import blank
+
+STEP_WORK = 1_000_000
+"""Work of a step: some 30 ms."""
+
+SMALL_GAIN = 1e-3
+"""Share of the gap that a pair of sweeps must close, or it is the last."""
+
+LEAST_GAIN = 12
+"""Rises of the lower bound are worth the work if they close 2 to minus this of the root's gap."""
 
 MOST_BACKTRACKS = 1 << 14
 """Backtracks of a dive, at most."""
@@ -45,24 +55,23 @@ class SoftSearch:
         Whether every labelling is known to cost at least as much as the best.
     """
 
-    def __init__(self, network: Network, labels: Ints | None = None) -> None:
+    def __init__(self, network: ModelNetwork, most_nodes: int = sys.maxsize) -> None:
         self.network, self.open, self.finished = network, OpenNodes(), False
-        n = network.problem.n_vars
-        room = network.problem.n_states + 1
+        n, room = network.problem.n_vars, network.problem.n_states + 1
         stack = DiveStack(*(np.zeros(room, dtype=np.int64) for _ in DiveStack._fields))
         goal = DiveLabels(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64))
         self.way = Dive(stack, goal, blank(DiveTally))
-        self.way.tally.latest, self.way.tally.limit = -1, 1
-        self._limit, self._replayed, self._under_way = 1, 0, False
-        self._root_upper = -1
-        self._has_labels = False
-        if labels is not None:
-            self.offer(labels)
+        self.way.tally.latest, self.way.tally.most_nodes = -1, most_nodes
+        self._limit, self._replayed, self._root_upper = 1, 0, -1
+        self._base: tuple[int, int] | None = None
+        self._root_lower = 0
 
     @property
     def lower(self) -> int:
         """Lower bound on the cost of all labellings; that of the best one once the search is closed."""
-        return int(self.upper) if self.finished else min(int(self.upper), self.open.lower(self._base_lower()))
+        if self.finished:
+            return self.upper
+        return min(self.upper, max(self._root_lower, self.open.lower(self._base)))
 
     @property
     def upper(self) -> int:
@@ -72,7 +81,7 @@ class SoftSearch:
     @property
     def labels(self) -> Ints | None:
         """The best labelling, None while there is none."""
-        return self.way.goal.best.copy() if self._has_labels or self.way.tally.found > 0 else None
+        return self.way.goal.best.copy() if self.way.tally.found > 0 else None
 
     @property
     def nodes(self) -> int:
@@ -85,77 +94,133 @@ class SoftSearch:
         if cost < self.upper:
             self.network.soft.tally.upper = int(cost)
             self.way.goal.best[:] = labels
-            self._has_labels = True
+            self.way.tally.found += 1
 
-    def raise_root(self, forward: bool) -> int:
-        """One sweep before the search; the lower bound after it."""
-        sweep(self.network.soft, forward)
-        self.network.soft.tally.top = 0
-        self.network.soft.tally.serial += 1
-        return self.network.lower
+    def steps(self, sweeps: int) -> Iterator[str]:
+        """The whole search: yields the name of its phase after every step, until it has finished."""
+        for _ in self._sweep(sweeps):
+            yield "sweeps"
+        for _ in self._collect():
+            yield "sweeps"
+        if self._failed:
+            self.finished = True
+            return
+        self.open.push(self.network.lower, -1)
+        while self._base is not None or self._next_node():
+            how = self._dive()
+            if how == PAUSED:
+                yield "search"
+            if self.upper < self._root_upper and self._base is None:
+                for _ in self._tighten_root():
+                    yield "search"
+        self.finished = True
 
-    def begin(self) -> None:
-        """Make the root consistent, and open it."""
-        self._settle_root()
-        if not self.finished:
-            self.open.push(self.network.lower, -1)
+    @property
+    def _failed(self) -> bool:
+        return bool(self.network.soft.tally.failed)
 
-    def advance(self, work: int) -> None:
-        """Search for some work, or to the end."""
+    def _allow(self) -> None:
+        """Work for one more step."""
         tally = self.network.soft.tally
-        end = int(tally.work) + work
-        while not self.finished and tally.work < end:
-            if not self._under_way and not self._next_dive():
-                self.finished = True
-                return
-            how = dive(self.network.soft, self.way, end - int(tally.work))
-            if how == FULL:
-                self.network.grow_trail()
-            elif how in (CLOSED, LIMITED):
-                self._end_dive(how)
+        tally.pause_at = tally.work + STEP_WORK
 
-    def _base_lower(self) -> int | None:
-        return self._base[1] if self._under_way else None
+    # -- the root -----------------------------------------------------------------------------------------------------
 
-    def _settle_root(self) -> None:
-        """Propagate at the root, for good; the search is over if that fails."""
-        settle_all(self.network.soft)
+    def _sweep(self, sweeps: int) -> Iterator[None]:
+        """Pairs of sweeps, forth and back, as long as they close the gap."""
+        soft, before = self.network.soft, -1
+        self._allow()
+        while sweeps > 0 and not self._failed and self.network.lower - before > SMALL_GAIN * self._gap:
+            before, sweeps = self.network.lower, sweeps - 1
+            for forward in (True, False):
+                place = sweep(soft, forward, 0)
+                while place > 0:
+                    self._keep()
+                    yield
+                    self._allow()
+                    place = sweep(soft, forward, place)
+            self._keep()
+
+    @property
+    def _gap(self) -> int:
+        return self.upper - self.network.lower
+
+    def _keep(self) -> None:
+        """What has been done at the root is never taken back."""
+        soft = self.network.soft
+        soft.tally.top = 0
+        soft.tally.serial += 1
+        self._root_lower = self.network.lower
+
+    def _collect(self) -> Iterator[None]:
+        """Make the root consistent."""
+        soft = self.network.soft
+        soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
+        if self._failed:
+            return
+        place = collect(soft, 0)
+        while place > 0:
+            self._keep()
+            yield
+            self._allow()
+            place = collect(soft, place)
+        yield from self._settle()
+
+    def _settle(self) -> Iterator[None]:
+        """Propagate at the root to the end."""
+        soft = self.network.soft
+        while not settle(soft):
+            self._keep()
+            yield
+            self._allow()
+        self._keep()
         self._root_upper = self.upper
-        self.finished = bool(self.network.soft.tally.failed)
 
-    def _next_dive(self) -> bool:
+    def _tighten_root(self) -> Iterator[None]:
+        """Use a better upper bound at the root."""
+        follow(self.network.soft, self.way.stack, 0)
+        yield from self._settle()
+        if self._failed:
+            self.open.clear()
+
+    # -- dives --------------------------------------------------------------------------------------------------------
+
+    def _next_node(self) -> bool:
         """Go to the best open node; False if none is left."""
         node = self.open.pop(self.upper)
         if node is None:
             return False
-        soft, counts = self.network.soft, self.way.tally
+        stack, counts = self.way.stack, self.way.tally
         path = self.open.path(node[1])
-        if self.upper < self._root_upper:
-            follow(soft, self.way.stack, 0)
-            self._settle_root()
-            if self.finished:
-                return False
         for k, (var, value, right) in enumerate(path):
-            self.way.stack.var[k], self.way.stack.value[k], self.way.stack.right[k] = var, value, right
-        follow(soft, self.way.stack, len(path))
-        self._replayed += len(path)
-        self._adapt()
+            stack.var[k], stack.value[k], stack.right[k] = var, value, right
+        follow(self.network.soft, stack, len(path))
+        self._adapt(len(path))
         counts.depth, counts.limit = 0, int(counts.backtracks) + self._limit
-        self._base, self._under_way = (node[1], node[0]), True
+        self._base = node
         return True
 
-    def _adapt(self) -> None:
+    def _adapt(self, replayed: int) -> None:
         """Longer dives if decisions are made again too often, shorter ones if rarely."""
+        self._replayed += replayed
         nodes = self.nodes + 1
         if self._replayed > OFTEN * nodes and self._limit < MOST_BACKTRACKS:
             self._limit *= 2
         elif self._replayed < RARELY * nodes and self._limit > 1:
             self._limit //= 2
 
-    def _end_dive(self, how: int) -> None:
-        """Open what the dive has left."""
-        forget_pending(self.network.soft)
-        self._under_way = False
-        if how == LIMITED:
-            stack, depth = self.way.stack, int(self.way.tally.depth)
-            self.open.leave(self._base, [column[:depth].tolist() for column in stack], self.upper)
+    def _dive(self) -> int:
+        """Search below a node, and open what is left there at the end."""
+        if self.network.soft.tally.work >= self.network.soft.tally.pause_at:
+            self._allow()
+        how = dive(self.network.soft, self.way)
+        if how == FULL:
+            self.network.grow_trail()
+        elif how != PAUSED:
+            assert self._base is not None
+            forget_pending(self.network.soft)
+            if how == LIMITED:
+                depth = int(self.way.tally.depth)
+                self.open.leave(self._base, [column[:depth].tolist() for column in self.way.stack], self.upper)
+            self._base = None
+        return how

@@ -16,21 +16,29 @@ from mapmrf.kernels.jit import bare, compiled
 
 
 @compiled
-def sweep(soft: SoftNetwork, forward: bool) -> None:
-    """Visit the variables in order or in reverse: each collects the costs of its factors and passes them on."""
+def sweep(soft: SoftNetwork, forward: bool, first: int) -> int:
+    """Visit the variables in order or in reverse: each collects the costs of its factors and passes them on.
+
+    Begins with the step of this number; returns that of the next one if there was too much work, else 0.
+    """
     net, now, tally = soft.net, soft.now, soft.tally
     n = tally.n_vars
-    prune(soft)
-    for step in range(n):
+    if first == 0:
+        prune(soft)
+    for step in range(first, n):
+        if tally.work >= tally.pause_at:
+            return step
         i = step if forward else n - 1 - step
-        if tally.failed == 1:
-            return
         for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
             if tally.failed == 0:
                 project(soft, net.nbr[h])
-        raise_bound(soft, i)
-        if tally.failed == 0 and now.cell[i] > 1:
+        if tally.failed == 0:
+            raise_bound(soft, i)
+        if tally.failed == 1:
+            return 0
+        if now.cell[i] > 1:
             _pass_on(soft, i, forward)
+    return 0
 
 
 @bare
@@ -72,23 +80,34 @@ def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
 
 
 @compiled
-def settle_all(soft: SoftNetwork) -> None:
-    """Make the whole network consistent, from whatever state it is in."""
-    net, now, tally = soft.net, soft.now, soft.tally
-    for e in range(len(net.scope)):
+def collect(soft: SoftNetwork, first: int) -> int:
+    """Move the costs of all factors to their variables, beginning with this edge; then everything waits.
+
+    Returns the next edge if there was too much work, else 0.
+    """
+    net, tally = soft.net, soft.tally
+    for e in range(first, len(net.scope)):
+        if tally.work >= tally.pause_at:
+            return e
         if tally.failed == 0:
             project(soft, e)
     for i in range(tally.n_vars):
         if tally.failed == 0:
             raise_bound(soft, i)
-    prune(soft)
-    for i in range(tally.n_vars):
         _wait_for_all(soft, i)
+    if tally.failed == 0:
+        prune(soft)
+    return 0
+
+
+@compiled
+def settle(soft: SoftNetwork) -> bool:
+    """Go on with the propagation at the root; True when it is done. Nothing of it is ever taken back."""
+    tally = soft.tally
     propagate(soft)
-    tally.top = 0  # nothing of this is ever taken back
+    tally.top = 0
     tally.serial += 1
-    for i in range(tally.n_vars):
-        now.favourite[i] = now.favourite[i] if now.cell[i] > 1 else now.domain[net.var_at[i]]
+    return bool(tally.failed == 1 or tally.work < tally.pause_at)
 
 
 @bare

@@ -194,7 +194,7 @@ def _extend_all(soft: SoftNetwork, e: int) -> None:
 
 @bare
 def _give_back(soft: SoftNetwork, e: int) -> None:
-    """Move what a factor does not need back to a variable's states: they are not dearer than before, so nobody waits."""
+    """Move what a factor does not need back to the states that it came from; nobody need wait for that."""
     net, now = soft.net, soft.now
     j = net.scope[e]
     begin, shifts = net.var_at[j], net.edge_at[e]

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import SoftSearch
@@ -18,6 +19,9 @@ from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
+
+MOST_ENTRIES = 2.0**22
+"""Table entries up to which components are eliminated instead of searched: some tens of milliseconds."""
 
 STEP_ENTRIES = 2_000_000
 """Table entries that a step of local search looks at: some 20 ms."""
@@ -65,8 +69,8 @@ class WCSP(Phases):
         return False
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
-        """Simplify the model; the run starts with local search."""
-        return WCSPRun(self, simplify(problem), seed, initial)
+        """Simplify the model, eliminate components of small tables; the run starts with local search."""
+        return WCSPRun(self, solve_small(simplify(problem), MOST_ENTRIES), seed, initial)
 
 
 class WCSPRun(PhasedRun):

@@ -27,19 +27,19 @@ LARGE = 1 << 62
 def cost_now(network: ModelNetwork, labels: Ints) -> int:
     """Cost of a labelling as the network states it: lower bound, states, and tables less what was shifted."""
     net, cell = network.soft.net, network.soft.now.cell
-    total = int(cell[network.problem.n_vars]) + int(cell[net.var_at + labels].sum())
-    for a in range(network.problem.n_factors):
-        edges = slice(net.scope_ptr[a], net.scope_ptr[a + 1])
-        states = labels[net.scope[edges]]
-        total += int(net.costs[net.table_at[a] + net.stride[edges] @ states])
-        total -= int(cell[net.edge_at[edges] + states].sum())
+    total = int(cell[network.problem.n_vars]) + int(cell[net.variables.at + labels].sum())
+    for factor in net.factors:
+        edges = net.edges[factor.first : factor.end]
+        states = labels[edges.variable]
+        total += int(net.costs[factor.table + edges.stride @ states])
+        total -= int(cell[edges.at + states].sum())
     return total
 
 
 def is_left(network: ModelNetwork, labels: Ints) -> bool:
     """Whether no state of a labelling has been removed."""
     net, now = network.soft.net, network.soft.now
-    return bool(np.all(now.where[net.var_at + labels] < now.cell[: len(labels)]))
+    return bool(np.all(now.place[net.variables.at + labels] < now.cell[: len(labels)]))
 
 
 def labellings(graph: FactorGraph) -> list[Ints]:
@@ -76,7 +76,8 @@ def test_costs_of_labellings_stay_and_all_costs_are_at_least_0(recipe: Recipe, s
             pytest.fail("a state of an allowed labelling is gone")
     net, now = network.soft.net, network.soft.now
     for i in range(graph.n_vars):
-        costs = [now.cell[net.var_at[i] + u] for u in now.domain[net.var_at[i] :][: now.cell[i]]]
+        begin = net.variables.at[i]
+        costs = [now.cell[begin + u] for u in now.domain[begin : begin + now.cell[i]]]
         assert min(costs) == 0
 
 

@@ -93,7 +93,7 @@ def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
     tally.pruned_at = -1
     for k in range(n):
         i, u = path.var[k], path.value[k]
-        is_left = now.where[net.var_at[i] + u] < now.cell[i]
+        is_left = now.place[net.variables[i].at + u] < now.cell[i]
         if path.right[k] == 0 and not is_left:
             tally.failed = 1
         elif path.right[k] == 0:
@@ -109,7 +109,7 @@ def dive(soft: SoftNetwork, way: Dive) -> int:
     """Search below the current node until one of the reasons to end."""
     stack, counts, tally = way.stack, way.tally, soft.tally
     while True:
-        if tally.top + 2 * len(soft.now.cell) > len(soft.now.trail_at):
+        if tally.top + 2 * len(soft.now.cell) > len(soft.now.trail):
             return FULL
         if counts.nodes >= counts.most_nodes:
             return PAUSED
@@ -160,10 +160,10 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
 @bare
 def _blame(soft: SoftNetwork) -> None:
     """Note the factor that caused a failure."""
-    net, todo = soft.net, soft.todo
+    net = soft.net
     a = soft.tally.culprit
-    for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-        todo.burden[net.scope[e]] += 1.0
+    for e in range(net.factors[a].first, net.factors[a].end):
+        net.variables[net.edges[e].variable].burden += 1.0
 
 
 @bare
@@ -172,10 +172,10 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
     net, now, tally, goal = soft.net, soft.now, soft.tally, way.goal
     n = tally.n_vars
     for i in range(n):
-        begin = net.var_at[i]
+        begin = net.variables[i].at
         goal.costly[i] = False
-        u = now.favourite[i]
-        if now.where[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
+        u = net.variables[i].favourite
+        if now.place[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
             u = _free_state(soft, i)
         goal.labels[i] = u
     extra = 0
@@ -197,7 +197,7 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
 def _free_state(soft: SoftNetwork, i: int) -> int:
     """A state of a variable that costs nothing."""
     net, now = soft.net, soft.now
-    begin = net.var_at[i]
+    begin = net.variables[i].at
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
         if now.cell[begin + u] == 0:
@@ -210,21 +210,21 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
     """What the labels cost in those factors of a variable of which it is the first that is not decided."""
     net, now = soft.net, soft.now
     extra = 0
-    for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
-        a = net.factor_of[net.nbr[h]]
-        at, shift, first = net.table_at[a], 0, True
-        for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-            j = net.scope[e]
+    for h in range(net.variables[i].first, net.variables[i].end):
+        a = net.edges[net.nbr[h]].factor
+        at, shift, first = net.factors[a].table, 0, True
+        for e in range(net.factors[a].first, net.factors[a].end):
+            j = net.edges[e].variable
             if j < i and now.cell[j] > 1:
                 first = False
                 break
-            at += goal.labels[j] * net.stride[e]
-            shift += now.cell[net.edge_at[e] + goal.labels[j]]
+            at += goal.labels[j] * net.edges[e].stride
+            shift += now.cell[net.edges[e].at + goal.labels[j]]
         soft.tally.work += 1
         if first and net.costs[at] > shift:
             extra = min(extra + net.costs[at] - shift, FORBIDDEN)
-            for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-                goal.costly[net.scope[e]] = now.cell[net.scope[e]] > 1
+            for e in range(net.factors[a].first, net.factors[a].end):
+                goal.costly[net.edges[e].variable] = now.cell[net.edges[e].variable] > 1
     return int(extra)
 
 
@@ -236,7 +236,7 @@ def _choose(soft: SoftNetwork, costly: Bools, latest: int) -> int:
     best, least = -1, 0.0
     for i in range(soft.tally.n_vars):
         if costly[i]:
-            score = soft.now.cell[i] / soft.todo.burden[i]
+            score = soft.now.cell[i] / soft.net.variables[i].burden
             if best < 0 or score < least:
                 best, least = i, score
     return best

@@ -12,11 +12,17 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     HARD,
     ConsistencyTally,
     CostNetwork,
+    EdgeRecord,
+    FactorRecord,
     NetworkState,
+    OdometerRecord,
     PendingWork,
+    QueueRecord,
     SoftNetwork,
+    TrailRecord,
+    VariableRecord,
 )
-from mapmrf.kernels.records import blank
+from mapmrf.kernels.records import blank, blanks
 from mapmrf.problem import Problem
 
 
@@ -61,9 +67,9 @@ class ModelNetwork:
 
     def grow_trail(self) -> None:
         """Make the trail twice as long."""
-        now = self.soft.now
-        twice = {name: np.concatenate([getattr(now, name)] * 2) for name in ("trail_at", "trail_was")}
-        self.soft = self.soft._replace(now=now._replace(**twice))
+        trail = blanks(TrailRecord, 2 * len(self.soft.now.trail))
+        trail[: len(self.soft.now.trail)] = self.soft.now.trail
+        self.soft = self.soft._replace(now=self.soft.now._replace(trail=trail))
 
 
 def _whole(costs: Floats) -> Ints:
@@ -85,66 +91,40 @@ def _largest(costs: Floats, ptr: Ints) -> Floats:
 
 
 def _network(problem: Problem, costs: WholeCosts) -> CostNetwork:
-    n, n_states = problem.n_vars, problem.n_states
-    wide = np.int64
-    return CostNetwork(
-        var_at=problem.graph.var_ptr[:-1].astype(wide) + (n + 1),
-        card=problem.graph.card.astype(wide),
-        scope_ptr=problem.scope_ptr.astype(wide),
-        scope=problem.scope.astype(wide),
-        stride=problem.edge_stride.astype(wide),
-        edge_at=problem.edge_ptr[:-1].astype(wide) + (n + 1 + n_states),
-        factor_of=problem.edge_factor.astype(wide),
-        nbr_ptr=problem.nbr_ptr.astype(wide),
-        nbr=problem.nbr.astype(wide),
-        table_at=costs.table_at.astype(wide),
-        costs=_whole(costs.tables),
-    )
+    n, graph = problem.n_vars, problem.graph
+    variables = blanks(VariableRecord, n)
+    variables.at, variables.card = graph.var_ptr[:-1] + (n + 1), graph.card
+    variables.first, variables.end = problem.nbr_ptr[:-1], problem.nbr_ptr[1:]
+    variables.burden = 1.0 + problem.degree
+    edges = blanks(EdgeRecord, problem.n_edges)
+    edges.variable, edges.factor, edges.stride = problem.scope, problem.edge_factor, problem.edge_stride
+    edges.at = problem.edge_ptr[:-1] + (n + 1 + problem.n_states)
+    factors = blanks(FactorRecord, problem.n_factors)
+    factors.first, factors.end = problem.scope_ptr[:-1], problem.scope_ptr[1:]
+    factors.table = costs.table_at
+    return CostNetwork(variables, edges, factors, problem.nbr.astype(np.int64), _whole(costs.tables))
 
 
 def _state(problem: Problem, net: CostNetwork, costs: WholeCosts) -> NetworkState:
     n, n_states, n_edge_states = problem.n_vars, problem.n_states, problem.n_edge_states
-    n_cells = n + 1 + n_states + n_edge_states
-    begin = n + 1
-    cell = np.zeros(n_cells, dtype=np.int64)
-    cell[:n] = net.card
-    cell[begin : begin + n_states] = _whole(costs.unary)
-    own = np.zeros(n_cells, dtype=np.int64)
-    own[begin : begin + n_states] = np.arange(n_states) - np.repeat(problem.graph.var_ptr[:-1], net.card)
-    card_e = net.card[net.scope]
+    n_cells, begin = n + 1 + n_states + n_edge_states, n + 1
+    end = begin + n_states
+    cell, domain = np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int64)
+    card = problem.graph.card
+    cell[:n], cell[begin:end] = card, _whole(costs.unary)
+    domain[begin:end] = np.arange(n_states) - np.repeat(problem.graph.var_ptr[:-1], card)
+    place = domain.copy()
+    card_e = card[problem.scope]
     state = np.arange(n_edge_states) - np.repeat(problem.edge_ptr[:-1], card_e)
-    pair = np.diff(net.scope_ptr)[net.factor_of] == 2
-    support = np.zeros(n_cells, dtype=np.int64)
-    support[begin + n_states :] = state * np.repeat(np.where(pair, 0, net.stride), card_e)
-    room = 2 * n_cells + 1024
+    pair = np.diff(problem.scope_ptr)[problem.edge_factor] == 2
+    place[end:] = state * np.repeat(np.where(pair, 0, problem.edge_stride), card_e)
     return NetworkState(
-        cell=cell,
-        stamp=np.zeros(n_cells, dtype=np.int64),
-        trail_at=np.empty(room, dtype=np.int64),
-        trail_was=np.empty(room, dtype=np.int64),
-        domain=own,
-        where=own.copy(),
-        support=support,
-        full=np.zeros(len(net.scope), dtype=np.int64),
-        favourite=np.zeros(n, dtype=np.int64),
+        cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place
     )
 
 
 def _pending(problem: Problem) -> PendingWork:
-    n, widest = problem.n_vars, int(np.diff(problem.scope_ptr).max(initial=1))
-    most = int(problem.graph.card.max(initial=1))
-    ints = np.int64
+    widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
     return PendingWork(
-        reasons=np.zeros(n, dtype=ints),
-        removed=np.zeros(n, dtype=ints),
-        raised=np.zeros(n, dtype=ints),
-        changed=np.zeros(n, dtype=ints),
-        unsettled=np.zeros(n, dtype=ints),
-        amount=np.zeros(most, dtype=ints),
-        free=np.zeros(widest, dtype=ints),
-        digit=np.zeros(widest, dtype=ints),
-        base=np.zeros(widest, dtype=ints),
-        shift=np.zeros(widest, dtype=ints),
-        seen=np.zeros(n, dtype=ints),
-        burden=1.0 + problem.degree.astype(np.float64),
+        blanks(QueueRecord, problem.n_vars), np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest)
     )

@@ -5,15 +5,16 @@ Costs are whole numbers to be minimised. Tables never change: what has moved out
 table entry minus the shifts of its states. All costs stay at least 0, and so does the lower bound that they add up to.
 
 Everything that the search takes back lives in one array `cell`: first the number of states left to every variable, then
-the lower bound, then the cost of every state, then the shifts. The index arrays of a network point into it.
+the lower bound, then the cost of every state, then the shifts. The records of a network point into it.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Ints
 from mapmrf.kernels.jit import bare, inlined
+from mapmrf.kernels.records import Records
 
 HARD = 1 << 60
 """Cost of a forbidden configuration; whatever is shifted, it stays above `FORBIDDEN`."""
@@ -26,40 +27,89 @@ REMOVED, RAISED, CHANGED, UNSETTLED = 1, 2, 4, 8
 favourite state may have lost its support."""
 
 
-class CostNetwork(NamedTuple):
-    """What does not change.
+class VariableRecord:
+    """What is known of a variable.
 
     Attributes
     ----------
-    var_at : (n_vars,)
-        Where the costs of a variable's states begin in `cell`.
-    card : (n_vars,)
-        Number of states.
-    scope_ptr, scope
-        The variables of every factor; a place in `scope` is an edge.
-    stride, edge_at : (n_edges,)
-        What one state more adds to the place in the table, and where the edge's shifts begin in `cell`.
-    factor_of : (n_edges,)
-        The factor of every edge.
-    nbr_ptr, nbr
+    at, card
+        Where the costs of its states begin in `cell`, and how many states it has.
+    first, end
+        Its edges are ``nbr[first:end]``.
+    favourite
+        The state that is expected to be the best.
+    reasons
+        Why it waits: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`.
+    seen
+        The number of the visit that met it last.
+    burden
+        How many factors it has, and how often these caused a failure.
+    """
+
+    at: int
+    card: int
+    first: int
+    end: int
+    favourite: int
+    reasons: int
+    seen: int
+    burden: float
+
+
+class EdgeRecord:
+    """What is known of an edge.
+
+    Attributes
+    ----------
+    variable, factor
+        What it joins.
+    stride, at
+        What one state more adds to the place in the table, and where the shifts begin in `cell`.
+    full
+        A configuration that costs the variable's favourite state nothing, if it still does, not even by the costs of
+        the other states: the other state of a pair, else the place in the table.
+    """
+
+    variable: int
+    factor: int
+    stride: int
+    at: int
+    full: int
+
+
+class FactorRecord:
+    """The edges of a factor, from `first` to before `end`, and where its table begins in `costs`."""
+
+    first: int
+    end: int
+    table: int
+
+
+class CostNetwork(NamedTuple):
+    """A network: records of variables, edges and factors.
+
+    Attributes
+    ----------
+    variables, edges, factors
+        A `VariableRecord`, `EdgeRecord`, `FactorRecord` of each.
+    nbr
         The edges of every variable.
-    table_at : (n_factors,)
-        Where the table of a factor begins in `costs`.
     costs
         The tables, `HARD` where a configuration is forbidden.
     """
 
-    var_at: Ints
-    card: Ints
-    scope_ptr: Ints
-    scope: Ints
-    stride: Ints
-    edge_at: Ints
-    factor_of: Ints
-    nbr_ptr: Ints
+    variables: Records
+    edges: Records
+    factors: Records
     nbr: Ints
-    table_at: Ints
     costs: Ints
+
+
+class TrailRecord:
+    """A cell that has been changed, and what it held."""
+
+    at: int
+    was: int
 
 
 class NetworkState(NamedTuple):
@@ -71,61 +121,56 @@ class NetworkState(NamedTuple):
         The numbers that the trail restores.
     stamp : as `cell`
         The number of the level that saved a cell last.
-    trail_at, trail_was
-        The cells that have been changed, and what they held.
-    domain, where : as `cell`
-        The states of every variable, those left first, and the place of every state in that list.
-    support : as `cell`
-        For every edge and state a configuration of cost 0, if it still is: the other state of a pair, else its place in
-        the table.
-    full : (n_edges,)
-        The same for the favourite state of the edge's variable, with the costs of the other states 0 as well.
-    favourite : (n_vars,)
-        The state that is expected to be the best.
+    trail
+        The changes, a `TrailRecord` of each.
+    domain : as `cell`
+        The states of every variable, those left first.
+    place : as `cell`
+        For every state its place in `domain`. For every edge and state a configuration of cost 0, if it still is: the
+        other state of a pair, else the place in the table.
     """
 
     cell: Ints
     stamp: Ints
-    trail_at: Ints
-    trail_was: Ints
+    trail: Records
     domain: Ints
-    where: Ints
-    support: Ints
-    full: Ints
-    favourite: Ints
+    place: Ints
+
+
+class QueueRecord:
+    """One slot of each queue of variables: stacks, but for `raised`, which is a heap with the largest first."""
+
+    removed: int
+    raised: int
+    changed: int
+    unsettled: int
+
+
+class OdometerRecord:
+    """A place of a scope that is not decided, the state it is at, and place and shifts of the configuration before."""
+
+    free: int
+    digit: int
+    base: int
+    shift: int
 
 
 class PendingWork(NamedTuple):
-    """Variables that wait, and scratch.
+    """Queues and scratch.
 
     Attributes
     ----------
-    reasons : (n_vars,)
-        Why a variable waits, a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`.
-    removed, raised, changed, unsettled : (n_vars,)
-        The variables that wait for each reason: stacks, but for `raised`, which is a heap with the largest first.
+    queue : (n_vars,)
+        The variables that wait for each reason, a `QueueRecord` per slot.
     amount : (most states,)
         Costs to be moved.
-    free, digit, base, shift : (most variables of a factor,)
-        The places of a scope that are not decided, and sums over the first of them.
-    seen : (n_vars,)
-        The number of the visit that met a variable last.
-    burden : (n_vars,)
-        The factors of a variable, and how often these caused a failure.
+    odometer : (most variables of a factor,)
+        An `OdometerRecord` for every place.
     """
 
-    reasons: Ints
-    removed: Ints
-    raised: Ints
-    changed: Ints
-    unsettled: Ints
+    queue: Records
     amount: Ints
-    free: Ints
-    digit: Ints
-    base: Ints
-    shift: Ints
-    seen: Ints
-    burden: Floats
+    odometer: Records
 
 
 class ConsistencyTally:
@@ -187,8 +232,8 @@ def write(soft: SoftNetwork, at: int, value: int) -> None:
     now, tally = soft.now, soft.tally
     if now.stamp[at] != tally.serial:
         now.stamp[at] = tally.serial
-        now.trail_at[tally.top] = at
-        now.trail_was[tally.top] = now.cell[at]
+        now.trail[tally.top].at = at
+        now.trail[tally.top].was = now.cell[at]
         tally.top += 1
     now.cell[at] = value
 
@@ -198,7 +243,7 @@ def take_back(soft: SoftNetwork, mark: int) -> None:
     """Undo all changes after the trail had so many entries, and begin a new level."""
     now, tally = soft.now, soft.tally
     for k in range(tally.top - 1, mark - 1, -1):
-        now.cell[now.trail_at[k]] = now.trail_was[k]
+        now.cell[now.trail[k].at] = now.trail[k].was
     tally.top = mark
     tally.serial += 1
 
@@ -206,53 +251,53 @@ def take_back(soft: SoftNetwork, mark: int) -> None:
 @bare
 def wait_raised(soft: SoftNetwork, i: int) -> None:
     """Put a variable into the heap of those with dearer states."""
-    heap, tally = soft.todo.raised, soft.tally
+    queue, tally = soft.todo.queue, soft.tally
     k = tally.n_raised
     tally.n_raised += 1
-    while k > 0 and heap[(k - 1) // 2] < i:
-        heap[k] = heap[(k - 1) // 2]
+    while k > 0 and queue[(k - 1) // 2].raised < i:
+        queue[k].raised = queue[(k - 1) // 2].raised
         k = (k - 1) // 2
-    heap[k] = i
+    queue[k].raised = i
 
 
 @bare
 def next_raised(soft: SoftNetwork) -> int:
     """Take the last variable out of the heap."""
-    heap, tally = soft.todo.raised, soft.tally
-    first = heap[0]
+    queue, tally = soft.todo.queue, soft.tally
+    first = queue[0].raised
     tally.n_raised -= 1
     n = tally.n_raised
-    moved, k = heap[n], 0
+    moved, k = queue[n].raised, 0
     while 2 * k + 1 < n:
         child = 2 * k + 1
-        if child + 1 < n and heap[child + 1] > heap[child]:
+        if child + 1 < n and queue[child + 1].raised > queue[child].raised:
             child += 1
-        if heap[child] <= moved:
+        if queue[child].raised <= moved:
             break
-        heap[k] = heap[child]
+        queue[k].raised = queue[child].raised
         k = child
-    heap[k] = moved
-    soft.todo.reasons[first] &= ~RAISED
+    queue[k].raised = moved
+    soft.net.variables[first].reasons &= ~RAISED
     return int(first)
 
 
 @inlined
 def wait_changed(soft: SoftNetwork, i: int) -> None:
     """Note that the neighbours of a variable may lose the support of their favourites."""
-    todo, tally = soft.todo, soft.tally
-    if todo.reasons[i] & CHANGED == 0:
-        todo.reasons[i] |= CHANGED
-        todo.changed[tally.n_changed] = i
+    net, todo, tally = soft.net, soft.todo, soft.tally
+    if net.variables[i].reasons & CHANGED == 0:
+        net.variables[i].reasons |= CHANGED
+        todo.queue[tally.n_changed].changed = i
         tally.n_changed += 1
 
 
 @inlined
 def wait_unsettled(soft: SoftNetwork, i: int) -> None:
     """Note that the favourite of a variable must be checked."""
-    todo, tally = soft.todo, soft.tally
-    if todo.reasons[i] & UNSETTLED == 0:
-        todo.reasons[i] |= UNSETTLED
-        todo.unsettled[tally.n_unsettled] = i
+    net, todo, tally = soft.net, soft.todo, soft.tally
+    if net.variables[i].reasons & UNSETTLED == 0:
+        net.variables[i].reasons |= UNSETTLED
+        todo.queue[tally.n_unsettled].unsettled = i
         tally.n_unsettled += 1
 
 
@@ -260,20 +305,20 @@ def wait_unsettled(soft: SoftNetwork, i: int) -> None:
 def remove(soft: SoftNetwork, i: int, u: int) -> None:
     """Take a state away from a variable."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    begin, n_left = net.var_at[i], now.cell[i] - 1
-    k, last = now.where[begin + u], now.domain[begin + n_left]
+    begin, n_left = net.variables[i].at, now.cell[i] - 1
+    k, last = now.place[begin + u], now.domain[begin + n_left]
     now.domain[begin + k], now.domain[begin + n_left] = last, u
-    now.where[begin + last], now.where[begin + u] = k, n_left
+    now.place[begin + last], now.place[begin + u] = k, n_left
     write(soft, i, n_left)
     if n_left == 0:
         tally.failed = 1
         return
-    if todo.reasons[i] & REMOVED == 0:
-        todo.reasons[i] |= REMOVED
-        todo.removed[tally.n_removed] = i
+    if net.variables[i].reasons & REMOVED == 0:
+        net.variables[i].reasons |= REMOVED
+        todo.queue[tally.n_removed].removed = i
         tally.n_removed += 1
     wait_changed(soft, i)
-    if now.favourite[i] == u:
+    if net.variables[i].favourite == u:
         wait_unsettled(soft, i)
 
 
@@ -281,35 +326,35 @@ def remove(soft: SoftNetwork, i: int, u: int) -> None:
 def assign(soft: SoftNetwork, i: int, u: int) -> None:
     """Leave a variable one state, which it has."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    begin = net.var_at[i]
-    k, first = now.where[begin + u], now.domain[begin]
+    begin = net.variables[i].at
+    k, first = now.place[begin + u], now.domain[begin]
     now.domain[begin], now.domain[begin + k] = u, first
-    now.where[begin + u], now.where[begin + first] = 0, k
+    now.place[begin + u], now.place[begin + first] = 0, k
     write(soft, i, 1)
-    if todo.reasons[i] & REMOVED == 0:
-        todo.reasons[i] |= REMOVED
-        todo.removed[tally.n_removed] = i
+    if net.variables[i].reasons & REMOVED == 0:
+        net.variables[i].reasons |= REMOVED
+        todo.queue[tally.n_removed].removed = i
         tally.n_removed += 1
     wait_changed(soft, i)
-    if now.favourite[i] != u:
+    if net.variables[i].favourite != u:
         wait_unsettled(soft, i)
 
 
 @bare
 def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
     """Add to the cost of a state; it goes if it becomes too dear."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    at = net.var_at[i] + u
+    net, now, tally = soft.net, soft.now, soft.tally
+    at = net.variables[i].at + u
     cost = now.cell[at] + amount
     if now.cell[tally.n_vars] + cost >= tally.upper:
         remove(soft, i, u)
         return
     write(soft, at, cost)
-    if todo.reasons[i] & RAISED == 0:
-        todo.reasons[i] |= RAISED
+    if net.variables[i].reasons & RAISED == 0:
+        net.variables[i].reasons |= RAISED
         wait_raised(soft, i)
     wait_changed(soft, i)
-    if now.favourite[i] == u:
+    if net.variables[i].favourite == u:
         wait_unsettled(soft, i)
 
 
@@ -317,7 +362,7 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
 def raise_bound(soft: SoftNetwork, i: int) -> None:
     """Move what all states of a variable cost at least into the lower bound."""
     net, now, tally = soft.net, soft.now, soft.tally
-    begin, n = net.var_at[i], now.cell[i]
+    begin, n = net.variables[i].at, now.cell[i]
     if n == 0:
         return
     least = now.cell[begin + now.domain[begin]]
@@ -345,13 +390,13 @@ def is_pending(soft: SoftNetwork) -> bool:
 @bare
 def forget_pending(soft: SoftNetwork) -> None:
     """Empty all queues, after a failure."""
-    todo, tally = soft.todo, soft.tally
+    net, todo, tally = soft.net, soft.todo, soft.tally
     for k in range(tally.n_removed):
-        todo.reasons[todo.removed[k]] = 0
+        net.variables[todo.queue[k].removed].reasons = 0
     for k in range(tally.n_raised):
-        todo.reasons[todo.raised[k]] = 0
+        net.variables[todo.queue[k].raised].reasons = 0
     for k in range(tally.n_changed):
-        todo.reasons[todo.changed[k]] = 0
+        net.variables[todo.queue[k].changed].reasons = 0
     for k in range(tally.n_unsettled):
-        todo.reasons[todo.unsettled[k]] = 0
+        net.variables[todo.queue[k].unsettled].reasons = 0
     tally.n_removed = tally.n_raised = tally.n_changed = tally.n_unsettled = 0

@@ -21,8 +21,8 @@ from mapmrf.kernels.jit import bare, inlined
 def pair_cost(soft: SoftNetwork, target: int, other: int, u: int, v: int) -> int:
     """What a configuration costs now."""
     net, cell = soft.net, soft.now.cell
-    at = net.table_at[net.factor_of[target]] + u * net.stride[target] + v * net.stride[other]
-    return int(net.costs[at] - cell[net.edge_at[target] + u] - cell[net.edge_at[other] + v])
+    at = net.factors[net.edges[target].factor].table + u * net.edges[target].stride + v * net.edges[other].stride
+    return int(net.costs[at] - cell[net.edges[target].at + u] - cell[net.edges[other].at + v])
 
 
 @bare
@@ -32,10 +32,10 @@ def cheapest_partner(soft: SoftNetwork, target: int, other: int, u: int, unary: 
     With `unary` 1 the costs of the other variable's states are added, with 0 they are not.
     """
     net, cell, domain = soft.net, soft.now.cell, soft.now.domain
-    j = net.scope[other]
-    begin, shifts = net.var_at[j], net.edge_at[other]
-    at, step = net.table_at[net.factor_of[target]] + u * net.stride[target], net.stride[other]
-    shift = cell[net.edge_at[target] + u]
+    j = net.edges[other].variable
+    begin, shifts = net.variables[j].at, net.edges[other].at
+    at, step = net.factors[net.edges[target].factor].table + u * net.edges[target].stride, net.edges[other].stride
+    shift = cell[net.edges[target].at + u]
     least, best = 2 * FORBIDDEN, domain[begin]
     n = cell[j]
     for k in range(n):
@@ -53,17 +53,17 @@ def cheapest_partner(soft: SoftNetwork, target: int, other: int, u: int, unary: 
 def project_pair(soft: SoftNetwork, target: int, other: int) -> None:
     """Move to every state what all its configurations cost at least; forbidden states go."""
     net, now, tally = soft.net, soft.now, soft.tally
-    i, j = net.scope[target], net.scope[other]
-    begin, begin_j, shifts = net.var_at[i], net.var_at[j], net.edge_at[target]
+    i, j = net.edges[target].variable, net.edges[other].variable
+    begin, begin_j, shifts = net.variables[i].at, net.variables[j].at, net.edges[target].at
     n_before, moved = now.cell[i], False
     tally.work += n_before
     for k in range(n_before - 1, -1, -1):
         u = now.domain[begin + k]
-        v = now.support[shifts + u]
-        if now.where[begin_j + v] < now.cell[j] and pair_cost(soft, target, other, u, v) == 0:
+        v = now.place[shifts + u]
+        if now.place[begin_j + v] < now.cell[j] and pair_cost(soft, target, other, u, v) == 0:
             continue
         least, v = cheapest_partner(soft, target, other, u, 0)
-        now.support[shifts + u] = v
+        now.place[shifts + u] = v
         if least >= FORBIDDEN:
             remove(soft, i, u)
         elif least > 0:
@@ -78,19 +78,19 @@ def project_pair(soft: SoftNetwork, target: int, other: int) -> None:
 def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
     """Move to every state what its configurations cost at least together with the other variable's states."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    i, j = net.scope[target], net.scope[other]
-    begin, begin_j, shifts = net.var_at[i], net.var_at[j], net.edge_at[target]
+    i, j = net.edges[target].variable, net.edges[other].variable
+    begin, begin_j, shifts = net.variables[i].at, net.variables[j].at, net.edges[target].at
     moved = False
     tally.work += now.cell[i]
     for k in range(now.cell[i] - 1, -1, -1):
         u = now.domain[begin + k]
         todo.amount[u] = 0
-        v = now.support[shifts + u]
-        free = now.where[begin_j + v] < now.cell[j] and now.cell[begin_j + v] == 0
+        v = now.place[shifts + u]
+        free = now.place[begin_j + v] < now.cell[j] and now.cell[begin_j + v] == 0
         if free and pair_cost(soft, target, other, u, v) == 0:
             continue
         least, v = cheapest_partner(soft, target, other, u, 1)
-        now.support[shifts + u] = v
+        now.place[shifts + u] = v
         if least >= FORBIDDEN:
             remove(soft, i, u)
         elif least > 0:
@@ -106,8 +106,8 @@ def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
 def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
     """Move so much from the other variable's states into the factor that the amounts can be taken out of it."""
     net, now, todo = soft.net, soft.now, soft.todo
-    i, j = net.scope[target], net.scope[other]
-    begin, begin_j, shifts = net.var_at[i], net.var_at[j], net.edge_at[other]
+    i, j = net.edges[target].variable, net.edges[other].variable
+    begin, begin_j, shifts = net.variables[i].at, net.variables[j].at, net.edges[other].at
     for k in range(now.cell[j]):
         v = now.domain[begin_j + k]
         if now.cell[begin_j + v] == 0:
@@ -122,7 +122,7 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
         if need > 0:
             write(soft, begin_j + v, now.cell[begin_j + v] - need)
             write(soft, shifts + v, now.cell[shifts + v] - need)
-            now.support[shifts + v] = support
+            now.place[shifts + v] = support
             wait_changed(soft, j)
 
 
@@ -130,8 +130,8 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
 def _collect(soft: SoftNetwork, target: int) -> None:
     """Move the amounts out of the factor to the states."""
     net, now, todo = soft.net, soft.now, soft.todo
-    i = net.scope[target]
-    begin, shifts = net.var_at[i], net.edge_at[target]
+    i = net.edges[target].variable
+    begin, shifts = net.variables[i].at, net.edges[target].at
     for k in range(now.cell[i] - 1, -1, -1):
         u = now.domain[begin + k]
         if todo.amount[u] > 0:

@@ -54,10 +54,10 @@ def propagate(soft: SoftNetwork) -> None:
 def project(soft: SoftNetwork, target: int) -> None:
     """Move costs from a factor to one of its variables."""
     net = soft.net
-    a = net.factor_of[target]
+    a = net.edges[target].factor
     soft.tally.culprit = a
-    begin = net.scope_ptr[a]
-    if net.scope_ptr[a + 1] - begin == 2:
+    begin = net.factors[a].first
+    if net.factors[a].end - begin == 2:
         project_pair(soft, target, 2 * begin + 1 - target)
     elif configurations_left(soft, a) <= MOST_CONFIGURATIONS:
         project_table(soft, target)
@@ -67,10 +67,10 @@ def project(soft: SoftNetwork, target: int) -> None:
 def gather(soft: SoftNetwork, target: int) -> None:
     """Move costs through a factor to one of its variables."""
     net = soft.net
-    a = net.factor_of[target]
+    a = net.edges[target].factor
     soft.tally.culprit = a
-    begin = net.scope_ptr[a]
-    if net.scope_ptr[a + 1] - begin == 2:
+    begin = net.factors[a].first
+    if net.factors[a].end - begin == 2:
         gather_pair(soft, target, 2 * begin + 1 - target)
     elif configurations_left(soft, a) <= MOST_GATHERED:
         gather_table(soft, target)
@@ -84,7 +84,7 @@ def prune(soft: SoftNetwork) -> None:
     room = tally.upper - tally.pruned_at
     for i in range(tally.n_vars):
         if now.cell[i] > 1:
-            begin = net.var_at[i]
+            begin = net.variables[i].at
             for k in range(now.cell[i] - 1, -1, -1):
                 u = now.domain[begin + k]
                 if now.cell[begin + u] >= room:
@@ -97,15 +97,15 @@ def _spread_removal(soft: SoftNetwork) -> None:
     """Find new supports for the neighbours of a variable that lost states."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_removed -= 1
-    i = todo.removed[tally.n_removed]
-    todo.reasons[i] &= ~REMOVED
+    i = todo.queue[tally.n_removed].removed
+    net.variables[i].reasons &= ~REMOVED
     raise_bound(soft, i)
-    for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+    for h in range(net.variables[i].first, net.variables[i].end):
         e = net.nbr[h]
-        a = net.factor_of[e]
-        pair = net.scope_ptr[a + 1] - net.scope_ptr[a] == 2
-        for target in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-            if target != e and (pair or now.cell[net.scope[target]] > 1) and tally.failed == 0:
+        a = net.edges[e].factor
+        pair = net.factors[a].end - net.factors[a].first == 2
+        for target in range(net.factors[a].first, net.factors[a].end):
+            if target != e and (pair or now.cell[net.edges[target].variable] > 1) and tally.failed == 0:
                 project(soft, target)
         if not pair and tally.failed == 0:
             _close(soft, a)
@@ -115,9 +115,9 @@ def _spread_removal(soft: SoftNetwork) -> None:
 def _close(soft: SoftNetwork, a: int) -> None:
     """Move the cost of a factor whose variables are all decided into the lower bound."""
     net, now = soft.net, soft.now
-    first = net.scope_ptr[a]
-    for e in range(first, net.scope_ptr[a + 1]):
-        if now.cell[net.scope[e]] > 1:
+    first = net.factors[a].first
+    for e in range(first, net.factors[a].end):
+        if now.cell[net.edges[e].variable] > 1:
             return
     project_table(soft, first)
 
@@ -126,15 +126,15 @@ def _close(soft: SoftNetwork, a: int) -> None:
 def _spread_costs(soft: SoftNetwork, j: int) -> None:
     """Move the costs of a variable on to those before it."""
     net, now, tally = soft.net, soft.now, soft.tally
-    for h in range(net.nbr_ptr[j], net.nbr_ptr[j + 1]):
+    for h in range(net.variables[j].first, net.variables[j].end):
         e = net.nbr[h]
-        a = net.factor_of[e]
+        a = net.edges[e].factor
         first = -1
-        for target in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-            i = net.scope[target]
-            if now.cell[i] > 1 and (first < 0 or i < net.scope[first]):
+        for target in range(net.factors[a].first, net.factors[a].end):
+            i = net.edges[target].variable
+            if now.cell[i] > 1 and (first < 0 or i < net.edges[first].variable):
                 first = target
-        if first >= 0 and net.scope[first] < j and tally.failed == 0:
+        if first >= 0 and net.edges[first].variable < j and tally.failed == 0:
             gather(soft, first)
 
 
@@ -143,21 +143,21 @@ def _ask_neighbours(soft: SoftNetwork) -> None:
     """Let those variables check their favourite whose support contains a state that has gone or become dearer."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_changed -= 1
-    i = todo.changed[tally.n_changed]
-    todo.reasons[i] &= ~CHANGED
-    begin = net.var_at[i]
-    for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+    i = todo.queue[tally.n_changed].changed
+    net.variables[i].reasons &= ~CHANGED
+    begin = net.variables[i].at
+    for h in range(net.variables[i].first, net.variables[i].end):
         e = net.nbr[h]
-        a = net.factor_of[e]
-        pair = net.scope_ptr[a + 1] - net.scope_ptr[a] == 2
-        for other in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-            j = net.scope[other]
+        a = net.edges[e].factor
+        pair = net.factors[a].end - net.factors[a].first == 2
+        for other in range(net.factors[a].first, net.factors[a].end):
+            j = net.edges[other].variable
             if other == e or now.cell[j] == 1:
                 continue
-            u = now.full[other] if pair else now.full[other] // net.stride[e] % net.card[i]
-            if now.where[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
+            u = net.edges[other].full if pair else net.edges[other].full // net.edges[e].stride % net.variables[i].card
+            if now.place[begin + u] >= now.cell[i] or now.cell[begin + u] > 0:
                 wait_unsettled(soft, j)
-    tally.work += net.nbr_ptr[i + 1] - net.nbr_ptr[i]
+    tally.work += net.variables[i].end - net.variables[i].first
 
 
 @bare
@@ -165,20 +165,20 @@ def _settle(soft: SoftNetwork) -> None:
     """Find a state of a variable that costs next to nothing with all its factors; if there is none, the bound rises."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_unsettled -= 1
-    i = todo.unsettled[tally.n_unsettled]
-    todo.reasons[i] &= ~UNSETTLED
-    begin, u = net.var_at[i], now.favourite[i]
+    i = todo.queue[tally.n_unsettled].unsettled
+    net.variables[i].reasons &= ~UNSETTLED
+    begin, u = net.variables[i].at, net.variables[i].favourite
     if now.cell[i] == 1:
-        now.favourite[i] = now.domain[begin]
+        net.variables[i].favourite = now.domain[begin]
         return
-    if now.where[begin + u] < now.cell[i] and _is_settled(soft, i, u):
+    if now.place[begin + u] < now.cell[i] and _is_settled(soft, i, u):
         return
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
         if _is_settled(soft, i, u):
-            now.favourite[i] = u
+            net.variables[i].favourite = u
             return
-    for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+    for h in range(net.variables[i].first, net.variables[i].end):
         if tally.failed == 0:
             gather(soft, net.nbr[h])
     raise_bound(soft, i)
@@ -187,37 +187,37 @@ def _settle(soft: SoftNetwork) -> None:
 @bare
 def _is_settled(soft: SoftNetwork, i: int, u: int) -> bool:
     """Whether the costs around a state add up to next to nothing; those of a neighbour count once."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    total = now.cell[net.var_at[i] + u]
+    net, now, tally = soft.net, soft.now, soft.tally
+    total = now.cell[net.variables[i].at + u]
     tally.visit += 1
-    for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+    for h in range(net.variables[i].first, net.variables[i].end):
         if total >= tally.least_gain:
             return False
         target = net.nbr[h]
-        a = net.factor_of[target]
-        first, end = net.scope_ptr[a], net.scope_ptr[a + 1]
+        a = net.edges[target].factor
+        first, end = net.factors[a].first, net.factors[a].end
         if end - first == 2:
             total += _pair_around(soft, target, first + end - 1 - target, u)
         elif configurations_left(soft, a) <= MOST_GATHERED:
-            mine = now.full[target] // net.stride[target] % net.card[i] == u
-            if not (mine and is_support(soft, target, now.full[target], 1)):
-                least, now.full[target] = cheapest_configuration(soft, target, u, 2)
+            mine = net.edges[target].full // net.edges[target].stride % net.variables[i].card == u
+            if not (mine and is_support(soft, target, net.edges[target].full, 1)):
+                least, net.edges[target].full = cheapest_configuration(soft, target, u, 2)
                 total += least
             for e in range(first, end):
-                todo.seen[net.scope[e]] = tally.visit
+                net.variables[net.edges[e].variable].seen = tally.visit
     return bool(total < tally.least_gain)
 
 
 @bare
 def _pair_around(soft: SoftNetwork, target: int, other: int, u: int) -> int:
     """The least cost of a state with a neighbour, whose own costs count unless they have been."""
-    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
-    j = net.scope[other]
-    begin, v = net.var_at[j], now.full[target]
+    net, now, tally = soft.net, soft.now, soft.tally
+    j = net.edges[other].variable
+    begin, v = net.variables[j].at, net.edges[target].full
     tally.work += 1
-    unary = 0 if todo.seen[j] == tally.visit else 1
-    todo.seen[j] = tally.visit
-    if now.where[begin + v] < now.cell[j] and now.cell[begin + v] == 0 and pair_cost(soft, target, other, u, v) == 0:
+    unary = 0 if net.variables[j].seen == tally.visit else 1
+    net.variables[j].seen = tally.visit
+    if now.place[begin + v] < now.cell[j] and now.cell[begin + v] == 0 and pair_cost(soft, target, other, u, v) == 0:
         return 0
-    least, now.full[target] = cheapest_partner(soft, target, other, u, unary)
+    least, net.edges[target].full = cheapest_partner(soft, target, other, u, unary)
     return least

@@ -128,7 +128,7 @@ class SoftSearch:
 
     def _sweep(self, sweeps: int) -> Iterator[None]:
         """Pairs of sweeps, forth and back, as long as they close the gap."""
-        soft, before = self.network.soft, -1
+        soft, before = self.network.soft, -self.upper
         self._allow()
         while sweeps > 0 and not self._failed and self.network.lower - before > SMALL_GAIN * self._gap:
             before, sweeps = self.network.lower, sweeps - 1

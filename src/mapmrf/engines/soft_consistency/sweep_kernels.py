@@ -29,7 +29,7 @@ def sweep(soft: SoftNetwork, forward: bool, first: int) -> int:
         if tally.work >= tally.pause_at:
             return step
         i = step if forward else n - 1 - step
-        for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+        for h in range(net.variables[i].first, net.variables[i].end):
             if tally.failed == 0:
                 project(soft, net.nbr[h])
         if tally.failed == 0:
@@ -46,22 +46,22 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
     """Share the costs of a variable's states among the factors with variables that are still to come."""
     net, now = soft.net, soft.now
     n_after = n_before = 0
-    for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+    for h in range(net.variables[i].first, net.variables[i].end):
         n_after += _continues(soft, net.nbr[h], True)
         n_before += _continues(soft, net.nbr[h], False)
     parts = max(n_after, n_before)
     if parts == 0:
         return
-    begin = net.var_at[i]
+    begin = net.variables[i].at
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
         share = now.cell[begin + u] // parts
         if share == 0:
             continue
-        for h in range(net.nbr_ptr[i], net.nbr_ptr[i + 1]):
+        for h in range(net.variables[i].first, net.variables[i].end):
             e = net.nbr[h]
             if _continues(soft, e, forward):
-                at = net.edge_at[e] + u
+                at = net.edges[e].at + u
                 write(soft, at, now.cell[at] - share)
                 write(soft, begin + u, now.cell[begin + u] - share)
     wait_changed(soft, i)
@@ -71,9 +71,9 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
 def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
     """Whether the factor of an edge has a variable that is not decided after (or before) the edge's own."""
     net, now = soft.net, soft.now
-    a, i = net.factor_of[e], net.scope[e]
-    for other in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-        j = net.scope[other]
+    a, i = net.edges[e].factor, net.edges[e].variable
+    for other in range(net.factors[a].first, net.factors[a].end):
+        j = net.edges[other].variable
         if now.cell[j] > 1 and ((j > i) if forward else (j < i)):
             return True
     return False
@@ -86,7 +86,7 @@ def collect(soft: SoftNetwork, first: int) -> int:
     Returns the next edge if there was too much work, else 0.
     """
     net, tally = soft.net, soft.tally
-    for e in range(first, len(net.scope)):
+    for e in range(first, len(net.edges)):
         if tally.work >= tally.pause_at:
             return e
         if tally.failed == 0:
@@ -115,6 +115,6 @@ def _wait_for_all(soft: SoftNetwork, i: int) -> None:
     """Let a variable wait for whatever there is."""
     wait_changed(soft, i)
     wait_unsettled(soft, i)
-    if soft.todo.reasons[i] & RAISED == 0:
-        soft.todo.reasons[i] |= RAISED
+    if soft.net.variables[i].reasons & RAISED == 0:
+        soft.net.variables[i].reasons |= RAISED
         wait_raised(soft, i)

@@ -25,8 +25,8 @@ def configurations_left(soft: SoftNetwork, a: int) -> int:
     """Number of configurations of a factor that its variables still allow, up to a limit."""
     net, now = soft.net, soft.now
     n = 1
-    for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-        n *= now.cell[net.scope[e]]
+    for e in range(net.factors[a].first, net.factors[a].end):
+        n *= now.cell[net.edges[e].variable]
         if n > MOST_CONFIGURATIONS:
             break
     return int(n)
@@ -36,15 +36,15 @@ def configurations_left(soft: SoftNetwork, a: int) -> int:
 def is_support(soft: SoftNetwork, target: int, config: int, unary: int) -> bool:
     """Whether a configuration is allowed and costs 0; with `unary` 1 also the states of the other variables."""
     net, now = soft.net, soft.now
-    a = net.factor_of[target]
-    cost = net.costs[net.table_at[a] + config]
-    for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
-        i = net.scope[e]
-        u = config // net.stride[e] % net.card[i]
-        if now.where[net.var_at[i] + u] >= now.cell[i]:
+    a = net.edges[target].factor
+    cost = net.costs[net.factors[a].table + config]
+    for e in range(net.factors[a].first, net.factors[a].end):
+        i = net.edges[e].variable
+        u = config // net.edges[e].stride % net.variables[i].card
+        if now.place[net.variables[i].at + u] >= now.cell[i]:
             return False
-        cost -= now.cell[net.edge_at[e] + u]
-        if unary == 1 and e != target and now.cell[net.var_at[i] + u] > 0:
+        cost -= now.cell[net.edges[e].at + u]
+        if unary == 1 and e != target and now.cell[net.variables[i].at + u] > 0:
             return False
     return bool(cost == 0)
 
@@ -56,26 +56,26 @@ def cheapest_configuration(soft: SoftNetwork, target: int, u: int, unary: int) -
     With `unary` 1 the costs of the other variables' states are added; with 2 only of those not seen in this visit.
     """
     net, now, todo = soft.net, soft.now, soft.todo
-    a = net.factor_of[target]
-    config, shift, n_free = u * net.stride[target], now.cell[net.edge_at[target] + u], 0
+    a = net.edges[target].factor
+    config, shift, n_free = u * net.edges[target].stride, now.cell[net.edges[target].at + u], 0
     last, n_last = -1, 0
-    for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
+    for e in range(net.factors[a].first, net.factors[a].end):
         if e == target:
             continue
-        j = net.scope[e]
+        j = net.edges[e].variable
         if now.cell[j] == 1:
             config, shift = _with_state(soft, e, 0, unary, config, shift)
             continue
         if now.cell[j] > n_last:
             if last >= 0:
-                todo.free[n_free] = last
+                todo.odometer[n_free].free = last
                 n_free += 1
             last, n_last = e, now.cell[j]
         else:
-            todo.free[n_free] = e
+            todo.odometer[n_free].free = e
             n_free += 1
     if last < 0:
-        return int(net.costs[net.table_at[a] + config] - shift), int(config)
+        return int(net.costs[net.factors[a].table + config] - shift), int(config)
     return _odometer(soft, last, n_free, unary, config, shift)
 
 
@@ -83,29 +83,29 @@ def cheapest_configuration(soft: SoftNetwork, target: int, u: int, unary: int) -
 def _with_state(soft: SoftNetwork, e: int, k: int, unary: int, config: int, shift: int) -> tuple[int, int]:
     """Place and shifts of a configuration with the k-th state left of an edge added."""
     net, now = soft.net, soft.now
-    j = net.scope[e]
-    begin = net.var_at[j]
+    j = net.edges[e].variable
+    begin = net.variables[j].at
     v = now.domain[begin + k]
-    shift += now.cell[net.edge_at[e] + v]
-    if unary == 1 or (unary == 2 and soft.todo.seen[j] != soft.tally.visit):
+    shift += now.cell[net.edges[e].at + v]
+    if unary == 1 or (unary == 2 and net.variables[j].seen != soft.tally.visit):
         shift -= now.cell[begin + v]
-    return int(config + v * net.stride[e]), int(shift)
+    return int(config + v * net.edges[e].stride), int(shift)
 
 
 @bare
 def _odometer(soft: SoftNetwork, last: int, n_free: int, unary: int, config: int, shift: int) -> tuple[int, int]:
     """The cheapest of the configurations that complete one: the free places count up, the last one runs fastest."""
     net, now, todo = soft.net, soft.now, soft.todo
-    table = net.table_at[net.factor_of[last]]
-    j = net.scope[last]
-    begin, n_last, step, shifts = net.var_at[j], now.cell[j], net.stride[last], net.edge_at[last]
-    counted = 1 if unary == 1 or (unary == 2 and todo.seen[j] != soft.tally.visit) else 0
+    table = net.factors[net.edges[last].factor].table
+    j = net.edges[last].variable
+    begin, n_last, step, shifts = net.variables[j].at, now.cell[j], net.edges[last].stride, net.edges[last].at
+    counted = 1 if unary == 1 or (unary == 2 and net.variables[j].seen != soft.tally.visit) else 0
     least, best = 2 * FORBIDDEN, config
     depth = 0
     while True:
         while depth < n_free:
-            todo.base[depth], todo.shift[depth], todo.digit[depth] = config, shift, 0
-            config, shift = _with_state(soft, todo.free[depth], 0, unary, config, shift)
+            todo.odometer[depth].base, todo.odometer[depth].shift, todo.odometer[depth].digit = config, shift, 0
+            config, shift = _with_state(soft, todo.odometer[depth].free, 0, unary, config, shift)
             depth += 1
         for k in range(n_last):
             v = now.domain[begin + k]
@@ -116,13 +116,13 @@ def _odometer(soft: SoftNetwork, last: int, n_free: int, unary: int, config: int
         if least == 0:
             break
         depth -= 1
-        while depth >= 0 and todo.digit[depth] + 1 == now.cell[net.scope[todo.free[depth]]]:
+        while depth >= 0 and todo.odometer[depth].digit + 1 == now.cell[net.edges[todo.odometer[depth].free].variable]:
             depth -= 1
         if depth < 0:
             break
-        todo.digit[depth] += 1
+        todo.odometer[depth].digit += 1
         config, shift = _with_state(
-            soft, todo.free[depth], todo.digit[depth], unary, todo.base[depth], todo.shift[depth]
+            soft, todo.odometer[depth].free, todo.odometer[depth].digit, unary, todo.odometer[depth].base, todo.odometer[depth].shift
         )
         depth += 1
     return int(least), int(best)
@@ -132,16 +132,16 @@ def _odometer(soft: SoftNetwork, last: int, n_free: int, unary: int, config: int
 def project_table(soft: SoftNetwork, target: int) -> None:
     """Move to every state what all its configurations cost at least; forbidden states go."""
     net, now, tally = soft.net, soft.now, soft.tally
-    i = net.scope[target]
-    begin, shifts = net.var_at[i], net.edge_at[target]
+    i = net.edges[target].variable
+    begin, shifts = net.variables[i].at, net.edges[target].at
     n_before, moved = now.cell[i], False
     tally.work += 2 * n_before
     for k in range(n_before - 1, -1, -1):
         u = now.domain[begin + k]
-        if is_support(soft, target, now.support[shifts + u], 0):
+        if is_support(soft, target, now.place[shifts + u], 0):
             continue
         least, config = cheapest_configuration(soft, target, u, 0)
-        now.support[shifts + u] = config
+        now.place[shifts + u] = config
         if least >= FORBIDDEN:
             remove(soft, i, u)
         elif least > 0:
@@ -159,20 +159,20 @@ def gather_table(soft: SoftNetwork, target: int) -> None:
     The other variables put all their costs into the factor, and take back what is not needed.
     """
     net, now, tally = soft.net, soft.now, soft.tally
-    i, a = net.scope[target], net.factor_of[target]
-    begin, shifts = net.var_at[i], net.edge_at[target]
+    i, a = net.edges[target].variable, net.edges[target].factor
+    begin, shifts = net.variables[i].at, net.edges[target].at
     needed = False
     for k in range(now.cell[i]):
         u = now.domain[begin + k]
-        needed |= not is_support(soft, target, now.support[shifts + u], 1)
+        needed |= not is_support(soft, target, now.place[shifts + u], 1)
     tally.work += 2 * now.cell[i]
     if not needed:
         return
-    for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
+    for e in range(net.factors[a].first, net.factors[a].end):
         if e != target:
             _extend_all(soft, e)
     project_table(soft, target)
-    for e in range(net.scope_ptr[a], net.scope_ptr[a + 1]):
+    for e in range(net.factors[a].first, net.factors[a].end):
         if e != target and tally.failed == 0:
             _give_back(soft, e)
 
@@ -181,8 +181,8 @@ def gather_table(soft: SoftNetwork, target: int) -> None:
 def _extend_all(soft: SoftNetwork, e: int) -> None:
     """Move all costs of a variable's states into a factor."""
     net, now = soft.net, soft.now
-    j = net.scope[e]
-    begin, shifts = net.var_at[j], net.edge_at[e]
+    j = net.edges[e].variable
+    begin, shifts = net.variables[j].at, net.edges[e].at
     for k in range(now.cell[j]):
         v = now.domain[begin + k]
         cost = now.cell[begin + v]
@@ -196,14 +196,14 @@ def _extend_all(soft: SoftNetwork, e: int) -> None:
 def _give_back(soft: SoftNetwork, e: int) -> None:
     """Move what a factor does not need back to the states that it came from; nobody need wait for that."""
     net, now = soft.net, soft.now
-    j = net.scope[e]
-    begin, shifts = net.var_at[j], net.edge_at[e]
+    j = net.edges[e].variable
+    begin, shifts = net.variables[j].at, net.edges[e].at
     for k in range(now.cell[j] - 1, -1, -1):
         v = now.domain[begin + k]
-        if is_support(soft, e, now.support[shifts + v], 0):
+        if is_support(soft, e, now.place[shifts + v], 0):
             continue
         least, config = cheapest_configuration(soft, e, v, 0)
-        now.support[shifts + v] = config
+        now.place[shifts + v] = config
         if least >= FORBIDDEN:
             remove(soft, j, v)
         elif least > 0:

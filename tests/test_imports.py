@@ -29,6 +29,7 @@ FLOORS = (
     ("engines.elimination", "engines.flow"),
     ("engines.reduction", "engines.moves"),
     ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
+    ("engines.soft_consistency",),
     ("methods",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves"),
     ("plots", "tuning", "precompile"),

@@ -233,6 +233,9 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("branch", ("pedigree", "mixed", "colouring", "dense", "spins20"), i_bound=4),
         *_runs("branch", ("dense", "mixed"), caching=False, i_bound=4),
     ],
+    "soft consistency": [
+        *_runs("wcsp", (*_ANY, "colouring"), local_search=1),
+    ],
     "moves": [
         *_runs("icm flips chains blocks"),
         *_runs("icm", ("many", "colouring"), starts=3),

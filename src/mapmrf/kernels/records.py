@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import cache
-from typing import TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import numpy as np
+from numpy.typing import NDArray
 
 Fields = TypeVar("Fields")
 
@@ -32,6 +33,27 @@ def blank(fields: type[Fields]) -> Fields:
     (1, 0.0)
     """
     return cast(Fields, np.zeros(1, _dtype_of(cast(Hashable, fields)))[0])
+
+
+Records = NDArray[np.record]
+"""An array of records."""
+
+
+def blanks(fields: type, n: int) -> Any:
+    """Records of zeros, so many of them, with the fields that a class annotates.
+
+    Examples
+    --------
+    >>> from mapmrf.kernels.records import blanks
+    >>> class Point:
+    ...     x: int
+    ...     y: int
+    >>> points = blanks(Point, 3)
+    >>> points.x[:] = 2
+    >>> int(points[1].x), int(points[1].y)
+    (2, 0)
+    """
+    return np.zeros(n, _dtype_of(cast(Hashable, fields))).view(np.recarray)
 
 
 @cache

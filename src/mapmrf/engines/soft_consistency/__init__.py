@@ -1,0 +1,1 @@
+"""Soft arc consistency: cost networks whose costs move between tables and variables, and branch and bound on them."""

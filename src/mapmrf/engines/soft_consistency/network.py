@@ -1,0 +1,130 @@
+"""The cost network of a problem."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, segment_max
+from mapmrf.engines.program.toulbar2_costs import WholeCosts
+from mapmrf.engines.soft_consistency.network_kernels import (
+    HARD,
+    ConsistencyTally,
+    CostNetwork,
+    EdgeRecord,
+    FactorRecord,
+    NetworkState,
+    OdometerRecord,
+    PendingWork,
+    QueueRecord,
+    SoftNetwork,
+    TrailRecord,
+    VariableRecord,
+)
+from mapmrf.kernels.records import blank, blanks
+from mapmrf.problem import Problem
+
+
+@dataclass
+class ModelNetwork:
+    """A problem in whole costs, and what soft consistency has made of it.
+
+    Attributes
+    ----------
+    problem
+        The model.
+    costs
+        How costs and log potentials correspond.
+    soft
+        What the kernels work on.
+    """
+
+    problem: Problem
+    costs: WholeCosts
+    soft: SoftNetwork
+
+    @classmethod
+    def of(cls, problem: Problem) -> ModelNetwork:
+        """The network before any propagation, all states left."""
+        costs = WholeCosts.of(problem)
+        net = _network(problem, costs)
+        now = _state(problem, net, costs)
+        todo = _pending(problem)
+        tally = blank(ConsistencyTally)
+        tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
+        tally.upper = _largest_cost(problem, costs) + 1
+        return cls(problem, costs, SoftNetwork(net, now, todo, tally))
+
+    def cost_of(self, labels: Ints) -> float:
+        """Cost of a labelling, inf if it is forbidden."""
+        return self.costs.cost(self.problem, labels)
+
+    @property
+    def lower(self) -> int:
+        """The lower bound on the cost of all labellings of interest below the current node."""
+        return int(self.soft.now.cell[self.problem.n_vars])
+
+    def grow_trail(self) -> None:
+        """Make the trail twice as long."""
+        trail = blanks(TrailRecord, 2 * len(self.soft.now.trail))
+        trail[: len(self.soft.now.trail)] = self.soft.now.trail
+        self.soft = self.soft._replace(now=self.soft.now._replace(trail=trail))
+
+
+def _whole(costs: Floats) -> Ints:
+    return np.where(np.isfinite(costs), costs, float(HARD)).astype(np.int64)
+
+
+def _largest_cost(problem: Problem, costs: WholeCosts) -> int:
+    """More than any labelling can cost, unless it is forbidden."""
+    total = float(_largest(costs.unary, problem.graph.var_ptr).sum())
+    for batch in problem.batches:
+        starts, of = np.unique(costs.table_at[batch.factors], return_inverse=True)
+        tables = costs.tables[starts[:, None] + np.arange(batch.n_configs)]
+        total += float(np.where(np.isfinite(tables), tables, 0.0).max(axis=1)[of].sum())
+    return int(total)
+
+
+def _largest(costs: Floats, ptr: Ints) -> Floats:
+    return segment_max(np.where(np.isfinite(costs), costs, 0.0), ptr)
+
+
+def _network(problem: Problem, costs: WholeCosts) -> CostNetwork:
+    n, graph = problem.n_vars, problem.graph
+    variables = blanks(VariableRecord, n)
+    variables.at, variables.card = graph.var_ptr[:-1] + (n + 1), graph.card
+    variables.first, variables.end = problem.nbr_ptr[:-1], problem.nbr_ptr[1:]
+    variables.burden = 1.0 + problem.degree
+    edges = blanks(EdgeRecord, problem.n_edges)
+    edges.variable, edges.factor, edges.stride = problem.scope, problem.edge_factor, problem.edge_stride
+    edges.at = problem.edge_ptr[:-1] + (n + 1 + problem.n_states)
+    factors = blanks(FactorRecord, problem.n_factors)
+    factors.first, factors.end = problem.scope_ptr[:-1], problem.scope_ptr[1:]
+    factors.table = costs.table_at
+    return CostNetwork(variables, edges, factors, problem.nbr.astype(np.int64), _whole(costs.tables))
+
+
+def _state(problem: Problem, net: CostNetwork, costs: WholeCosts) -> NetworkState:
+    n, n_states, n_edge_states = problem.n_vars, problem.n_states, problem.n_edge_states
+    n_cells, begin = n + 1 + n_states + n_edge_states, n + 1
+    end = begin + n_states
+    cell, domain = np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int64)
+    card = problem.graph.card
+    cell[:n], cell[begin:end] = card, _whole(costs.unary)
+    domain[begin:end] = np.arange(n_states) - np.repeat(problem.graph.var_ptr[:-1], card)
+    place = domain.copy()
+    card_e = card[problem.scope]
+    state = np.arange(n_edge_states) - np.repeat(problem.edge_ptr[:-1], card_e)
+    pair = np.diff(problem.scope_ptr)[problem.edge_factor] == 2
+    place[end:] = state * np.repeat(np.where(pair, 0, problem.edge_stride), card_e)
+    return NetworkState(
+        cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place
+    )
+
+
+def _pending(problem: Problem) -> PendingWork:
+    widest, most = int(np.diff(problem.scope_ptr).max(initial=1)), int(problem.graph.card.max(initial=1))
+    return PendingWork(
+        blanks(QueueRecord, problem.n_vars), np.zeros(most, dtype=np.int64), blanks(OdometerRecord, widest)
+    )

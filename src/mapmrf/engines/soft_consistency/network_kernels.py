@@ -1,0 +1,402 @@
+"""A cost network and the changes that soft consistency makes to it, with a trail that takes them back.
+
+Costs are whole numbers to be minimised. Tables never change: what has moved out of the table of factor `a` to the state
+`u` of a variable of its scope is one number per edge and state, its *shift*; the cost of a configuration now is its
+table entry minus the shifts of its states. All costs stay at least 0, and so does the lower bound that they add up to.
+
+Everything that the search takes back lives in one array `cell`: first the number of states left to every variable, then
+the lower bound, then the cost of every state, then the shifts. The records of a network point into it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapmrf.arrays import Ints
+from mapmrf.kernels.jit import bare, inlined
+from mapmrf.kernels.records import Records
+
+HARD = 1 << 60
+"""Cost of a forbidden configuration; whatever is shifted, it stays above `FORBIDDEN`."""
+
+FORBIDDEN = 1 << 59
+"""Costs from here on are those of forbidden configurations."""
+
+REMOVED, RAISED, CHANGED, UNSETTLED = 1, 2, 4, 8
+"""Why a variable waits: it lost states; a state became dearer; either, and its neighbours have not been told; its
+favourite state may have lost its support."""
+
+
+class VariableRecord:
+    """What is known of a variable.
+
+    Attributes
+    ----------
+    at, card
+        Where the costs of its states begin in `cell`, and how many states it has.
+    first, end
+        Its edges are ``nbr[first:end]``.
+    favourite
+        The state that is expected to be the best.
+    reasons
+        Why it waits: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`.
+    seen
+        The number of the visit that met it last.
+    burden
+        How many factors it has, and how often these caused a failure.
+    """
+
+    at: int
+    card: int
+    first: int
+    end: int
+    favourite: int
+    reasons: int
+    seen: int
+    burden: float
+
+
+class EdgeRecord:
+    """What is known of an edge.
+
+    Attributes
+    ----------
+    variable, factor
+        What it joins.
+    stride, at
+        What one state more adds to the place in the table, and where the shifts begin in `cell`.
+    full
+        A configuration that costs the variable's favourite state nothing, if it still does, not even by the costs of
+        the other states: the other state of a pair, else the place in the table.
+    """
+
+    variable: int
+    factor: int
+    stride: int
+    at: int
+    full: int
+
+
+class FactorRecord:
+    """The edges of a factor, from `first` to before `end`, and where its table begins in `costs`."""
+
+    first: int
+    end: int
+    table: int
+
+
+class CostNetwork(NamedTuple):
+    """A network: records of variables, edges and factors.
+
+    Attributes
+    ----------
+    variables, edges, factors
+        A `VariableRecord`, `EdgeRecord`, `FactorRecord` of each.
+    nbr
+        The edges of every variable.
+    costs
+        The tables, `HARD` where a configuration is forbidden.
+    """
+
+    variables: Records
+    edges: Records
+    factors: Records
+    nbr: Ints
+    costs: Ints
+
+
+class TrailRecord:
+    """A cell that has been changed, and what it held."""
+
+    at: int
+    was: int
+
+
+class NetworkState(NamedTuple):
+    """What the search changes.
+
+    Attributes
+    ----------
+    cell
+        The numbers that the trail restores.
+    stamp : as `cell`
+        The number of the level that saved a cell last.
+    trail
+        The changes, a `TrailRecord` of each.
+    domain : as `cell`
+        The states of every variable, those left first.
+    place : as `cell`
+        For every state its place in `domain`. For every edge and state a configuration of cost 0, if it still is: the
+        other state of a pair, else the place in the table.
+    """
+
+    cell: Ints
+    stamp: Ints
+    trail: Records
+    domain: Ints
+    place: Ints
+
+
+class QueueRecord:
+    """One slot of each queue of variables: stacks, but for `raised`, which is a heap with the largest first."""
+
+    removed: int
+    raised: int
+    changed: int
+    unsettled: int
+
+
+class OdometerRecord:
+    """A place of a scope that is not decided, the state it is at, and place and shifts of the configuration before."""
+
+    free: int
+    digit: int
+    base: int
+    shift: int
+
+
+class PendingWork(NamedTuple):
+    """Queues and scratch.
+
+    Attributes
+    ----------
+    queue : (n_vars,)
+        The variables that wait for each reason, a `QueueRecord` per slot.
+    amount : (most states,)
+        Costs to be moved.
+    odometer : (most variables of a factor,)
+        An `OdometerRecord` for every place.
+    """
+
+    queue: Records
+    amount: Ints
+    odometer: Records
+
+
+class ConsistencyTally:
+    """Numbers that the kernels change in place.
+
+    Attributes
+    ----------
+    n_vars
+        Number of variables; also the cell of the lower bound.
+    upper
+        Only labellings of a smaller cost are of interest.
+    failed
+        1 as soon as there is no such labelling.
+    culprit
+        The factor that was looked at last.
+    top, serial
+        Entries of the trail, and the number of the current level.
+    n_removed, n_raised, n_changed, n_unsettled
+        Variables that wait.
+    pruned_at
+        The lower bound when all states were last compared with `upper`.
+    least_gain
+        Rises of the lower bound that are worth the work.
+    visit
+        Number of visits so far.
+    work, pause_at
+        Table entries and states looked at, and when propagation is to pause.
+    """
+
+    n_vars: int
+    upper: int
+    failed: int
+    culprit: int
+    top: int
+    serial: int
+    n_removed: int
+    n_raised: int
+    n_changed: int
+    n_unsettled: int
+    pruned_at: int
+    least_gain: int
+    visit: int
+    work: int
+    pause_at: int
+
+
+class SoftNetwork(NamedTuple):
+    """A network with its state, what is pending, and the tally."""
+
+    net: CostNetwork
+    now: NetworkState
+    todo: PendingWork
+    tally: ConsistencyTally
+
+
+@inlined
+def write(soft: SoftNetwork, at: int, value: int) -> None:
+    """Change a cell, and save what it held unless this level has done so."""
+    now, tally = soft.now, soft.tally
+    if now.stamp[at] != tally.serial:
+        now.stamp[at] = tally.serial
+        now.trail[tally.top].at = at
+        now.trail[tally.top].was = now.cell[at]
+        tally.top += 1
+    now.cell[at] = value
+
+
+@bare
+def take_back(soft: SoftNetwork, mark: int) -> None:
+    """Undo all changes after the trail had so many entries, and begin a new level."""
+    now, tally = soft.now, soft.tally
+    for k in range(tally.top - 1, mark - 1, -1):
+        now.cell[now.trail[k].at] = now.trail[k].was
+    tally.top = mark
+    tally.serial += 1
+
+
+@bare
+def wait_raised(soft: SoftNetwork, i: int) -> None:
+    """Put a variable into the heap of those with dearer states."""
+    queue, tally = soft.todo.queue, soft.tally
+    k = tally.n_raised
+    tally.n_raised += 1
+    while k > 0 and queue[(k - 1) // 2].raised < i:
+        queue[k].raised = queue[(k - 1) // 2].raised
+        k = (k - 1) // 2
+    queue[k].raised = i
+
+
+@bare
+def next_raised(soft: SoftNetwork) -> int:
+    """Take the last variable out of the heap."""
+    queue, tally = soft.todo.queue, soft.tally
+    first = queue[0].raised
+    tally.n_raised -= 1
+    n = tally.n_raised
+    moved, k = queue[n].raised, 0
+    while 2 * k + 1 < n:
+        child = 2 * k + 1
+        if child + 1 < n and queue[child + 1].raised > queue[child].raised:
+            child += 1
+        if queue[child].raised <= moved:
+            break
+        queue[k].raised = queue[child].raised
+        k = child
+    queue[k].raised = moved
+    soft.net.variables[first].reasons &= ~RAISED
+    return int(first)
+
+
+@inlined
+def wait_changed(soft: SoftNetwork, i: int) -> None:
+    """Note that the neighbours of a variable may lose the support of their favourites."""
+    net, todo, tally = soft.net, soft.todo, soft.tally
+    if net.variables[i].reasons & CHANGED == 0:
+        net.variables[i].reasons |= CHANGED
+        todo.queue[tally.n_changed].changed = i
+        tally.n_changed += 1
+
+
+@inlined
+def wait_unsettled(soft: SoftNetwork, i: int) -> None:
+    """Note that the favourite of a variable must be checked."""
+    net, todo, tally = soft.net, soft.todo, soft.tally
+    if net.variables[i].reasons & UNSETTLED == 0:
+        net.variables[i].reasons |= UNSETTLED
+        todo.queue[tally.n_unsettled].unsettled = i
+        tally.n_unsettled += 1
+
+
+@bare
+def remove(soft: SoftNetwork, i: int, u: int) -> None:
+    """Take a state away from a variable."""
+    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
+    begin, n_left = net.variables[i].at, now.cell[i] - 1
+    k, last = now.place[begin + u], now.domain[begin + n_left]
+    now.domain[begin + k], now.domain[begin + n_left] = last, u
+    now.place[begin + last], now.place[begin + u] = k, n_left
+    write(soft, i, n_left)
+    if n_left == 0:
+        tally.failed = 1
+        return
+    if net.variables[i].reasons & REMOVED == 0:
+        net.variables[i].reasons |= REMOVED
+        todo.queue[tally.n_removed].removed = i
+        tally.n_removed += 1
+    wait_changed(soft, i)
+    if net.variables[i].favourite == u:
+        wait_unsettled(soft, i)
+
+
+@bare
+def assign(soft: SoftNetwork, i: int, u: int) -> None:
+    """Leave a variable one state, which it has."""
+    net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
+    begin = net.variables[i].at
+    k, first = now.place[begin + u], now.domain[begin]
+    now.domain[begin], now.domain[begin + k] = u, first
+    now.place[begin + u], now.place[begin + first] = 0, k
+    write(soft, i, 1)
+    if net.variables[i].reasons & REMOVED == 0:
+        net.variables[i].reasons |= REMOVED
+        todo.queue[tally.n_removed].removed = i
+        tally.n_removed += 1
+    wait_changed(soft, i)
+    if net.variables[i].favourite != u:
+        wait_unsettled(soft, i)
+
+
+@bare
+def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
+    """Add to the cost of a state; it goes if it becomes too dear."""
+    net, now, tally = soft.net, soft.now, soft.tally
+    at = net.variables[i].at + u
+    cost = now.cell[at] + amount
+    if now.cell[tally.n_vars] + cost >= tally.upper:
+        remove(soft, i, u)
+        return
+    write(soft, at, cost)
+    if net.variables[i].reasons & RAISED == 0:
+        net.variables[i].reasons |= RAISED
+        wait_raised(soft, i)
+    wait_changed(soft, i)
+    if net.variables[i].favourite == u:
+        wait_unsettled(soft, i)
+
+
+@bare
+def raise_bound(soft: SoftNetwork, i: int) -> None:
+    """Move what all states of a variable cost at least into the lower bound."""
+    net, now, tally = soft.net, soft.now, soft.tally
+    begin, n = net.variables[i].at, now.cell[i]
+    if n == 0:
+        return
+    least = now.cell[begin + now.domain[begin]]
+    for k in range(1, n):
+        least = min(least, now.cell[begin + now.domain[begin + k]])
+    tally.work += n
+    if least == 0:
+        return
+    for k in range(n):
+        at = begin + now.domain[begin + k]
+        write(soft, at, now.cell[at] - least)
+    lower = now.cell[tally.n_vars] + least
+    write(soft, tally.n_vars, lower)
+    if lower >= tally.upper:
+        tally.failed = 1
+
+
+@inlined
+def is_pending(soft: SoftNetwork) -> bool:
+    """Whether there is work for propagation left."""
+    tally = soft.tally
+    return bool(tally.n_removed + tally.n_raised + tally.n_changed + tally.n_unsettled > 0)
+
+
+@bare
+def forget_pending(soft: SoftNetwork) -> None:
+    """Empty all queues, after a failure."""
+    net, todo, tally = soft.net, soft.todo, soft.tally
+    for k in range(tally.n_removed):
+        net.variables[todo.queue[k].removed].reasons = 0
+    for k in range(tally.n_raised):
+        net.variables[todo.queue[k].raised].reasons = 0
+    for k in range(tally.n_changed):
+        net.variables[todo.queue[k].changed].reasons = 0
+    for k in range(tally.n_unsettled):
+        net.variables[todo.queue[k].unsettled].reasons = 0
+    tally.n_removed = tally.n_raised = tally.n_changed = tally.n_unsettled = 0

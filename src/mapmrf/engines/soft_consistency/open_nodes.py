@@ -1,0 +1,66 @@
+"""The open nodes of a search, by lower bound."""
+
+from __future__ import annotations
+
+import heapq
+
+
+class OpenNodes:
+    """A heap of nodes; each knows the decision that leads to it and the node before that."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, int]] = []
+        self._parent: list[int] = []
+        self._decision: list[tuple[int, int, int]] = []
+        self._depth: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def clear(self) -> None:
+        """Close all nodes."""
+        self._heap.clear()
+
+    def lower(self, other: tuple[int, int] | None) -> int:
+        """The least lower bound of the open nodes, and of another node if there is one."""
+        bounds = [] if other is None else [other[0]]
+        if self._heap:
+            bounds.append(self._heap[0][0])
+        return min(bounds, default=0)
+
+    def push(self, lower: int, node: int) -> None:
+        """Open a node; -1 is the root."""
+        depth = self._depth[node] if node >= 0 else 0
+        heapq.heappush(self._heap, (lower, -depth, node))
+
+    def pop(self, upper: int) -> tuple[int, int] | None:
+        """Lower bound and number of the best node; None if there is none whose bound is below `upper`."""
+        if not self._heap or self._heap[0][0] >= upper:
+            self.clear()
+            return None
+        lower, _, node = heapq.heappop(self._heap)
+        return lower, node
+
+    def path(self, node: int) -> list[tuple[int, int, int]]:
+        """The decisions from the root to a node: variable, state, and 1 if it must not have it."""
+        found = []
+        while node >= 0:
+            found.append(self._decision[node])
+            node = self._parent[node]
+        return found[::-1]
+
+    def leave(self, base: tuple[int, int], stack: list[list[int]], upper: int) -> None:
+        """Open the node that a dive has come to, and all alternatives of decisions on the way to it from its base."""
+        lower, node = base
+        for var, value, right, _, here in zip(*stack, strict=True):
+            lower = max(base[0], here)
+            if right == 0 and lower < upper:
+                self.push(lower, self._add(node, (var, value, 1)))
+            node = self._add(node, (var, value, right))
+        self.push(lower, node)
+
+    def _add(self, parent: int, decision: tuple[int, int, int]) -> int:
+        self._parent.append(parent)
+        self._decision.append(decision)
+        self._depth.append(1 + (self._depth[parent] if parent >= 0 else 0))
+        return len(self._parent) - 1

@@ -1,0 +1,226 @@
+"""Branch and bound with soft arc consistency: dives from the best open node."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.engines.soft_consistency.dive_kernels import (
+    FULL,
+    LIMITED,
+    PAUSED,
+    Dive,
+    DiveLabels,
+    DiveStack,
+    DiveTally,
+    dive,
+    follow,
+)
+from mapmrf.engines.soft_consistency.network import ModelNetwork
+from mapmrf.engines.soft_consistency.network_kernels import forget_pending
+from mapmrf.engines.soft_consistency.open_nodes import OpenNodes
+from mapmrf.engines.soft_consistency.sweep_kernels import collect, settle, sweep
+from mapmrf.kernels.records import blank
+
+STEP_WORK = 1_000_000
+"""Work of a step: some 30 ms."""
+
+SMALL_GAIN = 1e-3
+"""Share of the gap that a pair of sweeps must close, or it is the last."""
+
+LEAST_GAIN = 12
+"""Rises of the lower bound are worth the work if they close 2 to minus this of the root's gap."""
+
+MOST_BACKTRACKS = 1 << 14
+"""Backtracks of a dive, at most."""
+
+RARELY, OFTEN = 0.05, 0.1
+"""Share of decisions that are made again to get to open nodes: below the first, dives become shorter, above the second
+longer."""
+
+
+class SoftSearch:
+    """Hybrid best-first search: depth-first dives of limited length from the open node with the least lower bound.
+
+    Attributes
+    ----------
+    network
+        The network.
+    open
+        The open nodes.
+    finished
+        Whether every labelling is known to cost at least as much as the best.
+    """
+
+    def __init__(self, network: ModelNetwork, most_nodes: int = sys.maxsize) -> None:
+        self.network, self.open, self.finished = network, OpenNodes(), False
+        n, room = network.problem.n_vars, network.problem.n_states + 1
+        stack = DiveStack(*(np.zeros(room, dtype=np.int64) for _ in DiveStack._fields))
+        goal = DiveLabels(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.int64))
+        self.way = Dive(stack, goal, blank(DiveTally))
+        self.way.tally.latest, self.way.tally.most_nodes = -1, most_nodes
+        self._limit, self._replayed, self._root_upper = 1, 0, -1
+        self._base: tuple[int, int] | None = None
+        self._root_lower = 0
+
+    @property
+    def lower(self) -> int:
+        """Lower bound on the cost of all labellings; that of the best one once the search is closed."""
+        if self.finished:
+            return self.upper
+        return min(self.upper, max(self._root_lower, self.open.lower(self._base)))
+
+    @property
+    def upper(self) -> int:
+        """Cost of the best labelling; more than any can cost while there is none."""
+        return int(self.network.soft.tally.upper)
+
+    @property
+    def labels(self) -> Ints | None:
+        """The best labelling, None while there is none."""
+        return self.way.goal.best.copy() if self.way.tally.found > 0 else None
+
+    @property
+    def nodes(self) -> int:
+        """Nodes so far."""
+        return int(self.way.tally.nodes)
+
+    def offer(self, labels: Ints) -> None:
+        """Take over a labelling if it costs less than the best."""
+        cost = self.network.cost_of(labels)
+        if cost < self.upper:
+            self.network.soft.tally.upper = int(cost)
+            self.way.goal.best[:] = labels
+            self.way.tally.found += 1
+
+    def steps(self, sweeps: int) -> Iterator[str]:
+        """The whole search: yields the name of its phase after every step, until it has finished."""
+        for _ in self._sweep(sweeps):
+            yield "sweeps"
+        for _ in self._collect():
+            yield "sweeps"
+        if self._failed:
+            self.finished = True
+            return
+        self.open.push(self.network.lower, -1)
+        while self._base is not None or self._next_node():
+            how = self._dive()
+            if how == PAUSED:
+                yield "search"
+            if self.upper < self._root_upper and self._base is None:
+                for _ in self._tighten_root():
+                    yield "search"
+        self.finished = True
+
+    @property
+    def _failed(self) -> bool:
+        return bool(self.network.soft.tally.failed)
+
+    def _allow(self) -> None:
+        """Work for one more step."""
+        tally = self.network.soft.tally
+        tally.pause_at = tally.work + STEP_WORK
+
+    # -- the root -----------------------------------------------------------------------------------------------------
+
+    def _sweep(self, sweeps: int) -> Iterator[None]:
+        """Pairs of sweeps, forth and back, as long as they close the gap."""
+        soft, before = self.network.soft, -self.upper
+        self._allow()
+        while sweeps > 0 and not self._failed and self.network.lower - before > SMALL_GAIN * self._gap:
+            before, sweeps = self.network.lower, sweeps - 1
+            for forward in (True, False):
+                place = sweep(soft, forward, 0)
+                while place > 0:
+                    self._keep()
+                    yield
+                    self._allow()
+                    place = sweep(soft, forward, place)
+            self._keep()
+
+    @property
+    def _gap(self) -> int:
+        return self.upper - self.network.lower
+
+    def _keep(self) -> None:
+        """What has been done at the root is never taken back."""
+        soft = self.network.soft
+        soft.tally.top = 0
+        soft.tally.serial += 1
+        self._root_lower = self.network.lower
+
+    def _collect(self) -> Iterator[None]:
+        """Make the root consistent."""
+        soft = self.network.soft
+        soft.tally.least_gain = max(1, self._gap >> LEAST_GAIN)
+        if self._failed:
+            return
+        place = collect(soft, 0)
+        while place > 0:
+            self._keep()
+            yield
+            self._allow()
+            place = collect(soft, place)
+        yield from self._settle()
+
+    def _settle(self) -> Iterator[None]:
+        """Propagate at the root to the end."""
+        soft = self.network.soft
+        while not settle(soft):
+            self._keep()
+            yield
+            self._allow()
+        self._keep()
+        self._root_upper = self.upper
+
+    def _tighten_root(self) -> Iterator[None]:
+        """Use a better upper bound at the root."""
+        follow(self.network.soft, self.way.stack, 0)
+        yield from self._settle()
+        if self._failed:
+            self.open.clear()
+
+    # -- dives --------------------------------------------------------------------------------------------------------
+
+    def _next_node(self) -> bool:
+        """Go to the best open node; False if none is left."""
+        node = self.open.pop(self.upper)
+        if node is None:
+            return False
+        stack, counts = self.way.stack, self.way.tally
+        path = self.open.path(node[1])
+        for k, (var, value, right) in enumerate(path):
+            stack.var[k], stack.value[k], stack.right[k] = var, value, right
+        follow(self.network.soft, stack, len(path))
+        self._adapt(len(path))
+        counts.depth, counts.limit = 0, int(counts.backtracks) + self._limit
+        self._base = node
+        return True
+
+    def _adapt(self, replayed: int) -> None:
+        """Longer dives if decisions are made again too often, shorter ones if rarely."""
+        self._replayed += replayed
+        nodes = self.nodes + 1
+        if self._replayed > OFTEN * nodes and self._limit < MOST_BACKTRACKS:
+            self._limit *= 2
+        elif self._replayed < RARELY * nodes and self._limit > 1:
+            self._limit //= 2
+
+    def _dive(self) -> int:
+        """Search below a node, and open what is left there at the end."""
+        if self.network.soft.tally.work >= self.network.soft.tally.pause_at:
+            self._allow()
+        how = dive(self.network.soft, self.way)
+        if how == FULL:
+            self.network.grow_trail()
+        elif how != PAUSED:
+            assert self._base is not None
+            forget_pending(self.network.soft)
+            if how == LIMITED:
+                depth = int(self.way.tally.depth)
+                self.open.leave(self._base, [column[:depth].tolist() for column in self.way.stack], self.upper)
+            self._base = None
+        return how

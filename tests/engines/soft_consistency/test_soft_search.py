@@ -1,0 +1,138 @@
+"""Soft consistency: costs move but no labelling's cost changes; the search finds the optimum of any model."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapmrf import FactorGraph
+from mapmrf.arrays import Ints
+from mapmrf.datasets import random_graph
+from mapmrf.engines.soft_consistency import search as search_module
+from mapmrf.engines.soft_consistency.network import ModelNetwork
+from mapmrf.engines.soft_consistency.open_nodes import OpenNodes
+from mapmrf.engines.soft_consistency.search import SoftSearch
+from mapmrf.engines.soft_consistency.sweep_kernels import collect, settle, sweep
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
+
+LARGE = 1 << 62
+
+
+def cost_now(network: ModelNetwork, labels: Ints) -> int:
+    """Cost of a labelling as the network states it: lower bound, states, and tables less what was shifted."""
+    net, cell = network.soft.net, network.soft.now.cell
+    total = int(cell[network.problem.n_vars]) + int(cell[net.variables.at + labels].sum())
+    for factor in net.factors:
+        edges = net.edges[factor.first : factor.end]
+        states = labels[edges.variable]
+        total += int(net.costs[factor.table + edges.stride @ states])
+        total -= int(cell[edges.at + states].sum())
+    return total
+
+
+def is_left(network: ModelNetwork, labels: Ints) -> bool:
+    """Whether no state of a labelling has been removed."""
+    net, now = network.soft.net, network.soft.now
+    return bool(np.all(now.place[net.variables.at + labels] < now.cell[: len(labels)]))
+
+
+def labellings(graph: FactorGraph) -> list[Ints]:
+    return [np.array(states, dtype=np.int64) for states in itertools.product(*map(range, graph.card.tolist()))]
+
+
+def open_network(graph: FactorGraph) -> ModelNetwork | None:
+    """The network of a model, unless a table allows nothing."""
+    network = ModelNetwork.of(Problem.compile(graph))
+    network.soft.tally.pause_at = LARGE
+    return None if network.costs.offset == -math.inf else network
+
+
+@given(recipe=with_weights(recipes() | any_recipes()), sweeps=st.integers(0, 3))
+def test_costs_of_labellings_stay_and_all_costs_are_at_least_0(recipe: Recipe, sweeps: int) -> None:
+    graph = recipe.graph()
+    network = open_network(graph)
+    if network is None:
+        return
+    before = {tuple(labels): network.cost_of(labels) for labels in labellings(graph)}
+    for k in range(sweeps):
+        sweep(network.soft, k % 2 == 0, 0)
+    if network.soft.tally.failed == 0:
+        collect(network.soft, 0)
+        settle(network.soft)
+    if network.soft.tally.failed == 1:
+        assert all(cost == math.inf for cost in before.values())
+        return
+    for labels, cost in before.items():
+        if is_left(network, np.array(labels, dtype=np.int64)) and cost < math.inf:
+            assert cost_now(network, np.array(labels, dtype=np.int64)) == cost
+            assert network.lower <= cost
+        elif cost < math.inf:
+            pytest.fail("a state of an allowed labelling is gone")
+    net, now = network.soft.net, network.soft.now
+    for i in range(graph.n_vars):
+        begin = net.variables.at[i]
+        costs = [now.cell[begin + u] for u in now.domain[begin : begin + now.cell[i]]]
+        assert min(costs) == 0
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_search_is_exact(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(seed)
+    arity = (2, 5) if seed % 2 else (2, 3)
+    graph = random_graph(8, int(rng.integers(8, 20)), states=(2, 4), arity=arity, hard=0.3 * (seed % 3), seed=seed)
+    optimum, _ = brute_force(graph)
+    network = ModelNetwork.of(Problem.compile(graph))
+    if network.costs.offset == -math.inf:
+        assert optimum == -math.inf
+        return
+    monkeypatch.setattr(search_module, "STEP_WORK", int(rng.integers(1, 2000)))
+    search = SoftSearch(network)
+    lower = 0
+    for _ in search.steps(seed % 4):
+        assert search.lower >= lower
+        lower = search.lower
+    assert search.finished
+    if optimum == -math.inf:
+        assert search.labels is None
+    else:
+        assert search.labels is not None
+        assert graph.value(search.labels) == pytest.approx(optimum, abs=1e-9)
+
+
+def test_offered_labellings_bound_the_search() -> None:
+    graph = random_graph(10, 30, states=(2, 3), arity=(2, 3), hard=0.0, seed=5)
+    optimum, best = brute_force(graph)
+    search = SoftSearch(ModelNetwork.of(Problem.compile(graph)))
+    search.offer(np.array(best))
+    for _ in search.steps(1):
+        pass
+    assert search.labels is not None and graph.value(search.labels) == pytest.approx(optimum)
+    alone = SoftSearch(ModelNetwork.of(Problem.compile(graph)))
+    for _ in alone.steps(1):
+        pass
+    assert search.nodes <= alone.nodes
+
+
+def test_open_nodes_come_by_bound_and_know_their_path() -> None:
+    nodes = OpenNodes()
+    nodes.push(3, -1)
+    assert nodes.pop(10) == (3, -1)
+    nodes.leave((3, -1), [[0, 1], [2, 0], [0, 1], [0, 5], [4, 6]], 10)
+    assert len(nodes) == 2 and nodes.lower(None) == 4
+    first = nodes.pop(10)
+    assert first is not None and first[0] == 4 and nodes.path(first[1]) == [(0, 2, 1)]
+    second = nodes.pop(10)
+    assert second is not None and second[0] == 6 and nodes.path(second[1]) == [(0, 2, 0), (1, 0, 1)]
+    assert nodes.pop(10) is None
+
+
+def test_open_nodes_at_the_upper_bound_are_closed() -> None:
+    nodes = OpenNodes()
+    nodes.push(7, -1)
+    assert nodes.pop(7) is None and len(nodes) == 0

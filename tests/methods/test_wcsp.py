@@ -1,0 +1,110 @@
+"""WCSP: the optimum by search, limits, better labellings from elsewhere, and known values of real models."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf import FactorGraph, OptionError, Status
+from mapmrf.datasets import grid, random_graph
+from mapmrf.method import Start, running
+from mapmrf.methods.wcsp import WCSP
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
+
+DATA = Path(os.environ.get("MAPMRF_DATA", "../shared/data"))
+
+
+@given(recipe=with_weights(recipes() | any_recipes()), sweeps=st.integers(0, 3), effort=st.integers(0, 2))
+def test_the_optimum_is_found_and_proven(recipe: Recipe, sweeps: int, effort: int) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    result = mapmrf.solve(graph, "wcsp", sweeps=sweeps, local_search=effort)
+    if optimum == -math.inf:
+        assert result.status is Status.INFEASIBLE
+        return
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(optimum, abs=1e-9)
+    assert result.bound is not None and result.bound >= optimum - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_elimination_agrees(seed: int) -> None:
+    graph = random_graph(30, 60, states=(2, 4), arity=(2, 4), hard=0.05, seed=seed)
+    expected = mapmrf.solve(graph, "branch")
+    result = mapmrf.solve(graph, "wcsp", local_search=0)
+    assert result.status == expected.status
+    if expected.status is Status.OPTIMAL:
+        assert result.value == pytest.approx(expected.value)
+
+
+def colouring(n_colours: int) -> FactorGraph:
+    """Five variables, all of which must differ."""
+    pairs = [(i, j) for i in range(5) for j in range(i + 1, 5)]
+    differ = np.where(np.eye(n_colours, dtype=bool), -np.inf, 0.0)
+    return FactorGraph.from_pairwise(np.zeros((5, n_colours)), pairs, differ)
+
+
+def test_infeasible_models_are_proven_so() -> None:
+    assert mapmrf.solve(colouring(4), "wcsp").status is Status.INFEASIBLE
+    assert mapmrf.solve(colouring(5), "wcsp").status is Status.OPTIMAL
+
+
+def test_nodes_are_the_iterations_and_limit_the_search() -> None:
+    graph = grid(9, 9, coupling=2.0, seed=2)
+    whole = mapmrf.solve(graph, "wcsp", local_search=0)
+    short = mapmrf.solve(graph, "wcsp", local_search=0, max_iterations=10)
+    assert whole.status is Status.OPTIMAL and whole.iterations > 10
+    assert short.status is Status.ITERATION_LIMIT and short.iterations == 10
+    assert short.bound is not None and short.value <= whole.value <= short.bound
+
+
+def test_the_bound_moves_during_the_search() -> None:
+    graph = grid(11, 11, coupling=2.0, seed=4)
+    result = mapmrf.solve(graph, "wcsp")
+    bounds = [point.bound for point in result.trace if point.phase == "search" and point.bound is not None]
+    assert len(set(bounds)) > 3 and bounds == sorted(bounds, reverse=True)
+
+
+def test_labellings_from_elsewhere_are_taken_over() -> None:
+    graph = grid(9, 9, coupling=2.0, seed=2)
+    best = mapmrf.solve(graph, "branch").labels
+    problem, method = Problem.compile(graph), WCSP(local_search=0)
+    with running(method, problem, 0, Start()) as state:
+        method.step(problem, state)
+        state.inform(best)
+        assert graph.value(method.step(problem, state).labels) == graph.value(best)
+        alone = mapmrf.solve(graph, method).iterations
+        step = method.step(problem, state)
+        while step.finished is None:
+            step = method.step(problem, state)
+        assert step.iterations <= alone
+
+
+@pytest.mark.parametrize("options", [{"max_iterations": 0}, {"sweeps": -1}, {"local_search": -1}])
+def test_bad_options_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(OptionError):
+        WCSP(**options)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["diagnosis-Promedas_50", "linkage-pedigree1", "circuit-c432.isc", "bayes-BN_97"])
+def test_known_optima(name: str) -> None:
+    path = DATA / "families" / f"{name}.uai.gz"
+    evidence = DATA / "families" / f"{name}.uai.evid"
+    if not path.exists():
+        pytest.skip("no benchmark models")
+    with (DATA / "reference_values.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["file"] == f"families/{name}.uai.gz"]
+    graph = mapmrf.read(path, evidence=evidence if evidence.exists() else None)
+    result = mapmrf.solve(graph, "wcsp", time_limit=60)
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(float(rows[0]["logpot"]), abs=1e-3)

@@ -22,6 +22,9 @@ from mapmrf.errors import UnsupportedModel as UnsupportedModel
 if TYPE_CHECKING:
     from mapmrf.batch import solve_many as solve_many
     from mapmrf.batch import solve_rows as solve_rows
+    from mapmrf.best import BestLabellings as BestLabellings
+    from mapmrf.best import Diversity as Diversity
+    from mapmrf.best import solve_best as solve_best
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
     from mapmrf.graph import FactorGraph as FactorGraph
@@ -100,6 +103,9 @@ _LAZY = {
     "methods": "mapmrf.registry",
     "solve": "mapmrf.solver",
     "solve_rows": "mapmrf.batch",
+    "BestLabellings": "mapmrf.best",
+    "Diversity": "mapmrf.best",
+    "solve_best": "mapmrf.best",
     "solve_many": "mapmrf.batch",
     "tune": "mapmrf.tuning",
 }

@@ -31,7 +31,7 @@ FLOORS = (
     ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
     ("methods",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
-    ("best",),
+    ("best", "certainty"),
     ("plots", "tuning", "precompile"),
     ("display",),
     ("bench",),
@@ -44,6 +44,7 @@ LAZY = {
     ("registry", "methods"),  # lists the folder
     ("graph", "display"),  # how a thing shows itself
     ("result", "display"),
+    ("solver", "certainty"),  # on request
 }
 """Imports inside functions that may point upwards."""
 

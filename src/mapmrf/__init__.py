@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mapmrf.best import BestLabellings as BestLabellings
     from mapmrf.best import Diversity as Diversity
     from mapmrf.best import solve_best as solve_best
+    from mapmrf.certainty import MaxMarginals as MaxMarginals
+    from mapmrf.certainty import max_marginals as max_marginals
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
     from mapmrf.graph import FactorGraph as FactorGraph
@@ -106,6 +108,8 @@ _LAZY = {
     "BestLabellings": "mapmrf.best",
     "Diversity": "mapmrf.best",
     "solve_best": "mapmrf.best",
+    "MaxMarginals": "mapmrf.certainty",
+    "max_marginals": "mapmrf.certainty",
     "solve_many": "mapmrf.batch",
     "tune": "mapmrf.tuning",
 }

@@ -31,7 +31,7 @@ FLOORS = (
     ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
     ("methods",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
-    ("best", "certainty"),
+    ("best", "certainty", "summing"),
     ("plots", "tuning", "precompile"),
     ("display",),
     ("bench",),

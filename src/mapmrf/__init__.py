@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from mapmrf.result import Result as Result
     from mapmrf.result import Status as Status
     from mapmrf.solver import solve as solve
+    from mapmrf.summing import marginal_map as marginal_map
     from mapmrf.tuning import tune as tune
 
 _LAZY = {
@@ -110,6 +111,7 @@ _LAZY = {
     "solve_best": "mapmrf.best",
     "MaxMarginals": "mapmrf.certainty",
     "max_marginals": "mapmrf.certainty",
+    "marginal_map": "mapmrf.summing",
     "solve_many": "mapmrf.batch",
     "tune": "mapmrf.tuning",
 }

@@ -84,7 +84,7 @@ def _curve(ends: Floats, title: str) -> Figure:
     figure = new_figure(7.0, 3.2)
     axes = figure.add_subplot()
     places = np.arange(1, len(ends) + 1)
-    if np.any(low != high):
+    if not np.array_equal(low, high, equal_nan=True):
         axes.fill_between(places, low, high, color=SKY, alpha=0.4, linewidth=0, label="margin, as far as known")
         axes.plot(places, low, color=BLUE, linewidth=1.4, label="at least")
         axes.legend(frameon=False, fontsize=9)

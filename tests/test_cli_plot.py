@@ -194,7 +194,7 @@ def test_dollars_are_no_mathematics(folder):
         (["full.json", "--shape", "3"], "--shape: found '3', expected height and width such as 72x96"),
         (["full.json", "--shape", "5x5"], "12 labels do not fill 5 x 5"),
         (["full.json", "-k", "kinds", "--over", "seconds"], "--over belongs to --kind convergence"),
-        (["grid.uai.gz", "--shape", "3x4"], "--shape belongs to --kind labels or kinds, found --kind graph"),
+        (["grid.uai.gz", "--shape", "3x4"], "--shape belongs to --kind labels or kinds or margins, found --kind graph"),
         (["full.json", "-k", "graph"], "--kind graph: expected a model"),
         (["run.csv", "-k", "kinds"], "--kind kinds: expected one result"),
         (["run.csv", "-k", "labels"], "--kind labels: expected one result or solution"),

@@ -31,7 +31,8 @@ FLOORS = (
     ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
     ("engines.soft_consistency",),
     ("methods",),
-    ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves"),
+    ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
+    ("best", "certainty", "summing"),
     ("plots", "tuning", "precompile"),
     ("display",),
     ("bench",),
@@ -44,6 +45,7 @@ LAZY = {
     ("registry", "methods"),  # lists the folder
     ("graph", "display"),  # how a thing shows itself
     ("result", "display"),
+    ("solver", "certainty"),  # on request
 }
 """Imports inside functions that may point upwards."""
 

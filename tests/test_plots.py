@@ -454,6 +454,38 @@ def test_components_stand_apart():
         assert np.any(low > other_high + 1) or np.any(other_low > high + 1)
 
 
+# -- margins ---------------------------------------------------------------------------------------------------------
+
+
+def test_margins_of_a_lattice_are_a_map_of_their_lower_ends():
+    graph = grid(3, 4)
+    ends = np.stack([np.linspace(-1.0, 10.0, 12), np.full(12, 20.0)], axis=1)
+    figure = plots.margins(result_with(margins=ends), graph)
+    drawn(figure)
+    image = figure.axes[0].images[0].get_array()
+    assert image.shape == (3, 4)
+    assert image[0, 0] == 0.0
+    assert np.all(np.diff(image.ravel()) >= 0)
+    assert plots.margins(result_with(margins=ends), shape=(2, 6)).axes[0].images[0].get_array().shape == (2, 6)
+
+
+def test_margins_without_a_lattice_are_a_curve_with_a_band_where_they_are_intervals():
+    ends = np.array([[3.0, 3.0], [np.inf, np.inf], [1.0, 1.0]])
+    (axes,) = plots.margins(result_with(margins=ends)).axes
+    assert list(axes.lines[0].get_ydata())[:2] == [1.0, 3.0]
+    assert not axes.collections
+    (axes,) = plots.margins(result_with(margins=np.stack([ends[:, 0], ends[:, 1] + 1.0], axis=1))).axes
+    assert axes.collections
+
+
+def test_margins_must_have_been_asked_for_and_fill_the_map():
+    with pytest.raises(GraphError, match="has no margins"):
+        plots.margins(result_with())
+    with pytest.raises(GraphError, match="2 margins do not fill 2 x 2 pixels"):
+        plots.margins(result_with(margins=np.ones((2, 2))), shape=(2, 2))
+    drawn(plots.margins(mapmrf.max_marginals(grid(3, 3)), grid(3, 3)))
+
+
 # -- kinds -----------------------------------------------------------------------------------------------------------
 
 

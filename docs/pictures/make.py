@@ -114,6 +114,12 @@ def kinds_bar() -> Figure:
     return plots.kinds(mapmrf.solve(three_states(), "lp"))
 
 
+def margins() -> Figure:
+    """How sure the labels of a segmentation are."""
+    image = potts_image(72, 96, 5, noise=0.9, seed=3)
+    return plots.margins(mapmrf.solve(image.graph, margins=True), image.graph, title="margin of each pixel")
+
+
 MAKERS: dict[str, Callable[[], Figure]] = {
     "convergence": convergence,
     "compare": compare,
@@ -124,6 +130,7 @@ MAKERS: dict[str, Callable[[], Figure]] = {
     "primal": primal,
     "kinds": kinds,
     "kinds-bar": kinds_bar,
+    "margins": margins,
 }
 
 

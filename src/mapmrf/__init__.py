@@ -22,6 +22,11 @@ from mapmrf.errors import UnsupportedModel as UnsupportedModel
 if TYPE_CHECKING:
     from mapmrf.batch import solve_many as solve_many
     from mapmrf.batch import solve_rows as solve_rows
+    from mapmrf.best import BestLabellings as BestLabellings
+    from mapmrf.best import Diversity as Diversity
+    from mapmrf.best import solve_best as solve_best
+    from mapmrf.certainty import MaxMarginals as MaxMarginals
+    from mapmrf.certainty import max_marginals as max_marginals
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
     from mapmrf.graph import FactorGraph as FactorGraph
@@ -59,6 +64,7 @@ if TYPE_CHECKING:
     from mapmrf.result import Result as Result
     from mapmrf.result import Status as Status
     from mapmrf.solver import solve as solve
+    from mapmrf.summing import marginal_map as marginal_map
     from mapmrf.tuning import tune as tune
 
 _LAZY = {
@@ -100,6 +106,12 @@ _LAZY = {
     "methods": "mapmrf.registry",
     "solve": "mapmrf.solver",
     "solve_rows": "mapmrf.batch",
+    "BestLabellings": "mapmrf.best",
+    "Diversity": "mapmrf.best",
+    "solve_best": "mapmrf.best",
+    "MaxMarginals": "mapmrf.certainty",
+    "max_marginals": "mapmrf.certainty",
+    "marginal_map": "mapmrf.summing",
     "solve_many": "mapmrf.batch",
     "tune": "mapmrf.tuning",
 }

@@ -227,6 +227,9 @@ def _runs(methods: str, models: tuple[str, ...] = _ANY, **options: Any) -> list[
     return [(method, model, {"max_iterations": 30, **options}) for method in methods.split() for model in models]
 
 
+CERTAINTY = "certainty"
+"""The group that asks for more than one labelling."""
+
 GROUPS: dict[str, list[Run]] = {
     "branch and bound": [
         *_runs("branch", memory=16.0),
@@ -299,6 +302,9 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("expansion", ("potts", "dense"), move="swap"),
         *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
     ],
+    CERTAINTY: [
+        *_runs("trws", ("spins", "mixed", "smooth"), margins=True),
+    ],
     "programs": [
         *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels"), solver="highs", rounds=3),
         *_runs("lp", ("spins", "hard", "pedigree", "mixed")),
@@ -323,6 +329,10 @@ def compile_group(name: str) -> str:
             graphs[model] = MODELS[model]()
         with suppress(mapmrf.UnsupportedModel):
             mapmrf.solve(graphs[model], method, **options)
+    if name == CERTAINTY:
+        for graph in graphs.values():
+            mapmrf.solve_best(graph, 3, "branch", memory=16.0)
+            mapmrf.max_marginals(graph, "icm", memory=0)
     return name
 
 

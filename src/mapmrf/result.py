@@ -99,6 +99,9 @@ class Result:
         Extra figures of the method, such as the epsilon-KKT residuals of LS-LP.
     mu_v : (sum of card,)
         The relaxed solution on the variables where the method stopped, or None; a warm start can use it.
+    margins : (n_vars, 2)
+        By how much the label of each variable beats its best other state: lower and upper end, equal where exact;
+        None unless asked for, see `max_marginals`.
     unit
         The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
     names
@@ -139,6 +142,7 @@ class Result:
     unit: float = 1.0
     names: Names | None = None
     violated: tuple[Violation, ...] = ()
+    margins: Floats | None = None
 
     @classmethod
     def of_labels(
@@ -300,7 +304,7 @@ class Result:
         """
         data: dict[str, Any] = {}
         for item in fields(self):
-            if item.name in ("trace", "mu_v"):
+            if item.name in ("trace", "mu_v") or (item.name == "margins" and self.margins is None):
                 continue
             data[item.name] = plain(getattr(self, item.name))
         data["gap"] = plain(self.gap)
@@ -346,6 +350,7 @@ class Result:
             data["trace"] = tuple(point_from(point) for point in data.get("trace", ()))
             data["mu_v"] = None if data.get("mu_v") is None else np.array(data["mu_v"], dtype=np.float64)
             data["violated"] = tuple(_violation_from(entry) for entry in data.get("violated", ()))
+            data["margins"] = None if data.get("margins") is None else np.array(data["margins"], dtype=np.float64)
             data["names"] = _names_from(data.get("names"), data["labels"])
             return checked_numbers(cls(**data))
         except KeyError as error:
@@ -385,7 +390,7 @@ class Result:
 def plain(value: Any) -> Any:
     """Turn a field into something that strict JSON can hold."""
     if isinstance(value, np.ndarray):
-        return value.tolist()
+        return value.tolist() if value.dtype.kind != "f" or np.isfinite(value).all() else plain(value.tolist())
     if isinstance(value, StrEnum):
         return value.value
     if isinstance(value, KindFractions | Residuals | Names | Violation):

@@ -61,6 +61,7 @@ def solve(
     gap_tolerance: float | None = None,
     abs_gap_tolerance: float = 0.0,
     polish: str | Method | None = None,
+    margins: bool = False,
     **options: Any,
 ) -> Result:
     """Find a labelling of high log potential.
@@ -92,6 +93,8 @@ def solve(
     polish
         A method that improves the labelling at the end, such as ``"blocks"``, ``"chains"`` or ``Flips(depth=3)``. It
         starts from the best labelling and has the time that is left; its iterations come on top.
+    margins
+        Whether to find, within the time that is left, how sure each label is: see `Result.margins` and `max_marginals`.
     **options
         Options of the method by name.
 
@@ -128,7 +131,14 @@ def solve(
             run.listeners.append(bar.update)
             run.compiling.on_begin = bar.compiling
         stack.enter_context(stoppable(CompileWatch(run.must_stop, lambda: run.deadline - time.perf_counter())))
-        return run.solve(graph, start, threads)
+        result = run.solve(graph, start, threads)
+        return _with_margins(result, graph, run.deadline, threads) if margins else result
+
+
+def _with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
+    from mapmrf.certainty import with_margins
+
+    return with_margins(result, graph, deadline, threads)
 
 
 _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.items() if kind.kind is kind.KEYWORD_ONLY)

@@ -13,7 +13,14 @@ import numpy as np
 import pytest
 
 from mapmrf.errors import FormatError, OptionError
-from mapmrf.formats.solution import SolutionStream, read_solution, write_solution
+from mapmrf.formats.solution import (
+    SolutionStream,
+    read_solution,
+    read_solutions,
+    write_query_solution,
+    write_solution,
+    write_solutions,
+)
 from mapmrf.graph import FactorGraph
 
 GRAPH = FactorGraph.from_tables([2, 3, 12], [], [])
@@ -38,6 +45,9 @@ GRAPH = FactorGraph.from_tables([2, 3, 12], [], [])
         "MPE\n3 1 1 11\n-BEGIN-\n1\n3 0 0",
         "MPE\n3 1 1 11\n-BEGIN-\n",
         "MPE\n3 1 1 11\n-BEG",
+        "MPE\n2\n3 1 1 11\n3 0 0 0\n",  # the first of several is the best
+        "MPE\n3 0 0 0\n-BEGIN-\n2\n3 1 1 11\n3 0 0 0\n",
+        '[{"labels": [1, 1, 11]}, {"labels": [0, 0, 0]}]',
         "1 1 11",
         "1\n1\n11\n",
         "3 1 1 11",
@@ -97,6 +107,24 @@ def test_write_styles(tmp_path) -> None:
         write_solution(path, [1], style="2012")
     write_solution(tmp_path / "m.MPE.gz", [])
     assert read_solution(tmp_path / "m.MPE.gz", 0).tolist() == []
+
+
+def test_several_solutions_come_back_in_order(tmp_path) -> None:
+    path = tmp_path / "m.uai.MPE"
+    for labellings in ([[1, 1, 11]], [[1, 1, 11], [0, 2, 0], [1, 0, 3]]):
+        write_solutions(path, labellings)
+        assert [labels.tolist() for labels in read_solutions(path, GRAPH)] == labellings
+    write_solution(path, [0, 1, 2])
+    assert [labels.tolist() for labels in read_solutions(path, GRAPH)] == [[0, 1, 2]]
+    path.write_text("MPE\n2\n3 1 1 11\n3 0 3 0\n")
+    with pytest.raises(FormatError, match="label of variable 1: found '3'"):
+        read_solutions(path, GRAPH)
+
+
+def test_a_query_of_no_variables(tmp_path) -> None:
+    path = tmp_path / "m.uai.MMAP"
+    write_query_solution(path, [], [])
+    assert path.read_text() == "MMAP\n0\n"
 
 
 def test_result_of_ours(tmp_path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.bridges._foreign import labels_of, names_of, need, states_of
-from mapmrf.bridges.sum_out import sum_out
+from mapmrf.engines.elimination.sum_out import sum_out
 from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.formats.bayes import network_of
 from mapmrf.graph import FactorGraph

@@ -71,9 +71,9 @@ def _shape(context: click.Context, parameter: click.Parameter, text: str | None)
 
 @main.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--kind", "-k", metavar="NAME", help="convergence, compare, labels, graph or kinds.")
+@click.option("--kind", "-k", metavar="NAME", help="convergence, compare, labels, graph, kinds or margins.")
 @click.option("--output", "-o", metavar="FILE", help="Picture to write: .png, .svg or .pdf.  [default: FILE-KIND.png]")
-@click.option("--shape", callback=_shape, metavar="HxW", help="Height and width of the picture of labels or kinds.")
+@click.option("--shape", callback=_shape, metavar="HxW", help="Height and width of a map of labels, kinds or margins.")
 @click.option("--over", type=click.Choice(["iterations", "seconds"]), help="Horizontal axis of a convergence plot.")
 @click.option("--image", metavar="FILE", help="Picture to draw the labels on.")
 @click.option("--title", metavar="TEXT", help="Title.")
@@ -235,7 +235,7 @@ def _default_kind(given: Given, options: PlotOptions) -> str:
 
 def _check_options(kind: str, options: PlotOptions) -> None:
     """Refuse options that the picture does not use."""
-    used = {"shape": ("labels", "kinds"), "over": ("convergence",), "image": ("labels",)}
+    used = {"shape": ("labels", "kinds", "margins"), "over": ("convergence",), "image": ("labels",)}
     for name, kinds in used.items():
         if getattr(options, name) is not None and kind not in kinds:
             raise OptionError(f"--{name} belongs to --kind {' or '.join(kinds)}, found --kind {kind}")
@@ -318,11 +318,20 @@ def _kinds(given: Given, options: PlotOptions) -> Figure:
     return kinds(given.result, given.model, shape=options.shape, title=options.title)
 
 
+def _margins(given: Given, options: PlotOptions) -> Figure:
+    from mapmrf.plots import margins
+
+    if given.result is None:
+        raise OptionError("--kind margins: expected one result, and its model for a map")
+    return margins(given.result, given.model, shape=options.shape, title=options.title or "")
+
+
 KINDS: dict[str, Callable[[Given, PlotOptions], Figure]] = {
     "convergence": _convergence,
     "compare": _compare,
     "labels": _labels,
     "graph": _graph,
     "kinds": _kinds,
+    "margins": _margins,
 }
 """The pictures by name."""

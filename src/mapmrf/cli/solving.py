@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from mapmrf.cli.answering import Question, QuestionRun
 from mapmrf.cli.batch import BatchRequest, solve_files, solve_table
 from mapmrf.cli.output import (
     check_outputs,
@@ -73,6 +74,12 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 @click.option(
     "--abs-gap-tolerance", type=float, default=0.0, metavar="GAP", help="Stop at this gap of bound and value."
 )
+@click.option("--best", type=click.IntRange(min=1), metavar="M", help="Find the M best labellings.")
+@click.option(
+    "--distance", type=click.IntRange(min=1), metavar="D", help="Variables on which the M best differ, at least."
+)
+@click.option("--query", metavar="NAMES", help="Variables to maximise over, by name or index; sum out all others.")
+@click.option("--margins", is_flag=True, help="Find how sure each label is, for --json, -o *.json and `mapmrf plot`.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -94,6 +101,10 @@ def solve(
     log: bool,
     gap_tolerance: float | None,
     abs_gap_tolerance: float,
+    best: int | None,
+    distance: int | None,
+    query: str | None,
+    margins: bool,
     quiet: bool,
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
@@ -102,9 +113,11 @@ def solve(
     cannot be solved does not stop the others. The time limit applies to each model.
     """
     many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
+    question = Question(best, distance, query)
     if many:
         single: dict[str, object] = {
-            "--initial": initial, "--trace": trace, "--progress": progress or None, "--log": log or None
+            "--initial": initial, "--trace": trace, "--progress": progress or None, "--log": log or None,
+            "--best": best, "--distance": distance, "--query": query, "--margins": margins or None,
         }  # fmt: skip
         _refuse_for_many(models, evidence_table, single)
     else:
@@ -114,7 +127,16 @@ def solve(
         "time_limit": time_limit, "seed": seed, "threads": threads or None, "polish": _polisher(polish),
         "gap_tolerance": gap_tolerance, "abs_gap_tolerance": abs_gap_tolerance,
     }  # fmt: skip
+    if question.asked:
+        unused: dict[str, object] = {
+            "--initial": initial, "--trace": trace, "--polish": polish, "--progress": progress or None,
+            "--log": log or None, "--gap-tolerance": gap_tolerance, "--margins": margins or None,
+        }  # fmt: skip
+        question.check(unused)
+        shared = {key: limits[key] for key in ("time_limit", "seed", "threads")}
+        return QuestionRun(chosen, shared, output, as_json, quiet).run(question, models[0], evidence)
     if not many:
+        limits["margins"] = margins
         lines: Lines | None = "log" if log else "improvements" if progress else None
         return SingleRun(chosen, limits, initial, output, trace, as_json, lines, quiet).run(models[0], evidence)
     options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}

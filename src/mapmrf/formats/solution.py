@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
@@ -32,9 +33,11 @@ def read_solution(path: AnyPath, model: FactorGraph | int) -> Ints:
     r"""Read the labels of a solution file of any of these kinds.
 
     * ``MPE``, then ``N x_0 x_1 ...`` (since 2014) or ``1 N x_0 x_1 ...`` (2010); of blocks separated by ``-BEGIN-`` the
-      last complete one counts, so that the file of a program that was killed can be read;
+      last complete one counts, so that the file of a program that was killed can be read; of several labellings in a
+      block, as `write_solutions` writes them, the first counts;
     * a plain list of labels, with or without their number before it;
-    * JSON: a list of labels, or an object with ``"labels"`` such as `Result.to_json` returns.
+    * JSON: a list of labels, or an object with ``"labels"`` such as `Result.to_json` returns; of a list of such objects
+      the first counts.
 
     Parameters
     ----------
@@ -82,6 +85,58 @@ def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> Non
     'MPE\n3 1 1 0\n'
     """
     write_bytes(path, _HEADER + _block(labels, _known_style(style)))
+
+
+def write_solutions(path: AnyPath, labellings: Sequence[ArrayLike]) -> None:
+    r"""Write several labellings, the best first, as a ``.MPE`` file in the layout of 2010: their number, a line each.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.MPE")
+    ...     write_solutions(path, [[1, 1, 0], [0, 1, 0]])
+    ...     path.read_text(), read_solution(path, 3).tolist()
+    ('MPE\n2\n3 1 1 0\n3 0 1 0\n', [1, 1, 0])
+    """
+    blocks = [_block(labels, "2014") for labels in labellings]
+    write_bytes(path, _HEADER + f"{len(blocks)}\n".encode("ascii") + b"".join(blocks))
+
+
+def read_solutions(path: AnyPath, model: FactorGraph | int) -> list[Ints]:
+    r"""Read all labellings of a file that `write_solutions` wrote, or the one of any other solution file.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.MPE")
+    ...     write_solutions(path, [[1, 1, 0], [0, 1, 0]])
+    ...     [labels.tolist() for labels in read_solutions(path, 3)]
+    [[1, 1, 0], [0, 1, 0]]
+    """
+    card = model.card if isinstance(model, FactorGraph) else np.full(model, _ANY)
+    rows = _rows(read_bytes(path).split(), len(card))
+    if len(rows) < 2:
+        return [read_solution(path, model)]
+    return [_checked(path, row, card) for row in rows]
+
+
+def write_query_solution(path: AnyPath, variables: Sequence[int], labels: ArrayLike) -> None:
+    r"""Write the labels of some variables as a marginal MAP solution: ``MMAP``, their number, variables and labels.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "model.uai.MMAP")
+    ...     write_query_solution(path, [4, 2], [1, 0])
+    ...     path.read_text()
+    'MMAP\n2 4 1 2 0\n'
+    """
+    pairs = zip(variables, np.asarray(labels).tolist(), strict=True)
+    text = " ".join(f"{i} {k}" for i, k in pairs)
+    write_bytes(path, f"MMAP\n{len(variables)} {text}".rstrip().encode("ascii") + b"\n")
 
 
 class SolutionStream:
@@ -202,10 +257,20 @@ def _block_labels(tokens: list[bytes], n_vars: int) -> list[bytes] | None:
     """The labels of a block; None if it is incomplete."""
     if tokens and tokens[0].upper() in _TASKS:
         tokens = tokens[1:]
-    n = str(n_vars).encode()
-    if len(tokens) == n_vars + 1 and tokens[0] == n:
+    if len(tokens) == n_vars + 1 and tokens[0] == str(n_vars).encode():
         return tokens[1:]
-    return tokens[2:] if len(tokens) == n_vars + 2 and tokens[:2] == [b"1", n] else None
+    return next(iter(_rows(tokens, n_vars)), None)
+
+
+def _rows(tokens: list[bytes], n_vars: int) -> list[list[bytes]]:
+    """The labels of each line of a block in the layout of 2010; none if it is not in this layout, or incomplete."""
+    if tokens and tokens[0].upper() in _TASKS:
+        tokens = tokens[1:]
+    count = whole_number(tokens[0]) if tokens else None
+    if not count or len(tokens) != 1 + count * (n_vars + 1):
+        return []
+    rows = [tokens[begin : begin + n_vars + 1] for begin in range(1, len(tokens), n_vars + 1)]
+    return [row[1:] for row in rows] if all(row[0] == str(n_vars).encode() for row in rows) else []
 
 
 def _without_half_marker(data: bytes) -> bytes:
@@ -235,6 +300,8 @@ def _fail_block(path: AnyPath, tokens: list[bytes], n_vars: int) -> NoReturn:
 def _json_labels(path: AnyPath, data: bytes) -> list[bytes]:
     try:
         content = json.loads(data)
+        if isinstance(content, list) and content and isinstance(content[0], dict):
+            content = content[0]
         labels = content["labels"] if isinstance(content, dict) else content
         return [str(label).encode() for label in labels]
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -10,5 +10,6 @@ from mapmrf.plots._factor_graph import factor_graph
 from mapmrf.plots._kinds import kinds
 from mapmrf.plots._label_map import label_map
 from mapmrf.plots._lattice import lattice_shape
+from mapmrf.plots._margins import margins
 
-__all__ = ["compare", "convergence", "factor_graph", "kinds", "label_map", "lattice_shape"]
+__all__ = ["compare", "convergence", "factor_graph", "kinds", "label_map", "lattice_shape", "margins"]

@@ -1,0 +1,57 @@
+"""Calls of `solve` that share one time limit."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field
+
+from mapmrf import interrupts
+from mapmrf.arrays import Ints
+from mapmrf.graph import FactorGraph
+from mapmrf.method import Method
+from mapmrf.result import Result, Status
+from mapmrf.solver import solve
+
+
+@dataclass
+class SolveCalls:
+    """How to solve the models of one task, and until when.
+
+    Attributes
+    ----------
+    method, seed, threads
+        As for `solve`.
+    deadline
+        When the time limit of the whole task is over, by `time.perf_counter`; inf without one.
+    began
+        When the task began.
+    count
+        Calls made.
+    """
+
+    method: Method
+    seed: int
+    threads: int | None
+    deadline: float = math.inf
+    began: float = field(default_factory=time.perf_counter)
+    count: int = 0
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return max(0.0, self.deadline - time.perf_counter())
+
+    @property
+    def stopped(self) -> Status | None:
+        """Why the task must end now, if it must."""
+        if interrupts.requested():
+            interrupts.notice()
+            return Status.INTERRUPTED
+        return Status.TIME_LIMIT if time.perf_counter() >= self.deadline else None
+
+    def solve(self, graph: FactorGraph, share: float = 1.0, initial: Ints | None = None) -> Result:
+        """Solve a model within a share of the time that is left."""
+        self.count += 1
+        limit = None if self.deadline == math.inf else share * self.left
+        return solve(graph, self.method, time_limit=limit, seed=self.seed, threads=self.threads, initial=initial)

@@ -1,0 +1,131 @@
+"""Marginal MAP: the best labels of some variables, all others summed out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mapmrf.engines.elimination.sum_out import MEMORY, sum_out
+from mapmrf.errors import OptionError
+from mapmrf.graph import FactorGraph
+from mapmrf.method import Method
+from mapmrf.names import Names, locate_variable
+from mapmrf.options import check_number
+from mapmrf.registry import DEFAULT_METHOD, make_method
+from mapmrf.result import Result
+from mapmrf.solver import as_graph, check_limits, solve
+
+
+def marginal_map(
+    graph: FactorGraph | str | os.PathLike[str],
+    variables: Iterable[int | str],
+    method: str | Method = DEFAULT_METHOD,
+    *,
+    memory: float = MEMORY,
+    time_limit: float | None = None,
+    seed: int = 0,
+    threads: int | None = 1,
+    **options: Any,
+) -> Result:
+    """Find the labels of some variables that are worth most when all other variables are summed out.
+
+    The log potential of these labels is ``log(sum of exp(value))`` over the labels of all others. Summing is exact, by
+    elimination; the model that it leaves is solved by the method, and its status says whether the answer is proven.
+
+    Parameters
+    ----------
+    graph
+        The model, or a file to read it from. Observed variables are best fixed by `FactorGraph.condition` before.
+    variables
+        The variables asked for, by index or name.
+    method
+        The method that solves the model of these variables.
+    memory
+        Megabytes for the tables of the sums.
+    time_limit, seed, threads
+        As for `solve`; summing itself is not cut short.
+    **options
+        Options of the method by name.
+
+    Returns
+    -------
+    Result
+        Labels of the variables asked for, in the order given; value and bound are logarithms of sums.
+
+    Raises
+    ------
+    UnsupportedModel
+        If the tables of the sums would take more memory: the text tells how much, and the induced width.
+
+    Examples
+    --------
+    >>> import numpy as np, mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [(0, 1)], [np.log([[0.3, 0.01, 0.01], [0.25, 0.22, 0.21]])])
+    >>> mapmrf.solve(graph).labels.tolist()
+    [0, 0]
+    >>> result = mapmrf.marginal_map(graph, [0])
+    >>> result.labels.tolist(), round(float(np.exp(result.value)), 6)
+    ([1], 0.68)
+    """
+    began = time.perf_counter()
+    chosen = make_method(method, options, also=("memory", "time_limit", "seed", "threads"))
+    check_limits(time_limit, threads, seed)
+    check_number("memory", memory)
+    model = as_graph(graph)
+    asked = query_indices(model, variables)
+    others = sorted(set(range(model.n_vars)) - set(asked))
+    rest, kept = sum_out(model, others, memory * 2**20) if others else (model, list(range(model.n_vars)))
+    left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - began))
+    result = solve(rest, chosen, time_limit=left, seed=seed, threads=threads)
+    place = np.searchsorted(kept, asked)
+    return replace(
+        result,
+        labels=result.labels[place],
+        names=names_of(model.names, asked),
+        mu_v=None,
+        runtime=time.perf_counter() - began,
+        details={**result.details, "summed": float(len(others))},
+    )
+
+
+def query_indices(graph: FactorGraph, variables: Iterable[int | str]) -> list[int]:
+    """Indices of the variables asked for; each may be asked for once.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> names = mapmrf.Names(("Rain", "Grass"))
+    >>> query_indices(mapmrf.FactorGraph.from_tables([2, 2], [], [], names=names), ["Grass", 0])
+    [1, 0]
+    """
+    if isinstance(variables, str):
+        raise OptionError(f"variables is {variables!r}, expected a list of indices or names")
+    asked: list[int] = []
+    for variable in variables:
+        if isinstance(variable, int | np.integer) and not 0 <= variable < graph.n_vars:
+            raise OptionError(f"variable {variable} is asked for, expected 0 to {graph.n_vars - 1}")
+        i = locate_variable(graph.names, graph.card, variable)
+        if i in asked:
+            raise OptionError(f"variable {variable!r} is asked for twice")
+        asked.append(i)
+    return asked
+
+
+def names_of(names: Names | None, some: list[int]) -> Names | None:
+    """The names of some variables.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> names_of(mapmrf.Names(("Rain", "Grass")), [1]).variables
+    ('Grass',)
+    """
+    if names is None:
+        return None
+    states = None if names.states is None else tuple(names.states[i] for i in some)
+    return Names(tuple(names.variables[i] for i in some), states)

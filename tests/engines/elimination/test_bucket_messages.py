@@ -1,0 +1,82 @@
+"""Bucket messages that are kept: the same in small steps, both ways, and within the memory given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from elimination_models import frustrated, prepared
+from mapmrf.engines.elimination.bucket_messages import BucketMessages, RankedLabellings, fitting_tree
+from mapmrf.engines.elimination.elimination import Elimination
+from mapmrf.graph import FactorGraph
+from mapmrf.problem import Problem
+
+
+def collected(graph: FactorGraph, additions: int) -> BucketMessages:
+    _, tree, functions = prepared(graph)
+    messages = BucketMessages(tree, functions)
+    while not messages.collected:
+        messages.collect(additions)
+    return messages
+
+
+@pytest.mark.parametrize("states", [2, 3])
+def test_the_best_labelling_is_that_of_elimination(states: int) -> None:
+    graph = frustrated(6, 7, states, seed=states)
+    _, tree, functions = prepared(graph)
+    elimination = Elimination(tree, functions)
+    elimination.advance(2**40, tree.n)
+    messages = collected(graph, 2**40)
+    assert messages.value == pytest.approx(elimination.value)
+    assert np.array_equal(tree.by_variable(messages.best_labels()), elimination.labels())
+
+
+def test_small_steps_give_the_same_messages() -> None:
+    graph = frustrated(5, 6, 3, seed=1)
+    at_once, slowly = collected(graph, 2**40), collected(graph, 1)
+    assert at_once.value == slowly.value
+    while not slowly.distributed:
+        slowly.distribute(1)
+    at_once.distribute(2**40)
+    assert at_once.distributed
+    assert np.array_equal(at_once.marginals(), slowly.marginals())
+
+
+def test_the_largest_max_marginal_of_every_variable_is_the_optimum() -> None:
+    graph = frustrated(8, 8, 2, seed=2)
+    messages = collected(graph, 2**40)
+    messages.distribute(2**40)
+    assert messages.marginals().reshape(-1, 2).max(axis=1) == pytest.approx(messages.value)
+
+
+def test_a_hub_with_many_leaves_and_parts_that_share_nothing() -> None:
+    random = np.random.default_rng(0)
+    hub = [(0, i) for i in range(1, 400)]
+    scopes = [*hub, (400, 401), (402,)]
+    tables = [random.normal(size=(3,) * len(scope)) for scope in scopes]
+    messages = collected(FactorGraph.from_tables([3] * 403, scopes, tables), 10_000)
+    while not messages.distributed:
+        messages.distribute(10_000)
+    found = messages.marginals().reshape(-1, 3)
+    rest = sum(table.max() for table in tables[399:])
+    assert found[0] == pytest.approx(sum(table.max(axis=1) for table in tables[:399]) + rest)
+    assert found[402] == pytest.approx(messages.value - tables[-1].max() + tables[-1])
+
+
+def test_candidates_that_are_not_asked_for_are_dropped() -> None:
+    messages = collected(frustrated(5, 5, 2, seed=3), 2**40)
+    few, many = RankedLabellings(messages, 5), RankedLabellings(messages, 500)
+    for n in range(5):
+        few.advance()
+        many.advance()
+        assert np.array_equal(few.labels(n), many.labels(n))
+    assert few.next_value == many.next_value
+
+
+def test_a_tree_that_fits_takes_no_more_memory_than_allowed() -> None:
+    problem = Problem.compile(frustrated(9, 9, 2, seed=0))
+    tree = fitting_tree(problem, 2**30)
+    assert tree is not None
+    needed = BucketMessages.bytes_needed(tree)
+    assert fitting_tree(problem, needed) is not None
+    assert fitting_tree(problem, needed / 100) is None

@@ -1,0 +1,135 @@
+"""Max-marginals and margins: those of exhaustive search, or intervals that hold them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from exhaustive_truth import all_labellings, best_with_each_state, varied_recipe
+from mapmrf import FactorGraph, Result, max_marginals
+from mapmrf.datasets import grid, potts_image
+from mapmrf.interrupts import also
+from strategies import recipes, with_weights
+
+CLOSE = 1e-9
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_elimination_finds_what_exhaustive_search_finds(block: int) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        recipe = varied_recipe(seed)
+        ranked = all_labellings(recipe)
+        found = max_marginals(recipe.graph())
+        assert found.exact
+        assert found.lower == pytest.approx(best_with_each_state(recipe, ranked), abs=CLOSE)
+        if ranked:
+            assert recipe.graph().value(found.labels) == pytest.approx(ranked[0][0], abs=CLOSE)
+
+
+@given(with_weights(recipes()), st.sampled_from(["auto", "icm", "trws"]))
+def test_intervals_hold_the_truth(recipe, method) -> None:
+    truth = best_with_each_state(recipe, all_labellings(recipe))
+    found = max_marginals(recipe.graph(), method, memory=0)
+    assert np.all(found.lower <= truth + CLOSE)
+    assert np.all(found.upper >= truth - CLOSE)
+
+
+@pytest.mark.parametrize("block", range(5))
+def test_refined_intervals_close(block: int) -> None:
+    for seed in range(20 * block, 20 * block + 20):
+        recipe = varied_recipe(seed)
+        found = max_marginals(recipe.graph(), memory=0, refine=100)
+        truth = best_with_each_state(recipe, all_labellings(recipe))
+        assert found.exact
+        assert found.lower == pytest.approx(truth, abs=CLOSE)
+        assert found.upper == pytest.approx(truth, abs=CLOSE)
+
+
+def test_a_margin_above_zero_is_a_label_of_every_optimal_labelling() -> None:
+    for seed in range(100):
+        recipe = varied_recipe(seed)
+        ranked = all_labellings(recipe)
+        if not ranked:
+            continue
+        graph = recipe.graph()
+        optimal = [labels for value, labels in ranked if value >= ranked[0][0] - CLOSE]
+        for found in (max_marginals(graph), max_marginals(graph, memory=0)):
+            for i, (low, _) in enumerate(found.margins().tolist()):
+                assert low <= CLOSE or {labels[i] for labels in optimal} == {found.labels[i]}
+
+
+def test_intervals_of_a_grid_hold_what_elimination_finds() -> None:
+    graph = grid(9, 9, coupling=1.0, seed=4)
+    exact, found = max_marginals(graph), max_marginals(graph, memory=0)
+    assert exact.exact
+    assert np.all(found.lower <= exact.lower + CLOSE)
+    assert np.all(found.upper >= exact.upper - CLOSE)
+    known, truth = found.margins(exact.labels), exact.margins()[:, 0]
+    assert np.all(known[:, 0] <= truth + CLOSE)
+    assert np.all(known[:, 1] >= truth - CLOSE)
+
+
+def test_margins_of_an_image_are_exact_at_pixels_that_stand_alone() -> None:
+    unary = np.array([[0.0, 1.0, 3.0], [2.0, 0.0, -np.inf]])
+    graph = FactorGraph.from_tables([3, 3], [(0,), (1,)], unary)
+    assert max_marginals(graph, memory=0).margins() == pytest.approx(np.full((2, 2), 2.0))
+
+
+def test_a_result_has_margins_on_request_and_writes_them() -> None:
+    graph = FactorGraph.from_tables([2, 1, 2], [(0, 2)], [[[2.0, 0.0], [0.0, 3.0]]])
+    assert mapmrf.solve(graph).margins is None
+    for method in ("auto", "trws"):
+        result = mapmrf.solve(graph, method, margins=True)
+        assert result.margins is not None
+        assert result.margins.tolist() == [[1.0, 1.0], [math.inf, math.inf], [1.0, 1.0]]
+        assert np.array_equal(Result.from_json(result.to_json()).margins, result.margins)
+    assert "margins" not in mapmrf.solve(graph).to_json()
+
+
+def test_margins_of_a_labelling_that_is_not_optimal_are_below_zero() -> None:
+    graph = grid(6, 6, coupling=2.0, seed=1)
+    worse = mapmrf.solve(graph, "icm", margins=True)
+    assert worse.value < mapmrf.solve(graph).value
+    assert worse.margins is not None
+    assert worse.margins.min() < 0
+
+
+def test_threads_change_nothing() -> None:
+    graph = potts_image(40, 50, labels=3, seed=1).graph
+    one, two = (max_marginals(graph, memory=0, threads=threads) for threads in (1, 2))
+    assert np.array_equal(one.lower, two.lower)
+    assert np.array_equal(one.upper, two.upper)
+
+
+def test_time_limits_and_interrupts_leave_valid_intervals() -> None:
+    graph = grid(10, 10, coupling=2.0, seed=1)
+    exact = max_marginals(graph)
+    hurried = max_marginals(graph, "icm", time_limit=0.0)
+    with also(lambda: True):
+        stopped = max_marginals(graph, "icm")
+    for found in (hurried, stopped):
+        assert not found.exact
+        assert np.all(found.lower <= exact.lower + CLOSE)
+        assert np.all(found.upper >= exact.upper - CLOSE)
+
+
+def test_states_by_name() -> None:
+    names = mapmrf.Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+    graph = FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 2]], names=names)
+    assert max_marginals(graph).of("Grass").tolist() == [[2.0, 2.0], [3.0, 3.0]]
+
+
+def test_impossible_models() -> None:
+    impossible = FactorGraph.from_tables([2, 2], [()], [[-np.inf]])
+    for memory in (0, 1):
+        found = max_marginals(impossible, memory=memory)
+        assert np.all(found.upper == -np.inf)
+        assert found.margins().tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert len(max_marginals(FactorGraph.from_tables([], [], [])).lower) == 0
+    with pytest.raises(mapmrf.OptionError, match="refine is -1"):
+        max_marginals(impossible, refine=-1)

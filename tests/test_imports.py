@@ -22,6 +22,7 @@ FLOORS = (
     ("problem", "formats", "trace"),
     ("polytope", "feasible"),
     ("result",),
+    ("evaluator",),
     ("incumbent", "progress"),
     ("method",),
     ("registry",),

@@ -22,6 +22,7 @@ FLOORS = (
     ("problem", "formats", "trace", "violations"),
     ("polytope", "engines.feasibility"),
     ("result", "feasible"),
+    ("evaluator",),
     ("incumbent", "progress"),
     ("method",),
     ("registry",),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapmrf import FactorGraph, GraphError
+from mapmrf import FactorGraph, GraphError, evaluator
 from mapmrf.datasets import grid
+from mapmrf.evaluator import Evaluator
 from mapmrf.incumbent import KERNEL_FACTORS, Incumbent
 from strategies import random_recipe
 
@@ -42,6 +45,34 @@ def test_the_kernel_gives_the_value_of_the_graph_to_the_last_bit(seed: int, n_ch
         changed = random.integers(0, LARGE.n_vars, size=n_changes)
         labels[changed] = random.integers(0, LARGE.card[changed])
         assert incumbent.evaluate(labels) == LARGE.value(labels)
+
+
+def test_threads_do_not_change_a_bit_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluator, "VALUE_CHUNK", 1000)
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        labels = random.integers(0, LARGE.card)
+        values = {Evaluator(LARGE, threads).value(labels) for threads in (1, 2, 3)}
+        assert len(values) == 1
+    assert next(iter(values)) == pytest.approx(LARGE.value(labels))
+
+
+def test_those_who_evaluate_the_same_model_share_an_evaluator() -> None:
+    one, other = Evaluator.of(LARGE), Evaluator.of(LARGE)
+    assert one is other
+    kept = weakref.ref(one)
+    del one, other
+    gc.collect()
+    assert kept() is None
+
+
+def test_labels_are_checked_whatever_they_come_as() -> None:
+    incumbent = Incumbent(LARGE, np.zeros(LARGE.n_vars, dtype=np.int64))
+    for bad in (np.zeros(3, dtype=np.int64), np.full(LARGE.n_vars, 9), np.full(LARGE.n_vars, -1, dtype=np.int32)):
+        with pytest.raises(GraphError):
+            incumbent.evaluate(bad)
+    assert incumbent.evaluate(np.zeros(LARGE.n_vars, dtype=np.int16)) == incumbent.value
+    assert incumbent.evaluate(np.zeros((LARGE.n_vars, 2), dtype=np.int64)[:, 0]) == incumbent.value
 
 
 def test_the_incumbent_keeps_the_best_and_a_copy_of_it() -> None:

@@ -6,9 +6,10 @@ import math
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, frozen
+from mapmrf.arrays import Ints
 from mapmrf.compilation.stopping import CompilingStopped
-from mapmrf.graph import EXACT, FactorGraph, chunked_sum
+from mapmrf.evaluator import Evaluator
+from mapmrf.graph import EXACT, FactorGraph
 from mapmrf.result import relative_gap
 from mapmrf.violations import Shortfall, shortfall
 
@@ -16,15 +17,18 @@ ROUGHLY = 1e-6
 """Relative gap above which nobody need ask how large round-off may be."""
 
 KERNEL_FACTORS = 20_000
-"""Factors from which labellings are evaluated by a kernel that looks up only what has changed."""
+"""Factors from which labellings are evaluated by a kernel."""
 
 
 class Incumbent:
     """The best labelling seen, its value, and the best upper bound.
 
-    Every labelling that may be better is evaluated here: nobody's own figure is trusted. On a large model only the
-    factors that differ from the labelling evaluated last are looked up again; the sum is that of `FactorGraph.value`,
-    to the last bit.
+    Every labelling that may be better is evaluated here: nobody's own figure is trusted.
+
+    Parameters
+    ----------
+    threads
+        How many threads evaluate labellings of a large model, if nobody evaluates it with more or less of them yet.
 
     Attributes
     ----------
@@ -51,9 +55,9 @@ class Incumbent:
     ([1, 1], 2.0, 0.25)
     """
 
-    def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf) -> None:
+    def __init__(self, graph: FactorGraph, labels: Ints, bound: float = math.inf, threads: int = 1) -> None:
         self.graph = graph
-        self._evaluator = _Evaluator(graph) if graph.n_factors >= KERNEL_FACTORS else None
+        self._evaluator = Evaluator.of(graph, threads) if graph.n_factors >= KERNEL_FACTORS else None
         self.labels: Ints = np.array(labels, dtype=np.int64)
         self.value = self.evaluate(self.labels)
         self.bound = bound
@@ -123,33 +127,3 @@ class Incumbent:
     def optimal(self) -> bool:
         """Whether the bound meets the value, up to the round-off of sums."""
         return self.closed(0.0) or (self.closed(ROUGHLY) and self.bound - self.value <= EXACT * self.graph.size)
-
-
-class _Evaluator:
-    """The terms of the labelling evaluated last."""
-
-    def __init__(self, graph: FactorGraph) -> None:
-        from mapmrf.kernels.evaluation import Tables  # numba is not loaded for small models
-
-        self.graph = graph
-        self.tables = Tables(
-            graph.card, graph.var_ptr, graph.theta_v,
-            graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
-            frozen(np.zeros(0)) if graph.weight is None else graph.weight,
-        )  # fmt: skip
-        self.last: Ints = np.full(graph.n_vars, -1, dtype=np.int64)
-        self.terms_v: Floats = np.zeros(graph.n_vars)
-        self.terms_f: Floats = np.zeros(graph.n_factors)
-        self.total = 0.0
-
-    def value(self, labels: Ints) -> float:
-        from mapmrf.kernels.evaluation import update_factors, update_unaries
-
-        labels = self.graph.check_labels(labels)
-        if np.array_equal(labels, self.last):
-            return self.total
-        update_unaries(self.tables, labels, self.last, self.terms_v)
-        update_factors(self.tables, labels, self.last, self.terms_f)
-        self.last[:] = labels
-        self.total = chunked_sum(self.terms_f, chunked_sum(self.terms_v, self.graph.constant))
-        return self.total

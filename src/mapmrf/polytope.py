@@ -15,6 +15,8 @@ FactorMarginals = Floats | Callable[[Batch, slice], Floats]
 """mu_f: one flat array, or a function that gives some rows of a batch as (n_rows, n_configs)."""
 BLOCK_ENTRIES = 1 << 19
 """Entries of mu_f that are looked at together."""
+FEW = 64
+"""States up to which vertices are looked up in an identity matrix."""
 TOLERANCE = 1e-4
 """Default tolerance of `classify`, in the max norm."""
 
@@ -114,8 +116,11 @@ def marginals(problem: Problem, mu_f: FactorMarginals) -> Floats:
 
 def vertex(problem: Problem, labels: Ints) -> Floats:
     """The mu_v that stands for a labelling."""
-    mu_v = np.zeros(problem.n_states)
-    mu_v[problem.graph.var_ptr[:-1] + labels] = 1.0
+    card, mu_v = problem.graph.card, np.zeros(problem.n_states)
+    if len(card) and card[0] <= FEW and np.all(card == card[0]):
+        np.take(np.eye(card[0]), labels, axis=0, out=mu_v.reshape(-1, card[0]), mode="clip")  # twice as fast
+    else:
+        mu_v[problem.graph.var_ptr[:-1] + labels] = 1.0
     return mu_v
 
 

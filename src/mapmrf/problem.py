@@ -115,8 +115,6 @@ class Problem:
         As in the graph, in the new order of the factors.
     weight : (n_factors,)
         What the factors' tables are multiplied by, in the new order; empty if all weights are 1.
-    nbr_ptr : (n_vars + 1,)
-        Offsets of the variables' lists of edges in `nbr`.
     threads
         How many threads a method may use; results do not depend on it.
     """
@@ -128,7 +126,6 @@ class Problem:
     scope: Ints
     table_at: Ints
     weight: Floats
-    nbr_ptr: Ints
     threads: int = 1
 
     @classmethod
@@ -148,14 +145,15 @@ class Problem:
         one_each = graph.n_tables == graph.n_factors and bool(np.all(np.diff(graph.table_of) == 1))
         if one_each and order is None:
             table_at = graph.table_ptr[:-1]
+        elif graph.n_tables == 1:
+            table_at = np.zeros(graph.n_factors, dtype=graph.table_ptr.dtype)
         else:
             table_at = graph.table_ptr[graph.table_of if order is None else graph.table_of[order]]
         weight = np.zeros(0) if graph.weight is None else graph.weight if order is None else graph.weight[order]
-        nbr_ptr = offsets(np.bincount(scope, minlength=graph.n_vars))
-        for array in (scope_ptr, scope, table_at, weight, nbr_ptr):
+        for array in (scope_ptr, scope, table_at, weight):
             frozen(array)
         batches = tuple(_batches(graph, group, scope_ptr, scope, table_at, weight))
-        return cls(graph, batches, order, scope_ptr, scope, table_at, weight, nbr_ptr, threads)
+        return cls(graph, batches, order, scope_ptr, scope, table_at, weight, threads)
 
     @property
     def n_vars(self) -> int:
@@ -225,6 +223,11 @@ class Problem:
     def config_ptr(self) -> Ints:
         """Offsets of the factors' blocks in arrays per configuration, (n_factors + 1,)."""
         return frozen(offsets(np.diff(self.graph.table_ptr)[self.graph.table_of[self.order]]))
+
+    @cached_property
+    def nbr_ptr(self) -> Ints:
+        """Offsets of the variables' lists of edges in `nbr`, (n_vars + 1,)."""
+        return frozen(offsets(np.bincount(self.scope, minlength=self.n_vars)))
 
     @cached_property
     def nbr(self) -> Ints:

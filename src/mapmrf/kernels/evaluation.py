@@ -1,10 +1,12 @@
-"""The value of a labelling, factor by factor, where only what has changed is looked up again."""
+"""The value of a labelling, term by term."""
 
 from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare
+
+LEGAL = -1
 
 
 class Tables(NamedTuple):
@@ -22,23 +24,28 @@ class Tables(NamedTuple):
 
 
 @bare
-def update_unaries(tables: Tables, labels: Ints, last: Ints, terms_v: Floats) -> None:
-    """Look up the unary potential of every variable whose label is not that of `last`."""
+def first_illegal(card: Ints, labels: Ints) -> int:
+    """The first variable whose label is not one of its states, or LEGAL."""
     for i in range(len(labels)):
-        if labels[i] != last[i]:
-            terms_v[i] = tables.theta_v[tables.var_ptr[i] + labels[i]]
+        if labels[i] < 0 or labels[i] >= card[i]:
+            return i
+    return LEGAL
 
 
 @bare
-def update_factors(tables: Tables, labels: Ints, last: Ints, terms_f: Floats) -> None:
-    """Look up the potential of every factor in whose scope a label is not that of `last`."""
-    card, scope_ptr, scope = tables.card, tables.scope_ptr, tables.scope
-    for a in range(len(terms_f)):
-        changed = False
+def unary_terms(tables: Tables, labels: Ints, first: int, terms: Floats) -> None:
+    """The unary potentials of variables from `first` on, as many as there are terms."""
+    for k in range(len(terms)):
+        terms[k] = tables.theta_v[tables.var_ptr[first + k] + labels[first + k]]
+
+
+@bare
+def factor_terms(tables: Tables, labels: Ints, first: int, terms: Floats) -> None:
+    """The potentials of factors from `first` on, as many as there are terms."""
+    card, scope_ptr, scope, theta_t = tables.card, tables.scope_ptr, tables.scope, tables.theta_t
+    for k in range(len(terms)):
+        a = first + k
         at = 0
         for e in range(scope_ptr[a], scope_ptr[a + 1]):
-            i = scope[e]
-            changed |= labels[i] != last[i]
-            at = at * card[i] + labels[i]
-        if changed:
-            terms_f[a] = tables.theta_t[tables.table_ptr[tables.table_of[a]] + at] * weight_of(tables.weight, a)
+            at = at * card[scope[e]] + labels[scope[e]]
+        terms[k] = theta_t[tables.table_ptr[tables.table_of[a]] + at] * weight_of(tables.weight, a)

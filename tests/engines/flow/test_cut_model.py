@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from binary_models import spins, submodular_recipes
 from mapmrf import FactorGraph
-from mapmrf.engines.flow import cut_model, cut_model_kernels
+from mapmrf.engines.flow import cut_model, cut_model_kernels, plain_cut_kernels
 from mapmrf.engines.flow.cut_model import CutModel, why_no_cut
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force
@@ -138,3 +138,55 @@ def test_the_kernels_run_as_plain_python(recipe: Recipe) -> None:
     compiled = solved(graph)
     assert plain.bound == compiled.bound
     assert plain.labels.tolist() == compiled.labels.tolist()
+
+
+@st.composite
+def plain_graphs(draw: st.DrawFn) -> FactorGraph:
+    """Finite pairs that favour equal states: shared tables, and weights of either sign, some of them 0."""
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    n = draw(st.integers(2, 7))
+    pairs = [pair for pair in itertools.combinations(range(n), 2) if random.random() < 0.6]
+    tables = []
+    for _ in range(3):
+        table = np.add.outer(*random.normal(size=(2, 2))) + random.choice([0.0, 1.0]) * random.random() * np.eye(2)
+        tables.append((table, -table))
+    scopes: list[tuple[int, ...]] = [(i,) for i in range(n)]
+    used: list[np.ndarray] = list(random.normal(size=(n, 2)))
+    weight = [1.0] * n
+    for pair in pairs:
+        sign = random.choice([1, -1])
+        scopes.append(pair if random.random() < 0.5 else pair[::-1])
+        used.append(tables[random.integers(3)][0 if sign > 0 else 1])
+        weight.append(float(sign * random.choice([0.0, random.random()])))
+    return FactorGraph.from_tables([2] * n, scopes, used, weight=weight)
+
+
+@given(graph=plain_graphs())
+def test_pairs_that_favour_equal_states_are_split_once_for_every_table(graph: FactorGraph) -> None:
+    assert_solved(graph)
+    assert not solved(graph).flip.any()
+
+
+@given(graph=plain_graphs())
+def test_a_split_model_is_the_model_that_is_laid_out_pair_by_pair(graph: FactorGraph) -> None:
+    by_tables = CutModel(Problem.compile(graph))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cut_model, "table_parts", lambda problem: None)
+        by_pairs = CutModel(Problem.compile(graph))
+    for cut in (by_tables, by_pairs):
+        assert cut.flow.run()
+    assert by_tables.constant == pytest.approx(by_pairs.constant, rel=1e-12, abs=1e-12)
+    assert by_tables.bound == pytest.approx(by_pairs.bound, rel=1e-12, abs=1e-12)
+
+
+@given(graph=plain_graphs())
+def test_the_kernels_of_plain_pairs_run_as_plain_python(graph: FactorGraph) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for kernel in ("all_favour_equal", "lay_out_plain", "split_tables"):
+            patch.setattr(cut_model, kernel, getattr(plain_cut_kernels, kernel).py_func)
+        for kernel in ("favours", "add_capacity", "weight_of"):
+            patch.setattr(plain_cut_kernels, kernel, getattr(plain_cut_kernels, kernel).py_func)
+        python = solved(graph)
+    compiled = solved(graph)
+    assert python.bound == compiled.bound
+    assert python.labels.tolist() == compiled.labels.tolist()

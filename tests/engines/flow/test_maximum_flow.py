@@ -203,6 +203,21 @@ def test_the_flow_of_a_grid_can_be_changed_again_and_again(share: float) -> None
     assert flow.value + straight == pytest.approx(fresh.value + arcs.straight, rel=1e-12)
 
 
+def test_the_time_of_stamps_may_begin_anew_in_the_middle_of_a_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    arcs = lattice(30, 3)
+    flow, fresh = arcs.flow(), arcs.flow()
+    fresh.run()
+    flow.run(max_paths=40)
+    assert not flow.is_maximal
+    flow.trees.cursor.time = kernels.LAST_TIME - 5
+    flow.run(max_paths=3)
+    assert flow.trees.cursor.time > 1000
+    flow.run()
+    assert flow.trees.cursor.time < 10_000_000
+    assert_maximal(flow, arcs)
+    assert flow.value == pytest.approx(fresh.value, rel=1e-12)
+
+
 def test_a_small_change_needs_little_more_work() -> None:
     arcs = lattice(60, 2)
     flow = arcs.flow()

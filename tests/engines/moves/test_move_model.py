@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.engines.reduction.reduction import _reducible
-from mapmrf.incumbent import _Evaluator
+from mapmrf.evaluator import Evaluator
 from mapmrf.kernels.jit import compiled
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
@@ -78,6 +78,6 @@ def test_kernels_are_compiled_once_for_models_with_and_without_weights() -> None
     heavy = Recipe([2, 3], [(0, 1)], [np.ones((2, 3))], [0.5])
     problems = [Problem.compile(recipe.graph()) for recipe in (plain, heavy)]
     assert [len(problem.weight) for problem in problems] == [0, 1]
-    for seen in (lay_out, lambda problem: _reducible(problem), lambda problem: _Evaluator(problem.graph).tables):
+    for seen in (lay_out, lambda problem: _reducible(problem), lambda problem: Evaluator(problem.graph).tables):
         types = [numba.typeof(seen(problem)) for problem in problems]
         assert types[0] == types[1]

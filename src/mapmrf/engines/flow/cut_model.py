@@ -11,6 +11,7 @@ from mapmrf.arrays import Ints, frozen, short
 from mapmrf.engines.flow.cut_model_kernels import NONE, BinaryPairs, find_flips, lay_out_cut, set_excess
 from mapmrf.engines.flow.maximum_flow import MaximumFlow
 from mapmrf.engines.flow.network import MAX_ARCS, wire
+from mapmrf.engines.flow.plain_cut_kernels import TableParts, all_favour_equal, lay_out_plain, split_tables
 from mapmrf.problem import Problem
 
 
@@ -30,12 +31,16 @@ class CutModel:
     """
 
     def __init__(self, problem: Problem) -> None:
-        pairs = binary_pairs(problem)
+        pairs, parts = binary_pairs(problem), table_parts(problem)
         self.flip = flips_of(problem)[0]
-        wiring = wire(problem.n_vars, problem.scope)
-        unary, excess = np.empty((problem.n_vars, 2)), np.zeros(problem.n_vars)
-        lay_out_cut(pairs, self.flip, unary, wiring)
-        self.constant = problem.graph.constant + float(set_excess(unary, excess))
+        wiring, excess = wire(problem.n_vars, problem.scope), np.empty(problem.n_vars)
+        if parts is not None and all_favour_equal(pairs, parts):
+            best = float(lay_out_plain(pairs, parts, wiring, excess))
+        else:
+            unary = np.empty((problem.n_vars, 2))
+            lay_out_cut(pairs, self.flip, unary, wiring)
+            best = float(set_excess(unary, excess))
+        self.constant = problem.graph.constant + best
         self.flow = MaximumFlow(wiring, excess)
 
     @property
@@ -89,6 +94,16 @@ def binary_pairs(problem: Problem) -> BinaryPairs:
     )
 
 
+def table_parts(problem: Problem) -> TableParts | None:
+    """The parts of all tables, if all variables have two states and nothing is forbidden."""
+    graph = problem.graph
+    if not (problem.only_binary and np.isfinite(graph.theta_v.min(initial=0.0)) and np.isfinite(graph.theta_t).all()):
+        return None
+    parts = TableParts(*np.empty((4, graph.n_tables)))
+    split_tables(graph.theta_t, parts)
+    return parts
+
+
 def packed(values: Ints) -> Ints:
     """Read-only and in 32 bits where they fit, so that kernels are compiled for one kind of array."""
     return frozen(np.ascontiguousarray(short(values)))
@@ -103,7 +118,9 @@ def flips_of(problem: Problem) -> tuple[Ints, int]:
     A problem's flips are found once: whether it is supported, and how it is solved, depends on them.
     """
     if problem not in _flips:
-        parent, flip = np.zeros((2, problem.n_vars), dtype=np.int32)
-        spoils = int(find_flips(binary_pairs(problem), parent, flip))
+        pairs, parts = binary_pairs(problem), table_parts(problem)
+        flip, spoils = np.zeros(problem.n_vars, dtype=np.int32), NONE
+        if parts is None or not all_favour_equal(pairs, parts):
+            spoils = int(find_flips(pairs, np.zeros_like(flip), flip))
         _flips[problem] = frozen(flip), spoils
     return _flips[problem]

@@ -15,6 +15,7 @@ from mapmrf.engines.flow.maximum_flow_kernels import (
     change_terminals,
     plant,
     send_flow,
+    send_to_neighbours,
 )
 from mapmrf.engines.flow.network import sparse_wiring, wire
 from mapmrf.engines.flow.network_kernels import Wiring, add_capacities
@@ -55,8 +56,11 @@ class MaximumFlow:
 
     def __init__(self, wiring: Wiring, excess: Floats) -> None:
         n = len(excess) + 2 * wiring.margin
-        parent, dist, next_active, next_orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
-        in_sink, stamp = np.zeros(n, dtype=bool), np.zeros(n, dtype=np.int64)
+        stamp, dist, next_active, next_orphan = (np.zeros(n, dtype=np.int32) for _ in range(4))
+        in_sink = np.zeros(n, dtype=bool)
+        parent: Ints = np.zeros(n, dtype=np.int32)
+        if len(wiring.network.kind):  # a lattice has few directions
+            parent = np.zeros(n, dtype=np.int8)
         self.wiring, self.network = wiring, wiring.network
         self.trees = SearchTrees(np.zeros(n), parent, in_sink, stamp, dist, next_active, next_orphan, blank(FlowCursor))
         self._inner = slice(wiring.margin, n - wiring.margin)
@@ -67,6 +71,7 @@ class MaximumFlow:
     def begin(self) -> None:
         """Start anew from the capacities that are in the network and in `excess` now, with no flow sent."""
         self.state = PAUSED
+        send_to_neighbours(self.network, self.trees)
         plant(self.trees)
 
     def run(self, max_work: int = NO_LIMIT, max_paths: int = NO_LIMIT) -> bool:

@@ -39,6 +39,8 @@ from mapmrf.kernels.jit import bare, inlined
 
 FAR = 1 << 60
 NO_LIMIT = 1 << 62
+LAST_TIME = 2_000_000_000
+"""Stamps have 32 bits."""
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
 """Why `send_flow` returns: the flow is maximal, the budget is spent, or a path of infinite capacity was found."""
 
@@ -241,12 +243,39 @@ def adopt(network: Network, trees: SearchTrees) -> None:
 
 
 @bare
+def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
+    """Begin with no flow, and send what goes over a single arc from a node with excess to one that lacks some."""
+    cursor, excess, residual = trees.cursor, trees.excess, network.residual
+    cursor.sent = cursor.lost = 0.0
+    cursor.paths = 0
+    for i in range(len(excess)):
+        if excess[i] <= 0.0:
+            continue
+        for link in range(first_link(network, i), end_link(network, i)):
+            out = arc_out(network, i, link)
+            if residual[out] <= 0.0:
+                continue
+            j = neighbour(network, i, link)
+            if excess[j] >= 0.0:
+                continue
+            amount = min(excess[i], residual[out], -excess[j])
+            if amount == np.inf:  # for `send_flow` to find
+                continue
+            residual[out] -= amount
+            residual[arc_in(network, i, link)] += amount
+            excess[j] += amount
+            excess[i] -= amount
+            count_flow(cursor, amount)
+            if excess[i] <= 0.0:
+                break
+
+
+@bare
 def plant(trees: SearchTrees) -> None:
     """Begin both trees: every node with capacity from the source or to the sink is a root."""
     cursor = trees.cursor
     cursor.first_active = cursor.last_active = cursor.first_orphan = cursor.last_orphan = cursor.current = NOBODY
-    cursor.time = cursor.paths = 0
-    cursor.sent = cursor.lost = 0.0
+    cursor.time = 0
     for i in range(len(trees.excess)):
         trees.next_active[i] = NOBODY
         trees.parent[i] = FREE
@@ -256,6 +285,16 @@ def plant(trees: SearchTrees) -> None:
             trees.parent[i] = TERMINAL
             trees.dist[i] = 1
             activate(trees, i)
+
+
+@inlined
+def advance_time(trees: SearchTrees) -> None:
+    """A new time for stamps; after billions of paths they begin anew."""
+    cursor = trees.cursor
+    if cursor.time >= LAST_TIME:
+        trees.stamp[:] = 0
+        cursor.time = 0
+    cursor.time += 1
 
 
 @bare
@@ -278,9 +317,9 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
             break
         touch = grow(network, trees, i)
         cursor.work += 2 + end_link(network, i) - first_link(network, i)
-        cursor.time += 1
         if touch.tail == NOBODY:
             continue
+        advance_time(trees)
         trees.next_active[i] = i  # active, but in no queue: it is the next to grow
         cursor.current = i
         amount = bottleneck(network, trees, touch)
@@ -309,7 +348,7 @@ def change_terminals(network: Network, trees: SearchTrees, nodes: Ints, source: 
         count_flow(cursor, min(from_source, to_sink))
         excess[i] = from_source - to_sink
         stamp[i] = -1  # not looked at yet
-    cursor.time += 1
+    cursor.time += 1  # `send_flow` keeps it far below the largest
     for k in range(len(nodes)):
         replant(network, trees, nodes[k])
     adopt(network, trees)

@@ -15,6 +15,7 @@ from mapmrf.methods.auto.shared import Phase, Steps
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
+from mapmrf.methods.wcsp import WCSP
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio
@@ -78,6 +79,8 @@ class Provers:
 
     def general(self) -> Iterator[Phase]:
         """The provers for any model."""
+        if self.problem.n_vars <= BRANCH_VARIABLES:
+            yield Phase(self.prove("wcsp", WCSP(local_search=0)), 5)
         if self.problem.n_vars <= BRANCH_VARIABLES:
             yield Phase(self.prove("branch", Branch(memory=self.options.memory)), 5)
         yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), 5, weight=0.5)

@@ -1,0 +1,110 @@
+"""Values of labellings of a large model, by a kernel and on several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from threading import Lock
+from weakref import ReferenceType, WeakKeyDictionary, ref
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, frozen
+from mapmrf.graph import VALUE_CHUNK, FactorGraph
+from mapmrf.workers import Workers
+
+Terms = Callable[..., None]
+"""A kernel that looks up some terms of a sum."""
+
+_known: WeakKeyDictionary[FactorGraph, ReferenceType[Evaluator]] = WeakKeyDictionary()
+
+
+class Evaluator:
+    """The value of one labelling after another, to the last bit that of `FactorGraph.value`.
+
+    Terms are added up in the fixed chunks of `FactorGraph.value`, which threads share. The labelling evaluated last is
+    remembered: several parts of a run ask for the same one.
+
+    Parameters
+    ----------
+    graph
+        The model.
+    threads
+        How many threads share the chunks of a model that has several.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.datasets import grid
+    >>> from mapmrf.evaluator import Evaluator
+    >>> graph = grid(20, 20, seed=0)
+    >>> Evaluator(graph).value(graph.unary_labels) == graph.value(graph.unary_labels)
+    True
+    """
+
+    def __init__(self, graph: FactorGraph, threads: int = 1) -> None:
+        from mapmrf.kernels.evaluation import Tables  # numba is not loaded for small models
+
+        self.graph, self.threads = graph, threads
+        self.tables = Tables(
+            graph.card, graph.var_ptr, graph.theta_v,
+            graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t,
+            frozen(np.zeros(0)) if graph.weight is None else graph.weight,
+        )  # fmt: skip
+        self._lock = Lock()
+        self._last: Ints = np.zeros(0, dtype=np.int64)
+        self._value = 0.0
+
+    @classmethod
+    def of(cls, graph: FactorGraph, threads: int = 1) -> Evaluator:
+        """The evaluator of a model: the one that others use already, if there is one."""
+        known = _known.get(graph)
+        found = None if known is None else known()
+        if found is None:
+            found = cls(graph, threads)
+            _known[graph] = ref(found)
+        return found
+
+    def value(self, labels: Ints) -> float:
+        """Log potential of a labelling; raises GraphError unless there is a legal label for every variable."""
+        with self._lock:
+            if not np.array_equal(labels, self._last):
+                value = self._sum(self._checked(labels))
+                self._last, self._value = np.array(labels, dtype=np.int64), value
+            return self._value
+
+    def _checked(self, labels: Ints) -> Ints:
+        from mapmrf.kernels.evaluation import LEGAL, first_illegal
+
+        card = self.graph.card
+        if getattr(labels, "dtype", None) == np.int64 and labels.shape == card.shape and labels.flags.c_contiguous:
+            labels = frozen(labels.view())
+            if first_illegal(card, labels) == LEGAL:
+                return labels
+        return frozen(self.graph.check_labels(labels))
+
+    def _sum(self, labels: Ints) -> float:
+        from mapmrf.kernels.evaluation import factor_terms, unary_terms
+
+        total = self.graph.constant
+        for terms, n in ((unary_terms, self.graph.n_vars), (factor_terms, self.graph.n_factors)):
+            for part in self._chunks(terms, n, labels):
+                total += part
+        return total
+
+    def _chunks(self, terms: Terms, n: int, labels: Ints) -> Iterator[float]:
+        """The sums of all chunks, in order."""
+        n_chunks = -(-n // VALUE_CHUNK)
+        with closing(Workers(max(1, min(self.threads, n_chunks)))) as workers:
+            calls = [(terms, labels, begin, end, n) for begin, end in workers.spans(n_chunks)]
+            for sums in workers.run(self._some_chunks, calls):
+                yield from sums
+
+    def _some_chunks(self, terms: Terms, labels: Ints, begin: int, end: int, n: int) -> list[float]:
+        buffer: Floats = np.empty(min(VALUE_CHUNK, n))
+        sums = []
+        for first in range(begin * VALUE_CHUNK, min(n, end * VALUE_CHUNK), VALUE_CHUNK):
+            some = buffer[: n - first]
+            terms(self.tables, labels, first, some)
+            sums.append(float(some.sum()))
+        return sums

@@ -22,6 +22,9 @@ FEW_STATES, FEW_NODES = 300, 50
 STEP_WORK, REPAIR_WORK = 1_000_000, 10_000_000
 """Clauses that a step of the search looks at, some hundredths of a second, and table entries that a repair reads."""
 
+MOST_WORK = 200_000_000
+"""Clauses that a search looks at before it gives up: some seconds."""
+
 MOST_CLAUSES = 3_000_000
 """Forbidden entries up to which they are turned into clauses."""
 
@@ -76,7 +79,7 @@ def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> Feasib
     if clock.over() or n_forbidden(problem) > MOST_CLAUSES:
         return FeasibleSearch(None, complete=False)
     search = ConflictSearch.of(problem, labels)
-    while search.run(STEP_WORK) == OPEN and not clock.over():
+    while search.run(STEP_WORK) == OPEN and search.work < MOST_WORK and not clock.over():
         pass
     found = search.labels() if search.outcome == FEASIBLE else None
     return FeasibleSearch(found, complete=search.outcome != OPEN)

@@ -172,6 +172,11 @@ class ConflictSearch:
         """Conflicts so far."""
         return int(self.state.counts.n_conflicts)
 
+    @property
+    def work(self) -> int:
+        """Clauses looked at so far."""
+        return int(self.state.counts.work)
+
     def labels(self) -> Ints:
         """The labelling that was found."""
         assert self.outcome == FEASIBLE

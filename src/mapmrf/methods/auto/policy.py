@@ -66,8 +66,11 @@ class Portfolio:
     search: PoolSearch
     race: Race
 
-    def __init__(self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase) -> None:
-        self.options, self.shared, self.seed, self.feasibility = options, shared, seed, feasibility
+    def __init__(
+        self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase | None = None
+    ) -> None:
+        self.options, self.shared, self.seed = options, shared, seed
+        self.feasibility = FeasibilityPhase(shared, seed) if feasibility is None else feasibility
 
     def run(self) -> Iterator[Progress]:
         """All phases; the loop ends the run when the gap is closed."""

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Bools, segment_ends
+from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.feasible import MOST_CLAUSES, STEP_WORK
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Progress
-from mapmrf.methods.auto.shared import SharedState, Steps
+from mapmrf.methods.auto.shared import PATIENCE, SharedState, Steps, log
 
 if TYPE_CHECKING:
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch
@@ -59,10 +60,20 @@ class FeasibilityPhase:
             self._steps = self.run()
         while self._steps is not None and count > 0 and self.is_needed:
             count -= 1
-            step = next(self._steps, None)
+            step = self._next(self._steps)
             if step is None:
                 return
             yield step
+
+    def _next(self, steps: Steps) -> Progress | None:
+        """The next step; None at the end, or if it would wait too long for its kernels to be compiled."""
+        try:
+            with patience(PATIENCE):
+                return next(steps, None)
+        except CompilingPostponed as kernel:
+            log.info("feasibility is left to other phases: %s is not compiled yet", kernel)
+            self._over = True
+            return None
 
     def run(self) -> Steps:
         """All steps, until a labelling is found, there is none, or another phase has found one."""
@@ -98,6 +109,7 @@ class FeasibilityPhase:
             parts.append(part)
             yield self.shared.step("feasible")
         self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
+        yield self.shared.step("feasible")
 
     def _look(self, search: ConflictSearch) -> Iterator[Progress]:
         """One step of the conflict-driven search."""

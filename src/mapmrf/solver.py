@@ -417,8 +417,8 @@ class _Run:
                     incumbent.offer(search.labels)
                 elif search.complete:
                     incumbent.tighten(-math.inf)
-            if incumbent.value == -math.inf:
-                least = int(incumbent.bound == -math.inf)
+            least = int(incumbent.bound == -math.inf)
+            if incumbent.shortfall.n_violated > least:
                 incumbent.offer(fewest_violated(problem, incumbent.labels, least, REPAIR_SECONDS))
         except BaseException as error:
             return self.cut_short(error)

@@ -20,6 +20,7 @@ from mapmrf.methods.auto.shared import SharedState
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
+from mapmrf.violations import penalised
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio
@@ -158,8 +159,9 @@ class AutoRun(PhasedRun):
         order = small_order(graph, self.options.elimination_entries)
         if order is not None:
             optimum = eliminate_small(graph, order)
-            if optimum.value > -math.inf:
-                shared.incumbent.offer(optimum.labels)
+            if optimum.value == -math.inf:
+                optimum = optimum._replace(labels=eliminate_small(penalised(graph), order).labels)
+            shared.incumbent.offer(optimum.labels)
             shared.details["width"] = float(order.width)
             yield shared.prove("eliminate", optimum.value)
 

@@ -26,6 +26,10 @@ REPAIR_EVERY = 4
 """One step in so many is one of local search."""
 
 
+STEP_LITERALS = 500_000
+"""Literals of the clauses that are written in one step."""
+
+
 class FeasibilityPhase:
     """A conflict-driven search and a local search over the hard constraints, as long as no labelling is feasible.
 
@@ -104,12 +108,14 @@ class FeasibilityPhase:
         if n_forbidden(self.problem) > MOST_CLAUSES:
             return
         atoms = Atoms.of(self.problem)
-        parts = [variable_clauses(self.problem, atoms)]
+        parts, done = [variable_clauses(self.problem, atoms)], 0
         for part in factor_clauses(self.problem, atoms):
             parts.append(part)
-            yield self.shared.step("feasible")
+            done += len(part.literals)
+            if done >= STEP_LITERALS:
+                done = 0
+                yield self.shared.step("feasible")
         self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
-        yield self.shared.step("feasible")
 
     def _look(self, search: ConflictSearch) -> Iterator[Progress]:
         """One step of the conflict-driven search."""

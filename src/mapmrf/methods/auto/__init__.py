@@ -148,6 +148,7 @@ class AutoRun(PhasedRun):
         self.feasibility = FeasibilityPhase(self.shared, self.seed)
         yield from self.feasibility.first()
         yield from self.relax()
+        yield from self.feasibility.more()
         from mapmrf.methods.auto.policy import Portfolio  # easy models are spared the import of all that follows
 
         self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch
     from mapmrf.engines.feasibility.repair import Repair
 
-FIRST_STEPS = 10
-"""Steps of the search before the relaxation: a fifth of a second or so."""
+FIRST_STEPS, MORE_STEPS, TURN = 30, 150, 20
+"""Steps of the search before the relaxation, some hundredths of a second each, after it, and in a turn of the race."""
 
 REPAIR_EVERY = 4
 """One step in so many is one of local search."""
@@ -33,7 +33,8 @@ STEP_LITERALS = 500_000
 class FeasibilityPhase:
     """A conflict-driven search and a local search over the hard constraints, as long as no labelling is feasible.
 
-    It takes some steps before the relaxation, one after each iteration of that, and turns in the race after it.
+    It takes some steps before the relaxation, one after each iteration of that, more steps when it is over, and turns
+    in the race: most other phases are of little use without a feasible labelling.
     """
 
     def __init__(self, shared: SharedState, seed: int) -> None:
@@ -57,6 +58,10 @@ class FeasibilityPhase:
         if needed and self.shared.incumbent.value > -math.inf:
             self.shared.incumbent.tighten(largest_sum(self.problem.graph))
             yield self.shared.report("feasible")
+
+    def more(self) -> Iterator[Progress]:
+        """The steps after the relaxation."""
+        yield from self.steps(MORE_STEPS)
 
     def steps(self, count: int) -> Iterator[Progress]:
         """Some steps, while they are needed."""

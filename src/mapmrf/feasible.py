@@ -19,14 +19,18 @@ MAX_NODES = 20_000
 FEW_STATES, FEW_NODES = 300, 50
 """States of a model that is searched without kernels first, and nodes that this search has."""
 
-STEP_WORK, REPAIR_WORK = 1_000_000, 10_000_000
-"""Clauses that a step of the search looks at, some hundredths of a second, and table entries that a repair reads."""
+STEP_WORK, REPAIR_WORK, VAIN_WORK = 1_000_000, 10_000_000, 3_000_000
+"""Clauses that a step of the search looks at, some hundredths of a second; table entries that a repair reads at most,
+and since its last success."""
+
+MOST_WORK = 200_000_000
+"""Clauses that a search looks at before it gives up: some seconds."""
 
 MOST_CLAUSES = 3_000_000
 """Forbidden entries up to which they are turned into clauses."""
 
 REPAIR_SECONDS = 1.0
-"""How long a run whose time is over may still look for a labelling of finite value, if it has none."""
+"""How long a run whose time is over may still look for a labelling, if it has none of finite value."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> Feasib
     if clock.over() or n_forbidden(problem) > MOST_CLAUSES:
         return FeasibleSearch(None, complete=False)
     search = ConflictSearch.of(problem, labels)
-    while search.run(STEP_WORK) == OPEN and not clock.over():
+    while search.run(STEP_WORK) == OPEN and search.work < MOST_WORK and not clock.over():
         pass
     found = search.labels() if search.outcome == FEASIBLE else None
     return FeasibleSearch(found, complete=search.outcome != OPEN)
@@ -95,12 +99,15 @@ def fewest_violated(problem: Problem, labels: Ints, least: int = 0, seconds: flo
     from mapmrf.engines.feasibility.repair import Repair
 
     search = Repair(problem, labels)  # compiling, if it must be, is not the search's time
-    search.run(STEP_WORK)
-    clock, work = _Clock(seconds), STEP_WORK
-    while search.n_violated > least and work < REPAIR_WORK and not clock.over():
+    before = search.n_violated
+    clock, work, success = _Clock(seconds), 0, 0
+    while True:
         search.run(STEP_WORK)
         work += STEP_WORK
-    return search.labels
+        success = work if search.n_violated < before else success
+        before = search.n_violated
+        if before <= least or work >= min(REPAIR_WORK, success + VAIN_WORK) or clock.over():
+            return search.labels
 
 
 class _Clock:

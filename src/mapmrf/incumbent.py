@@ -100,12 +100,19 @@ class Incumbent:
 
     def _offer_infeasible(self, labels: Ints) -> None:
         """Keep a copy of the labels if they violate fewer factors, or as many and the rest is worth more."""
-        if self._shortfall is None:
-            self._shortfall = shortfall(self.graph, self.labels)
         found = shortfall(self.graph, labels)
-        if found.better_than(self._shortfall):
+        if found.better_than(self.shortfall):
             self._keep(labels, -math.inf)
             self._shortfall = found
+
+    @property
+    def shortfall(self) -> Shortfall:
+        """What the labelling violates."""
+        if self.value > -math.inf:
+            return Shortfall(0, self.value)
+        if self._shortfall is None:
+            self._shortfall = shortfall(self.graph, self.labels)
+        return self._shortfall
 
     def tighten(self, bound: float | None) -> None:
         """Keep an upper bound if it is the best so far."""

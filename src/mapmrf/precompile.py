@@ -189,6 +189,14 @@ def _wide(n_labels: int, side: int) -> FactorGraph:
     return potts_image(side, side, labels=n_labels, seed=0).graph
 
 
+def _unsolvable() -> FactorGraph:
+    """Four colours on a random graph with too many edges: conflicts enough for all that a search does."""
+    rng = np.random.default_rng(0)
+    pairs = np.array([(i, j) for i in range(150) for j in range(i + 1, 150)])
+    chosen = pairs[np.sort(rng.permutation(len(pairs))[:660])]
+    return FactorGraph.from_pairwise(np.zeros((150, 4)), chosen, np.where(np.eye(4, dtype=bool), -np.inf, 0.0))
+
+
 MODELS: dict[str, Callable[[], FactorGraph]] = {
     "spins": lambda: _spins(8),
     "spins20": lambda: _spins(20),
@@ -214,6 +222,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "wide_labels": lambda: _wide(30, 110),
     "wide_hard": _wide_hard,
     "wide_triples": _wide_triples,
+    "unsolvable": _unsolvable,
 }
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -315,6 +324,7 @@ GROUPS: dict[str, list[Run]] = {
 AUTO: list[Run] = [
     *_runs("auto", (*_ANY, "colouring", "spins20"), max_iterations=60),
     *_runs("auto", ("many",), max_iterations=8),
+    *_runs("auto", ("unsolvable",), max_iterations=12),
 ]
 """Most kernels of `auto` are those of other methods, so it comes last."""
 

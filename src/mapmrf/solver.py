@@ -418,7 +418,7 @@ class _Run:
     def repair(self, problem: Problem, status: Status) -> Status:
         """Look for a labelling of finite value, within the time that is left, or for one that violates little."""
         left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
-        seconds = REPAIR_SECONDS if status in _CUT_SHORT else left
+        seconds = REPAIR_SECONDS / 2 if status in _CUT_SHORT else left
         incumbent = self.incumbent
         try:
             if incumbent.bound > -math.inf:
@@ -427,9 +427,9 @@ class _Run:
                     incumbent.offer(search.labels)
                 elif search.complete:
                     incumbent.tighten(-math.inf)
-            if incumbent.value == -math.inf:
-                least = int(incumbent.bound == -math.inf)
-                incumbent.offer(fewest_violated(problem, incumbent.labels, least, REPAIR_SECONDS))
+            least = int(incumbent.bound == -math.inf)
+            if incumbent.shortfall.n_violated > least:
+                incumbent.offer(fewest_violated(problem, incumbent.labels, least, REPAIR_SECONDS / 2))
         except BaseException as error:
             return self.cut_short(error)
         return status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -87,6 +87,24 @@ def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
     terms = np.concatenate([*_terms(graph, labels), [graph.constant]])
     bad = np.isneginf(terms)
     return Shortfall(int(np.count_nonzero(bad)), float(terms[~bad].sum()))
+
+
+def penalised(graph: FactorGraph) -> FactorGraph:
+    """The model with a loss in place of every -inf that is larger than all else together.
+
+    Its best labellings violate the fewest factors and variables of the model, and are worth most among those that do.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[3.0], [0.0]], [[0, 1]], [[float("-inf")]])
+    >>> penalised(graph).theta_t.tolist()
+    [-7.0]
+    """
+    graph = graph.expanded()
+    loss = 1.0 + 2.0 * graph.size
+    theta_v, theta_t = (np.where(np.isneginf(theta), -loss, theta) for theta in (graph.theta_v, graph.theta_t))
+    return replace(graph, theta_v=theta_v, theta_t=theta_t, constant=max(graph.constant, -loss))
 
 
 def violations(graph: FactorGraph, labels: Ints) -> tuple[Violation, ...]:

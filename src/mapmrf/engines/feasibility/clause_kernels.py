@@ -224,6 +224,19 @@ def propagate(trail: Trail, clauses: Clauses, counts: SearchCounts) -> bool:
 
 
 @bare
+def list_pairs(pairs: Ints, pair_ptr: Ints, pair_to: Int32s) -> None:
+    """List what every literal implies by clauses of two; `pair_ptr` holds the offsets, and is used up and restored."""
+    for c in range(len(pairs)):
+        for k in range(2):
+            cause = pairs[c, k] ^ 1
+            pair_to[pair_ptr[cause]] = pairs[c, 1 - k]
+            pair_ptr[cause] += 1
+    for literal in range(len(pair_ptr) - 1, 0, -1):
+        pair_ptr[literal] = pair_ptr[literal - 1]
+    pair_ptr[0] = 0
+
+
+@bare
 def add_clause(trail: Trail, clauses: Clauses, counts: SearchCounts, literals: Int32s, n: int) -> bool:
     """Add a clause where nothing has been decided; False if it contradicts what is known."""
     arena, at = clauses.arena, counts.end

@@ -98,13 +98,11 @@ class HardClauses:
 
 def n_forbidden(problem: Problem) -> int:
     """Forbidden entries of all factors: clauses that a model has at most, beside those of its variables."""
-    graph, total = problem.graph, 0
-    for batch in problem.batches:
-        if batch.hard:
-            tables, count = np.unique(batch.table_at, return_counts=True)
-            places = tables[:, None] + np.arange(batch.n_configs)
-            total += int(np.isneginf(graph.theta_t[places]).sum(axis=1) @ count)
-    return total
+    graph = problem.graph
+    if not any(batch.hard for batch in problem.batches):
+        return 0
+    of_table = np.add.reduceat(np.isneginf(graph.theta_t), graph.table_ptr[:-1], dtype=np.int64)
+    return int(of_table[graph.table_of].sum())
 
 
 def variable_clauses(problem: Problem, atoms: Atoms) -> HardClauses:

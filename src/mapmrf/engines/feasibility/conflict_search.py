@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Bools, Ints, offsets
-from mapmrf.engines.feasibility.clause_kernels import LITERALS, Clauses, SearchCounts, Trail, add_clauses, propagate
+from mapmrf.engines.feasibility.clause_kernels import (
+    LITERALS,
+    Clauses,
+    SearchCounts,
+    Trail,
+    add_clauses,
+    list_pairs,
+    propagate,
+)
 from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
 from mapmrf.engines.feasibility.conflict_kernels import (
     FEASIBLE,
@@ -27,7 +35,7 @@ from mapmrf.engines.feasibility.symmetry import interchangeable, renamed_away
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
-ROOM = 1 << 18
+ROOM = 1 << 16
 """Entries of the arena for clauses that are learnt, at the start."""
 
 STUBBORN = 1000
@@ -90,15 +98,15 @@ class ConflictSearch:
     def _new_clauses(self, size: int) -> Clauses:
         """No clause stored, but for those of two literals."""
         pairs = self.given.of_length(2)
-        cause = np.concatenate([pairs[:, 0], pairs[:, 1]]) ^ 1
-        effect = np.concatenate([pairs[:, 1], pairs[:, 0]])
-        order = np.lexsort((effect, cause))
         n_literals = 2 * self.atoms.n_atoms
+        pair_ptr = offsets(np.bincount(pairs.ravel() ^ 1, minlength=n_literals)).astype(np.int64)
+        pair_to = np.zeros(pairs.size, dtype=np.int32)
+        list_pairs(pairs, pair_ptr, pair_to)
         return Clauses(
             arena=np.zeros(size, dtype=np.int32),
             head=np.full(n_literals, -1, dtype=np.int64),
-            pair_ptr=offsets(np.bincount(cause, minlength=n_literals)).astype(np.int64),
-            pair_to=effect[order].astype(np.int32),
+            pair_ptr=pair_ptr,
+            pair_to=pair_to,
             block_begin=self.atoms.block_begin,
             block_end=self.atoms.block_end,
         )
@@ -171,6 +179,11 @@ class ConflictSearch:
     def n_conflicts(self) -> int:
         """Conflicts so far."""
         return int(self.state.counts.n_conflicts)
+
+    @property
+    def work(self) -> int:
+        """Clauses looked at so far."""
+        return int(self.state.counts.work)
 
     def labels(self) -> Ints:
         """The labelling that was found."""

@@ -21,7 +21,7 @@ from mapmrf.engines.feasibility.counting_kernels import (
     partition,
 )
 
-MOST_STEPS = 20_000_000
+MOST_STEPS = 10_000_000
 """Steps that looking for groups takes at most, some hundredths of a second; models with more are not counted."""
 
 SMALLEST = 3

@@ -20,6 +20,7 @@ from mapmrf.methods.auto.shared import SharedState
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
 from mapmrf.result import Status
+from mapmrf.violations import penalised
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio
@@ -147,6 +148,7 @@ class AutoRun(PhasedRun):
         self.feasibility = FeasibilityPhase(self.shared, self.seed)
         yield from self.feasibility.first()
         yield from self.relax()
+        yield from self.feasibility.more()
         from mapmrf.methods.auto.policy import Portfolio  # easy models are spared the import of all that follows
 
         self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility)
@@ -158,8 +160,9 @@ class AutoRun(PhasedRun):
         order = small_order(graph, self.options.elimination_entries)
         if order is not None:
             optimum = eliminate_small(graph, order)
-            if optimum.value > -math.inf:
-                shared.incumbent.offer(optimum.labels)
+            if optimum.value == -math.inf:
+                optimum = optimum._replace(labels=eliminate_small(penalised(graph), order).labels)
+            shared.incumbent.offer(optimum.labels)
             shared.details["width"] = float(order.width)
             yield shared.prove("eliminate", optimum.value)
 

@@ -9,26 +9,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mapmrf.arrays import Bools, segment_ends
+from mapmrf.compilation.stopping import CompilingPostponed, patience
 from mapmrf.feasible import MOST_CLAUSES, STEP_WORK
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Progress
-from mapmrf.methods.auto.shared import SharedState, Steps
+from mapmrf.methods.auto.shared import PATIENCE, SharedState, Steps, log
 
 if TYPE_CHECKING:
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch
     from mapmrf.engines.feasibility.repair import Repair
 
-FIRST_STEPS = 10
-"""Steps of the search before the relaxation: a fifth of a second or so."""
+FIRST_STEPS, MORE_STEPS, TURN = 30, 150, 20
+"""Steps of the search before the relaxation, some hundredths of a second each, after it, and in a turn of the race."""
 
 REPAIR_EVERY = 4
 """One step in so many is one of local search."""
 
 
+STEP_LITERALS = 500_000
+"""Literals of the clauses that are written in one step."""
+
+
 class FeasibilityPhase:
     """A conflict-driven search and a local search over the hard constraints, as long as no labelling is feasible.
 
-    It takes some steps before the relaxation, one after each iteration of that, and turns in the race after it.
+    It takes some steps before the relaxation, one after each iteration of that, more steps when it is over, and turns
+    in the race: most other phases are of little use without a feasible labelling.
     """
 
     def __init__(self, shared: SharedState, seed: int) -> None:
@@ -53,16 +59,30 @@ class FeasibilityPhase:
             self.shared.incumbent.tighten(largest_sum(self.problem.graph))
             yield self.shared.report("feasible")
 
+    def more(self) -> Iterator[Progress]:
+        """The steps after the relaxation."""
+        yield from self.steps(MORE_STEPS)
+
     def steps(self, count: int) -> Iterator[Progress]:
         """Some steps, while they are needed."""
         if self._steps is None and self.is_needed:
             self._steps = self.run()
         while self._steps is not None and count > 0 and self.is_needed:
             count -= 1
-            step = next(self._steps, None)
+            step = self._next(self._steps)
             if step is None:
                 return
             yield step
+
+    def _next(self, steps: Steps) -> Progress | None:
+        """The next step; None at the end, or if it would wait too long for its kernels to be compiled."""
+        try:
+            with patience(PATIENCE):
+                return next(steps, None)
+        except CompilingPostponed as kernel:
+            log.info("feasibility is left to other phases: %s is not compiled yet", kernel)
+            self._over = True
+            return None
 
     def run(self) -> Steps:
         """All steps, until a labelling is found, there is none, or another phase has found one."""
@@ -93,10 +113,13 @@ class FeasibilityPhase:
         if n_forbidden(self.problem) > MOST_CLAUSES:
             return
         atoms = Atoms.of(self.problem)
-        parts = [variable_clauses(self.problem, atoms)]
+        parts, done = [variable_clauses(self.problem, atoms)], 0
         for part in factor_clauses(self.problem, atoms):
             parts.append(part)
-            yield self.shared.step("feasible")
+            done += len(part.literals)
+            if done >= STEP_LITERALS:
+                done = 0
+                yield self.shared.step("feasible")
         self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
 
     def _look(self, search: ConflictSearch) -> Iterator[Progress]:

@@ -20,7 +20,7 @@ from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.method import Progress
-from mapmrf.methods.auto.feasibility import FeasibilityPhase
+from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers
 from mapmrf.methods.auto.race import Race
 from mapmrf.methods.auto.search import PoolSearch
@@ -66,8 +66,11 @@ class Portfolio:
     search: PoolSearch
     race: Race
 
-    def __init__(self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase) -> None:
-        self.options, self.shared, self.seed, self.feasibility = options, shared, seed, feasibility
+    def __init__(
+        self, options: Auto, shared: SharedState, seed: int, feasibility: FeasibilityPhase | None = None
+    ) -> None:
+        self.options, self.shared, self.seed = options, shared, seed
+        self.feasibility = FeasibilityPhase(shared, seed) if feasibility is None else feasibility
 
     def run(self) -> Iterator[Progress]:
         """All phases; the loop ends the run when the gap is closed."""
@@ -79,9 +82,11 @@ class Portfolio:
             yield shared.step("blocks")
         yield self.searched("blocks")
         searchers = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
-        searchers += [self.feasibility.run()] if self.feasibility.is_needed else []
         provers = Provers(self).phases() if options.prove else []
-        self.race = Race(self, [Phase(steps, SEARCH_TURN) for steps in searchers], provers)
+        phases = [Phase(steps, SEARCH_TURN) for steps in searchers]
+        if self.feasibility.is_needed:
+            phases.insert(0, Phase(self.feasibility.run(), TURN))
+        self.race = Race(self, phases, provers)
         yield from self.race.run()
 
     def close(self) -> None:

@@ -1,0 +1,114 @@
+"""What labellings violate, and how results say so."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import mapmrf
+from constraint_models import colouring, differ, pigeons, sudoku
+from mapmrf import FactorGraph, Names, Result, Status
+from mapmrf.cli import main
+from mapmrf.feasible import FeasibleSearch
+from mapmrf.incumbent import Incumbent
+from mapmrf.violations import Violation, shortfall, violations
+
+NAMES = Names(("Anna", "Ben", "Carl"), (("red", "blue"),) * 3)
+
+
+def triangle() -> FactorGraph:
+    """Three variables of two states that must all differ; blue is worth more, and Ben must not have it."""
+    unary = [[0.0, 1.0], [0.0, -np.inf], [0.0, 1.0]]
+    return FactorGraph.from_pairwise(unary, [[0, 1], [0, 2], [1, 2]], differ(2), names=NAMES)
+
+
+def test_violations_are_named_variables_first() -> None:
+    found = violations(triangle(), np.array([1, 1, 0]))
+    assert found == (Violation(None, ("Ben",), ("blue",)), Violation(0, ("Anna", "Ben"), ("blue", "blue")))
+    assert [str(each) for each in found] == ["Ben=blue", "factor 0 (Anna=blue, Ben=blue)"]
+
+
+def test_a_constant_of_minus_infinity_is_a_violation_of_its_own() -> None:
+    graph = FactorGraph.from_tables([2], [()], [np.array(-np.inf)])
+    result = mapmrf.solve(graph)
+    assert (result.status, result.violated) == (Status.INFEASIBLE, (Violation(None, (), ()),))
+    assert "violated       1: the constant" in result.summary()
+
+
+def test_weights_do_not_change_what_is_violated() -> None:
+    graph = FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1], [0, 1]], differ(2), weight=[0.5, 2.0])
+    assert [each.factor for each in violations(graph, np.array([1, 1]))] == [0, 1]
+    assert shortfall(graph, np.array([0, 1])) == (0, 0.0)
+
+
+def test_the_incumbent_prefers_fewer_violations_and_then_what_the_rest_is_worth() -> None:
+    best = Incumbent(triangle(), np.array([1, 1, 1]))
+    for labels, kept in (
+        ([1, 1, 0], True),
+        ([0, 0, 0], False),
+        ([0, 0, 1], True),
+        ([1, 0, 1], True),
+        ([0, 0, 1], False),
+    ):
+        assert best.offer(np.array(labels)) == -math.inf
+        assert (best.labels.tolist() == labels) == kept
+    assert best.offer(np.array([0, 0, 1]), claim=-math.inf) == -math.inf
+
+
+METHODS = ("auto", "icm", "trws", "bp", "lslp", "branch", "exhaustive", "flips", "mplp", "annealing")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_infeasible_model_gets_the_labelling_that_violates_least(method: str) -> None:
+    result = mapmrf.solve(triangle(), method)
+    assert (result.status, result.value, result.bound) == (Status.INFEASIBLE, -math.inf, -math.inf)
+    assert len(result.violated) == 1
+    assert result.violated == violations(triangle(), result.labels)
+
+
+@pytest.mark.parametrize("method", ["auto", "icm", "trws"])
+def test_infeasible_colourings_are_recognised_and_nearly_satisfied(method: str) -> None:
+    graph = colouring(100, 487, 4, 0)
+    result = mapmrf.solve(graph, method, **({} if method == "auto" else {"max_iterations": 20}))
+    assert result.status is Status.INFEASIBLE
+    assert 0 < len(result.violated) < 20
+
+
+def test_auto_proves_pigeons_and_sudokus() -> None:
+    assert mapmrf.solve(pigeons(10, 9)).status is Status.INFEASIBLE
+    clues = "800000000003600000070090200050007000000045700000100030001000068008500010090000400"
+    solved = mapmrf.solve(sudoku(clues))
+    assert (solved.status, solved.value, solved.violated) == (Status.OPTIMAL, 0.0, ())
+    broken = mapmrf.solve(sudoku(clues[:1] + "9" + clues[2:]))
+    assert (solved.labels[1] != 8, broken.status, len(broken.violated) >= 1) == (True, Status.INFEASIBLE, True)
+
+
+def test_a_run_that_finds_nothing_says_what_it_violates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapmrf.solver.find_feasible", lambda *_, **__: FeasibleSearch(None, complete=False))
+    result = mapmrf.solve(colouring(100, 487, 4, 0), "icm")
+    assert (result.status, result.value, result.bound) == (Status.CONVERGED, -math.inf, None)
+    assert 0 < len(result.violated) < 20
+    assert result.violated == violations(colouring(100, 487, 4, 0), result.labels)
+
+
+def test_summary_json_and_repr_tell_the_violations() -> None:
+    result = mapmrf.solve(triangle())
+    assert repr(result).endswith("status=infeasible, violated=1)")
+    assert f"violated       1: {result.violated[0]}" in result.summary()
+    data = json.loads(result.to_json())
+    each = result.violated[0]
+    assert data["violated"] == [{"factor": each.factor, "variables": list(each.variables), "states": list(each.states)}]
+    assert Result.from_json(result.to_json()).violated == result.violated
+    assert Result.from_json(mapmrf.solve(pigeons(3, 3)).to_json()).violated == ()
+
+
+def test_the_command_line_lists_violations_and_ends_with_3(tmp_path: Path) -> None:
+    mapmrf.write(pigeons(10, 9), tmp_path / "pigeons.uai")
+    result = CliRunner().invoke(main, ["solve", str(tmp_path / "pigeons.uai")])
+    assert result.exit_code == 3
+    assert "violated       1: factor" in result.stdout

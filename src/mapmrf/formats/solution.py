@@ -88,7 +88,9 @@ def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> Non
 
 
 def write_solutions(path: AnyPath, labellings: Sequence[ArrayLike]) -> None:
-    r"""Write several labellings, each (n_vars,), the best first, as a ``.MPE`` file in the layout of 2010: their number, a line each.
+    r"""Write several labellings, each (n_vars,), as a ``.MPE`` file in the layout of 2010: their number, a line each.
+
+    The best comes first.
 
     Examples
     --------

@@ -6,8 +6,9 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.best.calls import SolveCalls
-from mapmrf.engines.elimination.bucket_messages import BucketMessages, RankedLabellings, fitting_tree
+from mapmrf.engines.elimination.bucket_messages import BucketMessages, RankedLabellings, fitting_tree, narrow_tree
 from mapmrf.engines.elimination.functions import Functions
+from mapmrf.engines.elimination.repeated_passes import RepeatedPasses
 from mapmrf.graph import FactorGraph
 from mapmrf.methods.auto import Auto
 from mapmrf.methods.branch import Branch
@@ -54,7 +55,7 @@ def rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked
     """The m best labellings and the value of the next; None if the tables do not fit into memory."""
     messages = collected_messages(graph, calls)
     if messages is None:
-        return None
+        return rank_by_passes(graph, m, calls)
     found = Ranked()
     if not messages.collected:
         found.stopped = calls.stopped
@@ -70,4 +71,24 @@ def rank_by_elimination(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked
         ranks.advance()
     found.labels = [ranks.labels(number) for number in range(len(ranks.found))]
     found.others = ranks.next_value + graph.constant
+    return found
+
+
+def rank_by_passes(graph: FactorGraph, m: int, calls: SolveCalls) -> Ranked | None:
+    """The same with an elimination per batch of labellings, whose messages are not kept; None if not even that fits."""
+    memory, problem = memory_of(calls), Problem.compile(graph)
+    if memory == 0 or graph.constant == -np.inf:
+        return None
+    tree = narrow_tree(problem, memory * int(graph.card.max(initial=1)), calls.seed)
+    if tree is None or RepeatedPasses.bytes_needed(tree) > memory:
+        return None
+    found = Ranked()
+    passes = RepeatedPasses(tree, Functions.of_model(problem, tree), m, lambda: calls.stopped is not None)
+    going = passes.start()
+    while going and len(passes.found) < m and passes.next_value > -np.inf:
+        going = passes.advance()
+    found.stopped = None if going else calls.stopped
+    found.labels = [passes.labels(number) for number in range(len(passes.found))]
+    if passes.started:
+        found.others = passes.next_value + graph.constant
     return found

@@ -80,9 +80,10 @@ def solve_best(
 ) -> BestLabellings:
     """Find the m best labellings, from the best downwards, and an upper limit for all others.
 
-    With ``auto`` and ``branch``, a model whose tables of elimination fit into the method's memory is eliminated once,
-    and all labellings are read from the tables: exact. Other models are divided into parts after each labelling
-    (Lawler's partition), which `solve` solves as far as their upper limits demand: exact wherever `solve` proves.
+    With ``auto`` and ``branch``, a model whose tables of elimination fit into the method's memory is eliminated, once
+    or a few times, and all labellings are read from the tables: exact. Other models are divided into parts after each
+    labelling (Lawler's partition), which `solve` solves as far as their upper limits demand: exact wherever `solve`
+    proves.
 
     Parameters
     ----------

@@ -88,7 +88,9 @@ def write_solution(path: AnyPath, labels: ArrayLike, style: str = "2014") -> Non
 
 
 def write_solutions(path: AnyPath, labellings: Sequence[ArrayLike]) -> None:
-    r"""Write several labellings, the best first, as a ``.MPE`` file in the layout of 2010: their number, a line each.
+    r"""Write several labellings, each (n_vars,), as a ``.MPE`` file in the layout of 2010: their number, a line each.
+
+    The best comes first.
 
     Examples
     --------
@@ -123,7 +125,7 @@ def read_solutions(path: AnyPath, model: FactorGraph | int) -> list[Ints]:
 
 
 def write_query_solution(path: AnyPath, variables: Sequence[int], labels: ArrayLike) -> None:
-    r"""Write the labels of some variables as a marginal MAP solution: ``MMAP``, their number, variables and labels.
+    r"""Write labels (n,) of n variables as a marginal MAP solution: ``MMAP``, their number, variables and labels.
 
     Examples
     --------

@@ -38,16 +38,29 @@ def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTre
     >>> fitting_tree(problem, 2**20).n, fitting_tree(problem, 100.0)
     (25, None)
     """
+    tree = narrow_tree(problem, max_bytes, seed)
+    return tree if tree is not None and BucketMessages.bytes_needed(tree) <= max_bytes else None
+
+
+def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTree | None:
+    """The bucket tree of the best order found; None if the tables of its buckets have more than `max_entries` entries.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets import grid
+    >>> from mapmrf.problem import Problem
+    >>> narrow_tree(Problem.compile(grid(20, 20)), 1000.0) is None
+    True
+    """
     graph, card = PrimalGraph.of(problem), problem.graph.card
     best: Order | None = None
-    for found in fill_orders(graph, card, seed, RESTARTS, max_bytes / 8):
+    for found in fill_orders(graph, card, seed, RESTARTS, max_entries):
         best = found if found.better_than(best) else best
     for found in front_orders(graph, card):
         best = found if found.better_than(best) else best
-    if best is None or best.n_known < graph.n or 8 * best.entries > max_bytes:
+    if best is None or best.n_known < graph.n or best.entries > max_entries:
         return None if graph.n else BucketTree.build(graph, card, Order(np.arange(0), 0, 0, 0.0))
-    tree = BucketTree.build(graph, card, best)
-    return tree if BucketMessages.bytes_needed(tree) <= max_bytes else None
+    return BucketTree.build(graph, card, best)
 
 
 class BucketMessages:

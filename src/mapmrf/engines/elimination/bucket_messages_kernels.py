@@ -18,6 +18,7 @@ from mapmrf.engines.elimination.elimination_kernels import (
     FunctionTables,
     MatchedTable,
     fold,
+    score_bucket,
 )
 from mapmrf.kernels.jit import compiled, inlined
 
@@ -129,27 +130,6 @@ def distribute(
                     fns.arena[fns.at[down] + j] = -np.inf
         p += 1
     return p
-
-
-@inlined
-def score_bucket(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints, score: Floats) -> None:
-    """The sum of the functions of a bucket for every state of its variable, the others as labelled."""
-    for k in range(fns.card[p]):
-        score[k] = 0.0
-    for m in range(buckets.ptr[p], buckets.ptr[p + 1]):
-        f = buckets.member[m]
-        at, step = fns.at[f], 0
-        for d in range(fns.ptr[f], fns.ptr[f + 1]):
-            if fns.var[d] == p:
-                step = fns.stride[d]
-            else:
-                at += fns.stride[d] * labels[fns.var[d]]
-        if f < fns.n_given:
-            for k in range(fns.card[p]):
-                score[k] += fns.theta[at + k * step]
-        else:
-            for k in range(fns.card[p]):
-                score[k] += fns.arena[at + k * step]
 
 
 @inlined

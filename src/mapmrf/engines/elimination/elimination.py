@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets
+from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.elimination.bucket_tree import BucketTree, row_major
 from mapmrf.engines.elimination.elimination_kernels import (
     BLOCK,
@@ -13,6 +13,7 @@ from mapmrf.engines.elimination.elimination_kernels import (
     EliminationCursor,
     FunctionTables,
     eliminate,
+    score_labellings,
     substitute,
 )
 from mapmrf.engines.elimination.functions import Functions
@@ -75,8 +76,19 @@ class Elimination:
     def labels(self) -> Ints:
         """The best labels, by variable, once finished."""
         labels = np.zeros(self.tree.n, dtype=np.int64)
-        substitute(self._tables, self._choices, labels)
+        self.complete(0, self.tree.n, labels)
         return self.tree.by_variable(labels)
+
+    def complete(self, begin: int, end: int, labels: Ints) -> None:
+        """Set labels (n,) by position, from `begin` to `end`, to the best given those before, once finished."""
+        substitute(begin, end, self._tables, self._choices, labels)
+
+    def score(self, labels: Ints, at: int, out: Floats) -> None:
+        """The sum of the next bucket's functions for every state of its variable, the others as labelled.
+
+        Labels by position, (n_labellings, n); the scores go into the columns of `out` from `at` on.
+        """
+        score_labellings(self._cursor.position, at, self._tables, self._buckets, labels, out)
 
 
 def gathered(bucket_of: Ints, n: int) -> Buckets:

@@ -351,10 +351,38 @@ def eliminate(
     return EliminationCursor(p, block, top, cursor.value + total)
 
 
+@inlined
+def score_bucket(p: int, fns: FunctionTables, buckets: Buckets, labels: Ints, score: Floats) -> None:
+    """The sum of the functions of a bucket for every state of its variable, the others as labelled."""
+    for k in range(fns.card[p]):
+        score[k] = 0.0
+    for m in range(buckets.ptr[p], buckets.ptr[p + 1]):
+        f = buckets.member[m]
+        at, step = fns.at[f], 0
+        for d in range(fns.ptr[f], fns.ptr[f + 1]):
+            if fns.var[d] == p:
+                step = fns.stride[d]
+            else:
+                at += fns.stride[d] * labels[fns.var[d]]
+        if f < fns.n_given:
+            for k in range(fns.card[p]):
+                score[k] += fns.theta[at + k * step]
+        else:
+            for k in range(fns.card[p]):
+                score[k] += fns.arena[at + k * step]
+
+
 @compiled
-def substitute(fns: FunctionTables, choices: Choices, out: Ints) -> None:
-    """Read the best labels from the choices, the roots first."""
-    for p in range(len(out)):
+def score_labellings(p: int, at: int, fns: FunctionTables, buckets: Buckets, labels: Ints, score: Floats) -> None:
+    """The scores of a bucket for several labellings (n_labellings, n), into their columns from `at` on."""
+    for row in range(len(labels)):
+        score_bucket(p, fns, buckets, labels[row], score[row, at : at + fns.card[p]])
+
+
+@compiled
+def substitute(begin: int, end: int, fns: FunctionTables, choices: Choices, out: Ints) -> None:
+    """Read the best labels of some positions from the choices, the roots first."""
+    for p in range(begin, end):
         at = choices.at[p]
         for d in range(fns.ptr[fns.n_given + p], fns.ptr[fns.n_given + p + 1]):
             at += fns.stride[d] * out[fns.var[d]]

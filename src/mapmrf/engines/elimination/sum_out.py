@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -15,6 +16,12 @@ from mapmrf.graph import FactorGraph
 MEMORY = 1024.0
 """Megabytes for the tables, by default."""
 
+MOST_TO_FILL = 1000
+"""Variables, and width of the first order, up to which an order by fill is tried: it takes longer to find."""
+
+HOPELESS = 1e15
+"""Entries of a table at which no further variables are ordered: no memory would do."""
+
 Factor = tuple[tuple[int, ...], Floats]
 Neighbours = dict[int, set[int]]
 
@@ -25,7 +32,7 @@ class SumOrder(NamedTuple):
     Attributes
     ----------
     order
-        The variables, the first to be summed out first.
+        The variables, the first to be summed out first; not all of them if their tables are hopelessly large.
     width
         Induced width: the largest number of other variables in a table.
     bytes
@@ -47,34 +54,45 @@ def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:
     4
     """
     left = list(dict.fromkeys(variables))
-    card = [float(r) for r in graph.card.tolist()]
+    log_card: list[float] = np.log2(graph.card.astype(np.float64)).tolist()
 
     def size(i: int, beside: Neighbours) -> float:
-        return sum(math.log2(card[j]) for j in beside[i])
+        return sum(log_card[j] for j in beside[i])
 
     def fill(i: int, beside: Neighbours) -> float:
         return sum(len(beside[i] - beside[j]) - 1 for j in beside[i]) + 1e-3 * size(i, beside)
 
-    return min((_greedy_order(graph, left, card, score) for score in (size, fill)), key=lambda found: found.bytes)
+    found = _greedy_order(graph, left, size, far=False)
+    if 1 < found.width < MOST_TO_FILL and len(left) <= MOST_TO_FILL:
+        found = min(found, _greedy_order(graph, left, fill, far=True), key=lambda order: order.bytes)
+    return found
 
 
 def _greedy_order(
-    graph: FactorGraph, left: list[int], card: list[float], score: Callable[[int, Neighbours], float]
+    graph: FactorGraph, left: list[int], score: Callable[[int, Neighbours], float], far: bool
 ) -> SumOrder:
-    beside = _beside(graph)
+    """Always take the variable of the smallest score, until the tables are hopelessly large.
+
+    Eliminating a variable changes the scores of its neighbours and, if `far`, of their neighbours.
+    """
+    beside, card = _beside(graph), [float(r) for r in graph.card.tolist()]
     scores = {i: score(i, beside) for i in left}
+    heap = [(value, i) for i, value in scores.items()]
+    heapq.heapify(heap)
     order, width, largest, kept = [], 0, 0.0, 0.0
-    while scores:
-        i = min(scores, key=scores.__getitem__)
+    while scores and largest < HOPELESS:
+        value, i = heapq.heappop(heap)
+        if scores.get(i) != value:
+            continue
         del scores[i]
         ring = beside.pop(i)
         for j in ring:
             beside[j] |= ring
             beside[j] -= {i, j}
-        touched = ring if score.__name__ == "size" else ring.union(*(beside[j] for j in ring))
-        for j in touched & scores.keys():
+        for j in sorted((ring.union(*(beside[j] for j in ring)) if far else ring) & scores.keys()):
             scores[j] = score(j, beside)
-        message = 2.0 ** min(1000.0, sum(math.log2(card[j]) for j in ring))
+            heapq.heappush(heap, (scores[j], j))
+        message = math.prod([card[j] for j in ring])
         order.append(i)
         width, largest, kept = max(width, len(ring)), max(largest, card[i] * message), kept + message
     return SumOrder(order, width, 8 * (2 * largest + kept))
@@ -124,10 +142,13 @@ def sum_out(
     >>> kept, np.exp(rest.theta_v).round(6).tolist()
     ([0], [0.4, 0.6])
     """
+    variables = list(dict.fromkeys(variables))
     plan = find_sum_order(graph, variables)
     if plan.bytes > max_bytes:
+        least = "at least " if len(plan.order) < len(variables) else ""
         raise UnsupportedModel(
-            f"summing out {len(plan.order)} variables has induced width {plan.width} and needs {plan.bytes:.3g} bytes, "
+            f"summing out {len(variables)} variables has induced width {least}{plan.width} and needs {least}"
+            f"{plan.bytes:.3g} bytes, "
             f"expected at most {max_bytes:.3g}: ask for more variables, give more evidence, or allow more memory"
         )
     pool = _Pool(graph)

@@ -59,7 +59,7 @@ class TightRelaxation:
     @property
     def work(self) -> int:
         """Multiplications of a sweep."""
-        n, rank = self.spins.vectors.shape
+        n, rank = map(int, self.spins.vectors.shape)
         return 2 * n * n * rank + 20 * len(self.cuts)
 
     def settle(self, sweeps: int) -> None:

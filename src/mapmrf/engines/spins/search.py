@@ -30,6 +30,9 @@ LEAST_NOISE, MOST_NOISE = 0.1, 0.35
 VAIN_ROUNDS = 10
 """Rounds without a better labelling after which a trajectory ends."""
 
+ROUND_OFF = 1e-13
+"""Differences of values, relative to all couplings, that are round-off."""
+
 IMPROVE_FLIPS = 20
 """Flips per spin of a short search at most."""
 
@@ -39,7 +42,8 @@ class SpinSearch:
 
     A trajectory begins at random angles or, every other one, at a place on the path between two good labellings. Each
     of its rounds disturbs the angles of its best labelling (Burer, Monteiro and Zhang), takes the best cut through
-    them, and improves it by tabu search. When some rounds in turn bring nothing, its best labelling joins the good ones.
+    them, and improves it by tabu search. When some rounds in turn bring nothing, its best labelling joins the
+    good ones.
 
     Attributes
     ----------
@@ -57,6 +61,7 @@ class SpinSearch:
         self.random = np.random.default_rng(seed)
         spins = [np.ones(n) for _ in range(2)]
         self.state = TabuState(spins[0], np.zeros(n), np.zeros(n, np.int64), spins[1], blank(TabuTally), seeded(seed))
+        self.state.tally.round_off = ROUND_OFF * float(np.abs(model.couplings.strength).sum())
         self.vectors = np.zeros((n, 2))
         self.elite: list[Floats] = []
         self.values: list[float] = []
@@ -97,7 +102,7 @@ class SpinSearch:
                 before = self._present_value
                 yield from self._disturb(self.random.uniform(LEAST_NOISE, MOST_NOISE))
                 yield from self._climb()
-                n_vain = 0 if self._present_value > before else n_vain + 1
+                n_vain = 0 if self._present_value > before + self.state.tally.round_off else n_vain + 1
             self._join(self._present, self._present_value)
             self.n_trajectories += 1
 

@@ -51,8 +51,8 @@ class SpinSearch:
         The spins.
     best, value
         The best labelling, as spins, and what it is worth.
-    n_rounds, n_trajectories
-        How many were done.
+    n_rounds, n_trajectories, work
+        How many were done, and how many spins and couplings were looked at for them.
     """
 
     def __init__(self, model: SpinModel, seed: int, n_elite: int, patience: int) -> None:
@@ -66,7 +66,7 @@ class SpinSearch:
         self.elite: list[Floats] = []
         self.values: list[float] = []
         self.best, self.value = np.ones(n), -math.inf
-        self.n_rounds = self.n_trajectories = 0
+        self.n_rounds = self.n_trajectories = self.work = 0
         long = max(min(LEAST_TENURE, model.n_vars // 4), model.n_vars // SPINS_PER_TENURE)
         self.tenure = Tenure(long, long // 2 + 1)
         self._present, self._present_value = np.ones(n), -math.inf
@@ -89,7 +89,15 @@ class SpinSearch:
         self._join(self.state.best, float(self.state.tally.best))
 
     def run(self) -> Iterator[None]:
-        """Trajectories without end; yields after every step."""
+        """Trajectories without end; yields after every step of some hundredths of a second."""
+        end = STEP_WORK
+        for _ in self._pieces():
+            if self.work >= end:
+                end = self.work + STEP_WORK
+                yield
+
+    def _pieces(self) -> Iterator[None]:
+        """Trajectories without end; yields after pieces of at most a step, and counts their work."""
         while True:
             self._present_value = -math.inf
             if self.n_trajectories % 2 and len(self.elite) > 1:
@@ -123,7 +131,9 @@ class SpinSearch:
         disturb_angles(self._present, noise, self.vectors, state.random)
         some = max(1, STEP_WORK // (8 * self.model.work))
         for _ in range(0, SWEEPS, some):
-            if turn_vectors(couplings, self.vectors, some, FLAT) < some:
+            done = turn_vectors(couplings, self.vectors, some, FLAT)
+            self.work += 4 * done * self.model.work
+            if done < some:
                 break
             yield
         self._restart(np.where(self.vectors[:, 1] > 0, 1.0, -1.0))
@@ -148,7 +158,10 @@ class SpinSearch:
         """Tabu search up to its end; the present labelling becomes the one found unless that is worse."""
         model, state = self.model, self.state
         some = max(1, STEP_WORK // (model.n + model.work // max(1, model.n)))
-        while model.n_vars and run_tabu(model.couplings, state, model.n_vars, self.tenure, some, self.patience) == some:
+        done = some if model.n_vars else 0
+        while done == some:
+            done = run_tabu(model.couplings, state, model.n_vars, self.tenure, some, self.patience)
+            self.work += done * STEP_WORK // some
             yield
         value = float(state.tally.best)
         if value >= self._present_value:

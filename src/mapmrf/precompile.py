@@ -296,6 +296,12 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("expansion", ("potts", "dense"), move="swap"),
         *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
     ],
+    "spins": [
+        *_runs("tabu sdp", ("spins", "dense", "circuit", "differing")),
+        *_runs("tabu", ("dense",), trajectories=3, max_iterations=1000),
+        *_runs("sdp", ("spins",), max_iterations=1000),
+        *_runs("sdp", ("spins20",), cut_spins=0),
+    ],
     "programs": [
         *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels"), solver="highs", rounds=3),
         *_runs("lp", ("spins", "hard", "pedigree", "mixed")),

@@ -21,7 +21,7 @@ GRID, MORE = 1e-9, 1.5
 LANCZOS_STEPS, LANCZOS_TOLERANCE = 80, 1e-6
 """Steps towards the smallest eigenvalue, and its error relative to the largest entry at which they end."""
 
-STEP_WORK = 100_000_000
+STEP_WORK = 300_000_000
 """Multiplications of a step: some 40 ms."""
 
 BoundSteps = Generator[None, None, float]

@@ -18,8 +18,8 @@ from mapmrf.engines.spins.triangles import TriangleSet
 STEP_WORK = 30_000_000
 """Multiplications of a step: some 20 ms."""
 
-PENALTY, PENALTY_PER_SPIN = 0.003, 0.36
-"""Penalty of the inequalities, relative to the mean pull on a vector; larger where there are few spins to share it."""
+LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
+"""Penalty of the inequalities, relative to the mean pull on a vector: the last over the number of spins, in limits."""
 
 UPDATE_EVERY = 10
 """Sweeps between two updates of the multipliers."""
@@ -69,7 +69,7 @@ class TightRelaxation:
         spins.inertia[:] = 0.0
         mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, sweeps)
         if self.penalty == 0.0:
-            share = max(PENALTY, PENALTY_PER_SPIN / max(1, len(spins.strength)))
+            share = min(max(PENALTY_SPINS / max(1, len(spins.strength)), LEAST_PENALTY), MOST_PENALTY)
             self.penalty = share * float(spins.strength.mean())
 
     def tighten(self, sweeps: int) -> Iterator[None]:

@@ -18,6 +18,9 @@ from mapmrf.kernels.records import blank
 STEP_WORK = 10_000_000
 """Spins and couplings that a step looks at: some 20 ms."""
 
+PIECE_WORK = 50_000
+"""What a call of a kernel counts as, beside what it looks at."""
+
 LEAST_TENURE, SPINS_PER_TENURE = 10, 25
 """A spin stays for some ten flips, or for one in 25 spins if that is longer, and up to half as many more."""
 
@@ -92,6 +95,7 @@ class SpinSearch:
         """Trajectories without end; yields after every step of some hundredths of a second."""
         end = STEP_WORK
         for _ in self._pieces():
+            self.work += PIECE_WORK
             if self.work >= end:
                 end = self.work + STEP_WORK
                 yield

@@ -27,8 +27,9 @@ TABU_TURN, TABU_SPINS = 10, 250
 LEAST_TURNS, MOST_TURNS = 0.5, 4.0
 """Limits of these turns: small models are soon searched."""
 
-PROOF_TURN, PROOF_TURNS = 5, 2.0
-"""Iterations of a turn of the semidefinite bound, and turns in a cycle to begin with: it stalls at times."""
+PROOF_FIRST, PROOF_TURN, PROOF_TURNS = 20, 5, 2.0
+"""Iterations of the first turn of the semidefinite bound, which reach a bound; of later ones; and turns in a cycle to
+begin with: it stalls at times."""
 
 CUTS_DEGREE = 12.0
 """Pairs at a variable, on average, up to which cutting planes may run beside it."""
@@ -63,6 +64,11 @@ def dense_searchers(portfolio: Portfolio, others: list[Phase]) -> list[Phase]:
         phase.weight = phase.prior = OTHERS_WEIGHT * phase.prior
     weight = min(max(portfolio.problem.n_vars / TABU_SPINS, LEAST_TURNS), MOST_TURNS)
     return [Phase(tabu_search(portfolio), TABU_TURN, weight, first=TABU_TURN), *others]
+
+
+def sdp_prover(steps: Steps) -> Phase:
+    """The turns of the semidefinite bound."""
+    return Phase(steps, PROOF_TURN, PROOF_TURNS, first=PROOF_FIRST)
 
 
 def tabu_search(portfolio: Portfolio) -> Steps:

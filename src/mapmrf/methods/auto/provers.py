@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.compact import is_compact
 from mapmrf.method import Method, Progress, Start, running
-from mapmrf.methods.auto.dense import PROOF_TURN, PROOF_TURNS, beats_cuts, suits_sdp
+from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, suits_sdp
 from mapmrf.methods.auto.shared import Phase, Steps
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
@@ -59,7 +59,7 @@ class Provers:
         """A phase for each, the most promising first."""
         if suits_sdp(self.problem):
             by_program = () if beats_cuts(self.problem) else self.by_program()
-            return [Phase(self.prove("sdp", SDP()), PROOF_TURN, PROOF_TURNS), *by_program]
+            return [sdp_prover(self.prove("sdp", SDP())), *by_program]
         return [*self.by_program(), *self.general()]
 
     def by_program(self) -> Iterator[Phase]:

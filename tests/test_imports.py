@@ -29,7 +29,7 @@ FLOORS = (
     ("solver",),
     ("engines.elimination", "engines.flow"),
     ("engines.reduction", "engines.moves"),
-    ("engines.admm", "engines.messages", "engines.decomposition", "engines.program"),
+    ("engines.admm", "engines.messages", "engines.decomposition", "engines.program", "engines.spins"),
     ("engines.soft_consistency",),
     ("methods",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from mapmrf.methods.psdd import PSDD as PSDD
     from mapmrf.methods.qpbo import QPBO as QPBO
     from mapmrf.methods.restarts import Restarts as Restarts
+    from mapmrf.methods.sdp import SDP as SDP
+    from mapmrf.methods.tabu import Tabu as Tabu
     from mapmrf.methods.toulbar2 import Toulbar2 as Toulbar2
     from mapmrf.methods.trbp import TRBP as TRBP
     from mapmrf.methods.trws import TRWS as TRWS
@@ -96,6 +98,8 @@ _LAZY = {
     "PSDD": "mapmrf.methods.psdd",
     "QPBO": "mapmrf.methods.qpbo",
     "Restarts": "mapmrf.methods.restarts",
+    "SDP": "mapmrf.methods.sdp",
+    "Tabu": "mapmrf.methods.tabu",
     "Toulbar2": "mapmrf.methods.toulbar2",
     "TRBP": "mapmrf.methods.trbp",
     "TRWS": "mapmrf.methods.trws",

@@ -314,6 +314,12 @@ GROUPS: dict[str, list[Run]] = {
     CERTAINTY: [
         *_runs("trws", ("spins", "mixed", "smooth"), margins=True),
     ],
+    "spins": [
+        *_runs("tabu sdp", ("spins", "dense", "circuit", "differing")),
+        *_runs("tabu", ("dense",), trajectories=3, max_iterations=1000),
+        *_runs("sdp", ("spins",), max_iterations=1000),
+        *_runs("sdp", ("spins20",), cut_spins=0),
+    ],
     "programs": [
         *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels"), solver="highs", rounds=3),
         *_runs("lp", ("spins", "hard", "pedigree", "mixed")),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mapmrf.engines.spins.couplings import SpinModel, why_not_spins
+from mapmrf.engines.flow.cut_model import why_not_binary_pairs
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.engines.spins.couplings import SpinModel
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
@@ -60,12 +63,12 @@ class Tabu(Phases):
         check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse all but pairs of binary variables without forbidden entries."""
-        return why_not_spins(problem)
+        """Refuse all but pairs of binary variables."""
+        return why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun:
-        """Write the model in spins."""
-        return TabuRun(self, problem, seed, initial)
+        """Simplify the model, and write it in spins."""
+        return TabuRun(self, simplify(problem), seed, initial)
 
 
 class TabuRun(PhasedRun):
@@ -73,32 +76,51 @@ class TabuRun(PhasedRun):
 
     Attributes
     ----------
+    small
+        The simplified model.
     search
         The trajectories.
     best
         The best labelling.
     """
 
-    def __init__(self, method: Tabu, problem: Problem, seed: int, initial: Start) -> None:
+    best: Incumbent
+    search: SpinSearch
+
+    def __init__(self, method: Tabu, small: Simplified, seed: int, initial: Start) -> None:
         super().__init__()
-        self.method = method
-        self.best = Incumbent(problem.graph, initial.first_labels(problem.graph))
-        self.search = SpinSearch(SpinModel.of(problem), seed, method.elite, method.patience)
+        self.method, self.small = method, small
+        if small.feasible:
+            self._begin(seed, initial)
+
+    def _begin(self, seed: int, initial: Start) -> None:
+        """Write the model in spins."""
+        small, method, graph = self.small, self.method, self.small.problem.graph
+        warm = initial if initial.labels is None else Start(small.project(initial.labels))
+        self.best = Incumbent(graph, warm.first_labels(graph))
+        self.search = SpinSearch(SpinModel.of(small.problem), seed, method.elite, method.patience)
         self.search.learn(self.best.labels)
 
     def run(self) -> Generator[Progress, None, None]:
         """Steps of the search until there were enough trajectories."""
+        if not self.small.feasible:
+            yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
+            return
         search, value = self.search, self.search.value
+        if self.small.problem.n_vars == 0:
+            yield Progress(0, self.small.lift(self.best.labels), finished=Status.CONVERGED)
+            return
         for _ in search.run():
             if search.value > value:
                 value = search.value
                 self.best.offer(search.labels())
             over = search.n_trajectories >= self.method.trajectories
-            yield Progress(
-                search.n_rounds, self.best.labels, self.best.value, finished=Status.CONVERGED if over else None
-            )
+            labels = self.small.lift(self.best.labels)
+            yield Progress(search.n_rounds, labels, finished=Status.CONVERGED if over else None)
 
     def answer(self) -> Answer:
         """The best labelling."""
+        if not self.small.feasible:
+            return Answer(bound=-math.inf)
         details = {"rounds": float(self.search.n_rounds), "trajectories": float(self.search.n_trajectories)}
-        return Answer(labels=self.best.labels, details=details)
+        return Answer(labels=self.small.lift(self.best.labels), details=details)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
 
 import numpy as np
-from scipy.linalg import eigh_tridiagonal, lapack
+from scipy.linalg import eigh_tridiagonal
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.spins.certificate_kernels import apply_dense, apply_sparse, extend_basis, factorise
+from mapmrf.engines.spins.certificate_kernels import PANEL, apply_dense, apply_sparse, extend_basis, factorise
 from mapmrf.engines.spins.couplings_kernels import Couplings
 
 ULP = 2.0**-52
@@ -20,8 +21,11 @@ GRID, MORE = 1e-9, 1.5
 LANCZOS_STEPS, LANCZOS_TOLERANCE = 80, 1e-6
 """Steps towards the smallest eigenvalue, and its error relative to the largest entry at which they end."""
 
-OWN_FACTORS = 700
-"""Spins up to which the factorisation is ours; above, LAPACK's is many times faster."""
+STEP_WORK = 300_000_000
+"""Multiplications of a step: some 40 ms."""
+
+BoundSteps = Generator[None, None, float]
+"""The steps of a computation, and in the end a bound."""
 
 
 def certified_bound(matrix: Floats | Couplings, strength: Floats) -> float:
@@ -46,6 +50,16 @@ def certified_bound(matrix: Floats | Couplings, strength: Floats) -> float:
     >>> round(certified_bound(triangle, np.ones(3)), 6)  # of three spins that want to differ two do
     1.5
     """
+    steps = bound_in_steps(matrix, strength)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return float(end.value)
+
+
+def bound_in_steps(matrix: Floats | Couplings, strength: Floats) -> BoundSteps:
+    """Compute `certified_bound` in steps of some hundredths of a second."""
     n = len(strength)
     if n == 0:
         return 0.0
@@ -56,7 +70,8 @@ def certified_bound(matrix: Floats | Couplings, strength: Floats) -> float:
         return 0.0
     grid = GRID * mean
     shift = grid * (1.0 + math.ceil(max(0.0, -smallest_eigenvalue(matrix, strength)) / grid))
-    while not _is_definite(dense, strength + shift):
+    yield
+    while not (yield from _is_definite(dense, strength + shift)):
         shift = MORE * shift + grid
     total = math.fsum(strength + shift)
     residue = 2.0 * (n + 4) * ULP * total  # Rump, Verification of positive definiteness, BIT 46 (2006)
@@ -96,10 +111,14 @@ def _dense(couplings: Couplings) -> Floats:
     return matrix
 
 
-def _is_definite(matrix: Floats, diagonal: Floats) -> bool:
+def _is_definite(matrix: Floats, diagonal: Floats) -> Generator[None, None, bool]:
     """Whether ``Diag(diagonal) - matrix`` has a Cholesky factorisation in floating point."""
+    n = len(diagonal)
     gap = np.negative(matrix)
-    gap[np.diag_indices(len(diagonal))] += diagonal
-    if len(diagonal) <= OWN_FACTORS:
-        return bool(factorise(gap))
-    return int(lapack.dpotrf(gap.T, lower=1, clean=0, overwrite_a=1)[1]) == 0
+    gap[np.diag_indices(n)] += diagonal
+    n_panels = max(1, STEP_WORK // (PANEL * n * n))
+    for first in range(0, n, n_panels * PANEL):
+        if not factorise(gap, first, n_panels):
+            return False
+        yield
+    return True

@@ -59,10 +59,13 @@ def extend_basis(basis: Floats, k: int, image: Floats) -> float:
 
 
 @bare
-def factorise(matrix: Floats) -> bool:
-    """Turn the upper half of a symmetric matrix into its Cholesky factor; False if it is not positive definite."""
+def factorise(matrix: Floats, first: int, n_panels: int) -> bool:
+    """Turn the upper half of a symmetric matrix into its Cholesky factor, some panels of rows from the first on.
+
+    Returns False if the matrix is not positive definite.
+    """
     n = len(matrix)
-    for begin in range(0, n, PANEL):
+    for begin in range(first, min(n, first + n_panels * PANEL), PANEL):
         end = min(begin + PANEL, n)
         for k in range(begin, end):
             if not matrix[k, k] > 0.0:
@@ -74,9 +77,17 @@ def factorise(matrix: Floats) -> bool:
                 x = matrix[k, i]
                 for j in range(i, n):
                     matrix[i, j] -= x * matrix[k, j]
-        for i in range(end, n):
-            for k in range(begin, end):
-                x = matrix[k, i]
-                for j in range(i, n):
-                    matrix[i, j] -= x * matrix[k, j]
+        if end - begin == PANEL:
+            subtract_panel(matrix, begin)
     return True
+
+
+@bare
+def subtract_panel(matrix: Floats, begin: int) -> None:
+    """Subtract the products of a panel's rows from all rows behind it, four at a time."""
+    n = len(matrix)
+    for i in range(begin + PANEL, n):
+        for k in range(begin, begin + PANEL, 4):
+            a, b, c, d = matrix[k, i], matrix[k + 1, i], matrix[k + 2, i], matrix[k + 3, i]
+            for j in range(i, n):
+                matrix[i, j] -= a * matrix[k, j] + b * matrix[k + 1, j] + (c * matrix[k + 2, j] + d * matrix[k + 3, j])

@@ -18,6 +18,9 @@ DECIMALS = 6
 WHOLE = 1e-9
 """How far from a whole number a multiple of a unit may be: that is round-off."""
 
+LOSS = 2.5
+"""Loss of a forbidden entry, relative to all potentials: above 2, no labelling can make up for it."""
+
 
 @dataclass(frozen=True, eq=False)
 class SpinModel:
@@ -42,12 +45,17 @@ class SpinModel:
 
     @classmethod
     def of(cls, problem: Problem) -> SpinModel:
-        """The spins of a binary pairwise model without forbidden entries."""
+        """The spins of a model of pairs of binary variables.
+
+        Forbidden entries get so large a loss that no labelling with one is as good as any without: the best labelling
+        is the same, if there is a feasible one, and bounds hold for both.
+        """
         graph, n = problem.graph, problem.n_vars
+        floor = -LOSS * max(graph.size, 1.0)
         i, j = problem.scope.reshape(-1, 2).astype(np.int64).T
         weight = problem.weight if len(problem.weight) else 1.0
-        t00, t01, t10, t11 = (weight * graph.theta_t[problem.table_at + c] / 4 for c in range(4))
-        unary = graph.theta_v.reshape(-1, 2)
+        t00, t01, t10, t11 = (np.maximum(weight * graph.theta_t[problem.table_at + c], floor) / 4 for c in range(4))
+        unary = np.maximum(graph.theta_v.reshape(-1, 2), floor)
         field = (unary[:, 1] - unary[:, 0]) / 2
         field += np.bincount(i, t10 + t11 - t00 - t01, n) + np.bincount(j, t01 + t11 - t00 - t10, n)
         constant = graph.constant + math.fsum(unary.ravel()) / 2 + math.fsum(t00 + t01 + t10 + t11)
@@ -56,7 +64,8 @@ class SpinModel:
         if len(with_field):
             i, j = np.append(i, with_field), np.append(j, np.full(len(with_field), n))
             strength = np.append(strength, field[with_field])
-        return cls(n, n + (len(with_field) > 0), _couplings(n + (len(with_field) > 0), i, j, strength), constant)
+        n_spins = n + int(len(with_field) > 0)
+        return cls(n, n_spins, _couplings(n_spins, i, j, strength), constant)
 
     @property
     def has_fields(self) -> bool:
@@ -65,8 +74,8 @@ class SpinModel:
 
     @property
     def work(self) -> int:
-        """Couplings and spins that a sweep looks at."""
-        return self.n + len(self.couplings.nbr)
+        """Couplings and spins that a sweep looks at, at least 1."""
+        return max(1, self.n + len(self.couplings.nbr))
 
     def labels(self, spin: Floats) -> Ints:
         """The labelling of spins."""
@@ -103,17 +112,3 @@ def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> Couplings:
     both.sum_duplicates()
     both.eliminate_zeros()
     return Couplings(both.indptr.astype(np.int64), short(both.indices), both.data.astype(np.float64))
-
-
-def why_not_spins(problem: Problem) -> str | None:
-    """Why a model cannot be written in spins, or None if it can."""
-    graph = problem.graph
-    wrong = np.flatnonzero(graph.card != 2)
-    if len(wrong):
-        return f"variable {wrong[0]} has {graph.card[wrong[0]]} states, expected 2"
-    wrong = np.flatnonzero(graph.arity != 2)
-    if len(wrong):
-        return f"factor {wrong[0]} has {graph.arity[wrong[0]]} variables, expected 2"
-    if any(batch.hard for batch in problem.batches) or not np.isfinite(graph.theta_v).all():
-        return "it has forbidden configurations, expected finite potentials"
-    return None if math.isfinite(graph.constant) else "its constant is -inf, expected a finite number"

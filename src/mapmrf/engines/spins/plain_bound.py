@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 
@@ -42,13 +42,14 @@ class PlainBound:
         self.relaxation = PlainRelaxation(model, seed)
         self.bound = math.inf
 
-    def run(self) -> Iterator[None]:
+    def run(self) -> Generator[None, None, None]:
         """Bounds until they stall; yields after every step."""
         sweeps = SWEEPS
         while True:
             yield from self.relaxation.settle(sweeps)
             before = self.bound
-            self.bound = min(before, self.relaxation.bound())
+            found = yield from self.relaxation.bound()
+            self.bound = min(before, found)
             yield
             for _ in range(ROUNDINGS):
                 self._round()

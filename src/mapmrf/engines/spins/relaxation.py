@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.spins.certificate import certified_bound
+from mapmrf.engines.spins.certificate import BoundSteps, bound_in_steps, certified_bound
 from mapmrf.engines.spins.couplings import SpinModel
 from mapmrf.engines.spins.mixing_kernels import mix_dense, mix_sparse, set_gram
 from mapmrf.engines.spins.relaxation_kernels import Prices, RelaxedSpins, press, set_matrix
@@ -18,8 +18,8 @@ from mapmrf.engines.spins.triangles import TriangleSet
 STEP_WORK = 30_000_000
 """Multiplications of a step: some 20 ms."""
 
-PENALTY = 0.005
-"""Penalty of the inequalities, relative to the mean pull on a vector."""
+LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
+"""Penalty of the inequalities, relative to the mean pull on a vector: the last over the number of spins, in limits."""
 
 UPDATE_EVERY = 10
 """Sweeps between two updates of the multipliers."""
@@ -59,7 +59,7 @@ class TightRelaxation:
     @property
     def work(self) -> int:
         """Multiplications of a sweep."""
-        n, rank = self.spins.vectors.shape
+        n, rank = map(int, self.spins.vectors.shape)
         return 2 * n * n * rank + 20 * len(self.cuts)
 
     def settle(self, sweeps: int) -> None:
@@ -69,7 +69,8 @@ class TightRelaxation:
         spins.inertia[:] = 0.0
         mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, sweeps)
         if self.penalty == 0.0:
-            self.penalty = PENALTY * float(spins.strength.mean())
+            share = min(max(PENALTY_SPINS / max(1, len(spins.strength)), LEAST_PENALTY), MOST_PENALTY)
+            self.penalty = share * float(spins.strength.mean())
 
     def tighten(self, sweeps: int) -> Iterator[None]:
         """Improve vectors and multipliers; yields after every step."""
@@ -131,6 +132,6 @@ class PlainRelaxation:
             mix_sparse(self.model.couplings, self.vectors, self.strength, self._pull, min(some, sweeps))
             yield
 
-    def bound(self) -> float:
-        """An upper bound on the couplings of all labellings."""
-        return certified_bound(self.model.couplings, self.strength)
+    def bound(self) -> BoundSteps:
+        """An upper bound on the couplings of all labellings, in steps."""
+        return bound_in_steps(self.model.couplings, self.strength)

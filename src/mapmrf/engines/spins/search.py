@@ -18,6 +18,9 @@ from mapmrf.kernels.records import blank
 STEP_WORK = 10_000_000
 """Spins and couplings that a step looks at: some 20 ms."""
 
+PIECE_WORK = 50_000
+"""What a call of a kernel counts as, beside what it looks at."""
+
 LEAST_TENURE, SPINS_PER_TENURE = 10, 25
 """A spin stays for some ten flips, or for one in 25 spins if that is longer, and up to half as many more."""
 
@@ -30,6 +33,9 @@ LEAST_NOISE, MOST_NOISE = 0.1, 0.35
 VAIN_ROUNDS = 10
 """Rounds without a better labelling after which a trajectory ends."""
 
+ROUND_OFF = 1e-13
+"""Differences of values, relative to all couplings, that are round-off."""
+
 IMPROVE_FLIPS = 20
 """Flips per spin of a short search at most."""
 
@@ -39,7 +45,8 @@ class SpinSearch:
 
     A trajectory begins at random angles or, every other one, at a place on the path between two good labellings. Each
     of its rounds disturbs the angles of its best labelling (Burer, Monteiro and Zhang), takes the best cut through
-    them, and improves it by tabu search. When some rounds in turn bring nothing, its best labelling joins the good ones.
+    them, and improves it by tabu search. When some rounds in turn bring nothing, its best labelling joins the
+    good ones.
 
     Attributes
     ----------
@@ -47,8 +54,8 @@ class SpinSearch:
         The spins.
     best, value
         The best labelling, as spins, and what it is worth.
-    n_rounds, n_trajectories
-        How many were done.
+    n_rounds, n_trajectories, work
+        How many were done, and how many spins and couplings were looked at for them.
     """
 
     def __init__(self, model: SpinModel, seed: int, n_elite: int, patience: int) -> None:
@@ -57,11 +64,12 @@ class SpinSearch:
         self.random = np.random.default_rng(seed)
         spins = [np.ones(n) for _ in range(2)]
         self.state = TabuState(spins[0], np.zeros(n), np.zeros(n, np.int64), spins[1], blank(TabuTally), seeded(seed))
+        self.state.tally.round_off = ROUND_OFF * float(np.abs(model.couplings.strength).sum())
         self.vectors = np.zeros((n, 2))
         self.elite: list[Floats] = []
         self.values: list[float] = []
         self.best, self.value = np.ones(n), -math.inf
-        self.n_rounds = self.n_trajectories = 0
+        self.n_rounds = self.n_trajectories = self.work = 0
         long = max(min(LEAST_TENURE, model.n_vars // 4), model.n_vars // SPINS_PER_TENURE)
         self.tenure = Tenure(long, long // 2 + 1)
         self._present, self._present_value = np.ones(n), -math.inf
@@ -84,7 +92,16 @@ class SpinSearch:
         self._join(self.state.best, float(self.state.tally.best))
 
     def run(self) -> Iterator[None]:
-        """Trajectories without end; yields after every step."""
+        """Trajectories without end; yields after every step of some hundredths of a second."""
+        end = STEP_WORK
+        for _ in self._pieces():
+            self.work += PIECE_WORK
+            if self.work >= end:
+                end = self.work + STEP_WORK
+                yield
+
+    def _pieces(self) -> Iterator[None]:
+        """Trajectories without end; yields after pieces of at most a step, and counts their work."""
         while True:
             self._present_value = -math.inf
             if self.n_trajectories % 2 and len(self.elite) > 1:
@@ -97,7 +114,7 @@ class SpinSearch:
                 before = self._present_value
                 yield from self._disturb(self.random.uniform(LEAST_NOISE, MOST_NOISE))
                 yield from self._climb()
-                n_vain = 0 if self._present_value > before else n_vain + 1
+                n_vain = 0 if self._present_value > before + self.state.tally.round_off else n_vain + 1
             self._join(self._present, self._present_value)
             self.n_trajectories += 1
 
@@ -118,7 +135,9 @@ class SpinSearch:
         disturb_angles(self._present, noise, self.vectors, state.random)
         some = max(1, STEP_WORK // (8 * self.model.work))
         for _ in range(0, SWEEPS, some):
-            if turn_vectors(couplings, self.vectors, some, FLAT) < some:
+            done = turn_vectors(couplings, self.vectors, some, FLAT)
+            self.work += 4 * done * self.model.work
+            if done < some:
                 break
             yield
         self._restart(np.where(self.vectors[:, 1] > 0, 1.0, -1.0))
@@ -143,7 +162,10 @@ class SpinSearch:
         """Tabu search up to its end; the present labelling becomes the one found unless that is worse."""
         model, state = self.model, self.state
         some = max(1, STEP_WORK // (model.n + model.work // max(1, model.n)))
-        while model.n_vars and run_tabu(model.couplings, state, model.n_vars, self.tenure, some, self.patience) == some:
+        done = some if model.n_vars else 0
+        while done == some:
+            done = run_tabu(model.couplings, state, model.n_vars, self.tenure, some, self.patience)
+            self.work += done * STEP_WORK // some
             yield
         value = float(state.tally.best)
         if value >= self._present_value:

@@ -14,12 +14,13 @@ NONE = -1
 
 
 class TabuTally:
-    """Flips so far, those since the last better labelling, what the present labelling is worth, and the best one."""
+    """Flips so far and since the last better labelling, what the present and the best one are worth, and round-off."""
 
     clock: int
     vain: int
     value: float
     best: float
+    round_off: float
 
 
 class TabuState(NamedTuple):
@@ -77,9 +78,10 @@ def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
     Those that are tabu count only if they lead to a better labelling than the best.
     """
     gain, until, tally = state.gain, state.until, state.tally
+    threshold = tally.best + tally.round_off
     most = gain[chosen] if chosen != NONE else -1e300
     for i in range(begin, end):
-        if gain[i] > most and (until[i] <= tally.clock or tally.value + gain[i] > tally.best):
+        if gain[i] > most and (until[i] <= tally.clock or tally.value + gain[i] > threshold):
             most = gain[i]
             chosen = i
     return chosen
@@ -105,7 +107,7 @@ def run_tabu(couplings: Couplings, state: TabuState, n_free: int, tenure: Tenure
         tally.value += state.gain[i]
         flip(couplings, state.spin, state.gain, i)
         state.until[i] = tally.clock + tenure.least + draw(state.random, tenure.spread)
-        if tally.value > tally.best:
+        if tally.value > tally.best + tally.round_off:
             tally.best = tally.value
             tally.vain = 0
             keep(state)

@@ -89,12 +89,10 @@ def list_violated(gram: Floats, least: float, found: Triangles, violation: Float
             x = gram[i, j]
             for k in range(j + 1, n):
                 y, z = gram[j, k], gram[i, k]
-                kind = 0
-                for slack in (1.0 + x + y + z, 1.0 - x - y + z, 1.0 - x + y - z, 1.0 + x - y - z):
+                for kind, slack in enumerate((1.0 + x + y + z, 1.0 - x - y + z, 1.0 - x + y - z, 1.0 + x - y - z)):
                     if slack < -least and count < len(violation):
                         found.corners[count, 0], found.corners[count, 1], found.corners[count, 2] = i, j, k
                         found.kind[count] = kind
                         violation[count] = -slack
                         count += 1
-                    kind += 1
     return count

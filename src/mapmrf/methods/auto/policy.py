@@ -20,6 +20,7 @@ from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.method import Progress
+from mapmrf.methods.auto.dense import dense_searchers, is_dense
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
 from mapmrf.methods.auto.provers import Provers
 from mapmrf.methods.auto.race import Race
@@ -81,12 +82,14 @@ class Portfolio:
         for _ in self.search.add(self.reduced.project(shared.incumbent.labels)):
             yield shared.step("blocks")
         yield self.searched("blocks")
-        searchers = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
+        steps = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
+        searchers = [Phase(some, SEARCH_TURN) for some in steps]
+        if is_dense(self.problem):
+            searchers = dense_searchers(self, searchers)
         provers = Provers(self).phases() if options.prove else []
-        phases = [Phase(steps, SEARCH_TURN) for steps in searchers]
         if self.feasibility.is_needed:
-            phases.insert(0, Phase(self.feasibility.run(), TURN))
-        self.race = Race(self, phases, provers)
+            searchers.insert(0, Phase(self.feasibility.run(), TURN))
+        self.race = Race(self, searchers, provers)
         yield from self.race.run()
 
     def close(self) -> None:

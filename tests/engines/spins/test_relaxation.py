@@ -1,0 +1,210 @@
+"""Semidefinite bounds: valid at any vectors and multipliers, near those of a dense solver, and proofs by branching."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from binary_models import complete
+from mapmrf.engines.spins.certificate import certified_bound, smallest_eigenvalue
+from mapmrf.engines.spins.certificate_kernels import factorise
+from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.plain_bound import PlainBound
+from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
+from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.engines.spins.tree import SpinNode, SpinTree
+from mapmrf.engines.spins.triangle_kernels import Triangles, set_slack
+from mapmrf.engines.spins.triangles import TriangleSet, most_violated
+from mapmrf.problem import Problem
+
+
+def symmetric(n: int, seed: int, scale: float = 1.0) -> np.ndarray:
+    half = np.triu(scale * np.random.default_rng(seed).normal(size=(n, n)), 1)
+    return half + half.T
+
+
+def optimum(matrix: np.ndarray) -> float:
+    spins = np.array(list(itertools.product([-1.0, 1.0], repeat=len(matrix))))
+    return float(0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins).max())
+
+
+# -- certificates -----------------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(1, 10), seed=st.integers(0, 10**6), y=st.floats(-3, 3), scale=st.sampled_from([1e-9, 1.0, 1e9]))
+def test_a_certified_bound_holds_for_any_diagonal(n: int, seed: int, y: float, scale: float) -> None:
+    matrix = symmetric(n, seed, scale)
+    diagonal = scale * (y + np.random.default_rng(seed).normal(size=n))
+    assert certified_bound(matrix, diagonal) >= optimum(matrix)
+
+
+@pytest.mark.parametrize("n", [1, 2, 31, 32, 33, 100, 150])
+def test_factors_and_eigenvalues_are_those_of_lapack(n: int) -> None:
+    matrix = symmetric(n, 0)
+    diagonal = np.random.default_rng(1).random(n)
+    least = np.linalg.eigvalsh(np.diag(diagonal) - matrix)[0]
+    found = smallest_eigenvalue(matrix, diagonal)
+    assert least - 0.05 * abs(least) <= found <= least + 1e-3 * abs(least)
+    gap = np.diag(diagonal - least + 0.01) - matrix
+    factor = gap.copy()
+    assert factorise(factor, 0, n)
+    assert np.triu(factor) == pytest.approx(np.linalg.cholesky(gap).T)
+    assert not factorise(np.diag(diagonal - least - 0.01) - matrix, 0, n)
+
+
+def test_factors_in_steps_are_those_at_once() -> None:
+    gap = np.eye(100) * 30 - symmetric(100, 3)
+    once, steps = gap.copy(), gap.copy()
+    assert factorise(once, 0, 4)
+    for first in (0, 32, 64, 96):
+        assert factorise(steps, first, 1)
+    assert np.array_equal(np.triu(once), np.triu(steps))
+
+
+# -- triangle inequalities --------------------------------------------------------------------------------------------
+
+
+def all_triangles(n: int) -> Triangles:
+    rows = [(*corners, kind) for corners in itertools.combinations(range(n), 3) for kind in range(4)]
+    table = np.array(rows, dtype=np.int64)
+    return Triangles(table[:, :3].copy(), table[:, 3].copy())
+
+
+def slack_at(triangles: Triangles, gram: np.ndarray) -> np.ndarray:
+    slack = np.zeros(len(triangles.kind))
+    set_slack(triangles, gram, slack)
+    return slack
+
+
+def test_inequalities_hold_for_spins_and_some_are_tight() -> None:
+    for spin in itertools.product([-1.0, 1.0], repeat=3):
+        slack = slack_at(all_triangles(3), np.outer(spin, spin))
+        assert sorted(slack) == [0.0, 0.0, 0.0, 4.0]
+
+
+@pytest.mark.parametrize("most", [3, 50, 10000])
+def test_the_most_violated_are_found(most: int) -> None:
+    vectors = random_vectors(12, 5)[:, :3].copy()
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    gram = vectors @ vectors.T
+    every = slack_at(all_triangles(12), gram)
+    wanted = np.sort(every[every < -0.02])[:most]
+    found = most_violated(gram, most)
+    assert np.sort(slack_at(found, gram)) == pytest.approx(wanted)
+
+
+@given(i=st.integers(0, 5), j=st.integers(0, 5), sign=st.sampled_from([-1.0, 1.0]), seed=st.integers(0, 10**6))
+def test_merged_inequalities_are_those_of_merged_spins(i: int, j: int, sign: float, seed: int) -> None:
+    if i == j:
+        return
+    random = np.random.default_rng(seed)
+    cuts = TriangleSet(all_triangles(6), random.random(80))
+    gram = symmetric(5, seed)
+    np.fill_diagonal(gram, 1.0)
+    of = np.arange(6)
+    of[of > j] -= 1
+    of[j] = i - (i > j)
+    signs = np.ones(6)
+    signs[j] = sign
+    merged = cuts.merged(i, j, sign, 6)
+    whole = gram[np.ix_(of, of)] * np.outer(signs, signs)
+    both = (cuts.triangles.corners == i).any(axis=1) & (cuts.triangles.corners == j).any(axis=1)
+    expected = (cuts.multiplier * slack_at(cuts.triangles, whole))[~both].sum()
+    assert (merged.multiplier * slack_at(merged.triangles, gram)).sum() == pytest.approx(expected)
+
+
+# -- relaxations ------------------------------------------------------------------------------------------------------
+
+
+@given(n=st.integers(3, 10), seed=st.integers(0, 10**6))
+@settings(max_examples=20)
+def test_bounds_hold_at_every_step(n: int, seed: int) -> None:
+    matrix = symmetric(n, seed)
+    best = optimum(matrix)
+    relaxation = TightRelaxation(matrix, random_vectors(n, seed), TriangleSet.empty())
+    relaxation.settle(2)
+    for _ in range(5):
+        assert relaxation.bound() >= best
+        relaxation.separate()
+        for _ in relaxation.tighten(20):
+            pass
+    assert relaxation.bound() >= best
+
+
+def test_without_inequalities_it_is_the_semidefinite_bound() -> None:
+    """The pentagon: 5 (5 + sqrt(5)) / 8 edges can be cut by vectors (Goemans and Williamson)."""
+    matrix = np.zeros((5, 5))
+    for i in range(5):
+        matrix[i, (i + 1) % 5] = matrix[(i + 1) % 5, i] = -0.5
+    relaxation = TightRelaxation(matrix, random_vectors(5, 0), TriangleSet.empty())
+    relaxation.settle(500)
+    assert relaxation.bound() + 2.5 == pytest.approx(5 * (5 + np.sqrt(5)) / 8, rel=1e-6)
+    bounds = []
+    for _ in range(20):
+        relaxation.separate()
+        for _ in relaxation.tighten(100):
+            pass
+        bounds.append(relaxation.bound() + 2.5)
+    assert 4.0 <= min(bounds) <= 4.02
+
+
+def test_the_plain_bound_is_that_of_the_dense_one() -> None:
+    model = SpinModel.of(Problem.compile(complete(30, seed=3)))
+    search = SpinSearch(model, 0, 1, 1)
+    plain = PlainBound(model, search, 0)
+    for _ in plain.run():
+        pass
+    dense = TightRelaxation(model.matrix(), random_vectors(model.n, 1), TriangleSet.empty())
+    dense.settle(2000)
+    assert plain.bound == pytest.approx(dense.bound(), rel=1e-4)
+    assert plain.bound >= search.value
+
+
+# -- branch and bound -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("i", "j"), [(0, 3), (4, 1), (5, 0), (2, 5)])
+def test_a_child_is_the_model_with_two_spins_tied(i: int, j: int, sign: float) -> None:
+    matrix = symmetric(6, 7)
+    root = SpinNode(np.arange(6), np.ones(6), random_vectors(6, 0), TriangleSet.empty(), np.inf)
+    child = root.child(i, j, sign).child(0, 2, -1.0)
+    merged, constant = child.couplings(matrix)
+    assert merged.shape == (4, 4) and np.array_equal(merged, merged.T)
+    for few in np.array(list(itertools.product([-1.0, 1.0], repeat=4))):
+        spin = child.sign * few[child.of]
+        assert spin[j] == sign * spin[i]
+        assert 0.5 * few @ merged @ few + constant == pytest.approx(0.5 * spin @ matrix @ spin)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("whole", [True, False])
+def test_trees_close_at_the_optimum(seed: int, whole: bool) -> None:
+    """Of models that a relaxation with few sweeps does not close, so that they are branched."""
+    graph = complete(15, seed=seed)
+    if whole:
+        graph = type(graph).from_pairwise(np.round(graph.theta_v.reshape(-1, 2) * 3), graph.scope.reshape(-1, 2),
+                                          np.round(graph.theta_t.reshape(-1, 2, 2) * 3))  # fmt: skip
+    model = SpinModel.of(Problem.compile(graph))
+    tree = SpinTree(model, SpinSearch(model, seed, 1, 1), seed, 100)
+    bounds = []
+    for _ in tree.run():
+        bounds.append(tree.bound)
+    assert tree.closed
+    assert bounds == sorted(bounds, reverse=True)
+    assert tree.search.value == pytest.approx(optimum(model.matrix()))
+    assert tree.bound >= optimum(model.matrix()) - 1e-9
+    assert tree.bound == pytest.approx(tree.search.value)
+
+
+def test_models_with_too_many_spins_are_not_branched() -> None:
+    model = SpinModel.of(Problem.compile(complete(20, seed=1)))
+    tree = SpinTree(model, SpinSearch(model, 0, 1, 1), 0, 5)
+    for _ in tree.run():
+        pass
+    assert tree.n_nodes == 1
+    assert tree.bound >= tree.search.value

@@ -1,0 +1,116 @@
+"""Tabu search over spins: gains stay true, paths lead where they should, and small optima are found."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from binary_models import binary_graphs, complete
+from mapmrf import FactorGraph
+from mapmrf.engines.moves.random_kernels import seeded
+from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings_kernels import set_gains
+from mapmrf.engines.spins.rank_two_kernels import best_cut, disturb_angles, turn_vectors
+from mapmrf.engines.spins.search import SpinSearch
+from mapmrf.engines.spins.tabu_kernels import TabuState, TabuTally, Tenure, relink, run_tabu
+from mapmrf.kernels.records import blank
+from mapmrf.problem import Problem
+from strategies import brute_force
+
+
+def model_of(graph: FactorGraph) -> SpinModel:
+    return SpinModel.of(Problem.compile(graph))
+
+
+def state_of(model: SpinModel, spin: np.ndarray, seed: int = 0) -> TabuState:
+    gain = np.zeros(model.n)
+    tally = blank(TabuTally)
+    tally.value = tally.best = set_gains(model.couplings, spin, gain)
+    return TabuState(spin.copy(), gain, np.zeros(model.n, dtype=np.int64), spin.copy(), tally, seeded(seed))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_value_and_gains_stay_true(compiled: bool) -> None:
+    model = model_of(complete(12))
+    state = state_of(model, np.ones(model.n))
+    run = run_tabu if compiled else run_tabu.py_func
+    assert run(model.couplings, state, model.n_vars, Tenure(3, 2), 40, 1000) == 40
+    gain = np.zeros(model.n)
+    assert set_gains(model.couplings, state.spin, gain) == pytest.approx(state.tally.value)
+    assert state.gain[: model.n_vars] == pytest.approx(gain[: model.n_vars])
+    assert set_gains(model.couplings, state.best, gain) == pytest.approx(state.tally.best)
+    assert state.spin[-1] == 1.0, "the spin of the fields is never flipped"
+
+
+def test_a_spin_that_was_flipped_stays() -> None:
+    model = model_of(complete(10, seed=2))
+    state = state_of(model, np.ones(model.n))
+    for _ in range(30):
+        spin, best = state.spin.copy(), state.tally.best
+        before = state.until.copy()
+        run_tabu(model.couplings, state, model.n_vars, Tenure(4, 1), 1, 10**6)
+        (flipped,) = np.flatnonzero(spin != state.spin)
+        assert before[flipped] <= state.tally.clock or state.tally.best > best
+
+
+def test_the_search_ends_when_flips_bring_nothing() -> None:
+    model = model_of(complete(8))
+    state = state_of(model, np.ones(model.n))
+    flips = run_tabu(model.couplings, state, model.n_vars, Tenure(2, 2), 10**6, 50)
+    assert flips < 10**6 and state.tally.vain == 50
+
+
+def test_a_path_stops_at_its_best_place() -> None:
+    model = model_of(complete(14, seed=1))
+    random = np.random.default_rng(0)
+    one, other = (np.append(random.choice([-1.0, 1.0], 14), 1.0) for _ in range(2))
+    distance = int((one != other).sum())
+    state = state_of(model, one)
+    start = float(state.tally.value)
+    gained = relink(model.couplings, state, other, 2, distance - 1)
+    away = int((state.best != one).sum())
+    assert 2 <= away <= distance - 1
+    assert (state.best[one == other] == one[one == other]).all()
+    assert start + gained == pytest.approx(set_gains(model.couplings, state.best, np.zeros(model.n)))
+
+
+def test_the_best_cut_through_the_circle() -> None:
+    model = model_of(complete(9, seed=4))
+    vectors = np.zeros((model.n, 2))
+    disturb_angles(np.ones(model.n), 1.0, vectors, seeded(3))
+    assert np.allclose((vectors**2).sum(axis=1), 1.0)
+    turn_vectors(model.couplings, vectors, 5, 0.0)
+    angles = np.linspace(0, np.pi, 20001)
+    values = set()
+    for angle in angles:
+        side = vectors @ [-np.sin(angle), np.cos(angle)]
+        values.add(round(set_gains(model.couplings, np.where(side > 0, 1.0, -1.0), np.zeros(model.n)), 9))
+    spin, gain = np.where(vectors[:, 1] > 0, 1.0, -1.0), np.zeros(model.n)
+    first = set_gains(model.couplings, spin, gain)
+    gained = best_cut(model.couplings, vectors, spin, gain)
+    assert first + gained == pytest.approx(max(values))
+    assert set_gains(model.couplings, spin, np.zeros(model.n)) == pytest.approx(max(values))
+
+
+@given(graph=binary_graphs(), seed=st.integers(0, 100))
+def test_small_optima_are_found(graph: FactorGraph, seed: int) -> None:
+    search = SpinSearch(model_of(graph), seed, 4, 5)
+    steps = search.run()
+    for _ in itertools.takewhile(lambda _: search.n_trajectories < 2, steps):
+        pass
+    assert search.value + search.model.constant == pytest.approx(brute_force(graph)[0], abs=1e-9)
+    assert graph.value(search.labels()) == pytest.approx(brute_force(graph)[0], abs=1e-9)
+
+
+def test_good_labellings_are_kept_once_and_the_worst_goes() -> None:
+    model = model_of(complete(8))
+    search = SpinSearch(model, 0, 2, 5)
+    for labels in ([0] * 8, [0] * 8, [1] * 8, [0, 1] * 4):
+        search.learn(np.array(labels))
+    assert len(search.elite) == 2
+    values = sorted((complete(8).value(x) for x in ([0] * 8, [1] * 8, [0, 1] * 4)), reverse=True)
+    assert sorted(search.values, reverse=True) == pytest.approx([v - model.constant for v in values[:2]])

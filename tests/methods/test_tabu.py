@@ -1,0 +1,72 @@
+"""Tabu: optima of small models, good labellings of larger ones, warm starts, options."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import mapmrf
+from binary_models import binary_graphs, complete, spins
+from mapmrf import FactorGraph, OptionError, Status, Tabu, UnsupportedModel
+from strategies import brute_force
+
+
+def random_cut(n: int, m: int, seed: int) -> FactorGraph:
+    pairs = np.stack(np.triu_indices(n, 1), axis=1)
+    chosen = np.random.default_rng(seed).choice(len(pairs), m, replace=False)
+    return FactorGraph.from_pairwise(np.zeros((n, 2)), pairs[chosen], [[0.0, 1.0], [1.0, 0.0]])
+
+
+@given(graph=binary_graphs())
+def test_small_optima_are_found(graph: FactorGraph) -> None:
+    result = mapmrf.solve(graph, "tabu", trajectories=2)
+    assert result.value == pytest.approx(brute_force(graph)[0], abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_optimum_of_a_dense_model_is_found(seed: int) -> None:
+    graph = complete(35, seed=seed)
+    proven = mapmrf.solve(graph, "sdp")
+    assert proven.status is Status.OPTIMAL
+    assert mapmrf.solve(graph, "tabu", trajectories=5).value == pytest.approx(proven.value)
+
+
+def test_it_goes_further_than_restarts_on_a_random_graph() -> None:
+    graph = random_cut(800, 8000, seed=0)
+    result = mapmrf.solve(graph, "tabu", max_iterations=20)
+    assert result.value > mapmrf.solve(graph, "restarts", max_iterations=10).value
+
+
+def test_forbidden_pairs_are_respected() -> None:
+    graph = spins(6, seed=1)
+    tables = np.array([graph.table(a) for a in range(graph.n_factors)])
+    tables[::3, 1, 1] = -np.inf
+    hard = FactorGraph.from_pairwise(graph.theta_v.reshape(-1, 2), graph.scope.reshape(-1, 2), tables)
+    result = mapmrf.solve(hard, "tabu", trajectories=3)
+    assert result.value == pytest.approx(mapmrf.solve(hard, "branch").value)
+
+
+def test_a_run_ends_after_its_trajectories_or_rounds() -> None:
+    graph = complete(20)
+    some = mapmrf.solve(graph, "tabu", trajectories=3)
+    assert some.status is Status.CONVERGED and some.details["trajectories"] >= 3
+    assert mapmrf.solve(random_cut(200, 2000, 1), "tabu", max_iterations=5).status is Status.ITERATION_LIMIT
+
+
+def test_the_labelling_given_is_kept_if_it_is_best() -> None:
+    graph = complete(40, seed=2)
+    best = mapmrf.solve(graph, "tabu", trajectories=5)
+    assert mapmrf.solve(graph, "tabu", max_iterations=1, initial=best).value >= best.value
+
+
+def test_other_models_are_refused() -> None:
+    for card, scope in (([2, 3], (0, 1)), ([2, 2, 2], (0, 1, 2))):
+        with pytest.raises(UnsupportedModel, match="expected"):
+            mapmrf.solve(FactorGraph.from_tables(card, [scope], [np.zeros(card)]), "tabu")
+
+
+def test_options() -> None:
+    for bad in ({"max_iterations": 0}, {"patience": 0}, {"elite": 0}, {"trajectories": 0}):
+        with pytest.raises(OptionError):
+            Tabu(**bad)

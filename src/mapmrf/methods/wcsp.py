@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.engines.reduction.bounded_elimination import eliminate_bounded
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.soft_consistency.network import ModelNetwork
@@ -35,6 +36,8 @@ class WCSP(Phases):
     ----------
     max_iterations
         Nodes of the search.
+    eliminate
+        Variables are maximised out before the search while that makes tables of at most so many entries.
     sweeps
         Pairs of sweeps over the variables that raise the bound before the search; they end early when it stalls.
     local_search
@@ -56,12 +59,13 @@ class WCSP(Phases):
     exact_on_trees: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
+    eliminate: int = 256
     sweeps: int = 100
     local_search: int = 10
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations")
-        check_at_least(self, 0, "sweeps", "local_search")
+        check_at_least(self, 0, "eliminate", "sweeps", "local_search")
 
     @property
     def stops_at_gap(self) -> bool:
@@ -70,7 +74,10 @@ class WCSP(Phases):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
         """Simplify the model, eliminate components of small tables; the run starts with local search."""
-        return WCSPRun(self, solve_small(simplify(problem), MOST_ENTRIES), seed, initial)
+        small = solve_small(simplify(problem), MOST_ENTRIES)
+        if self.eliminate > 0:
+            small = solve_small(eliminate_bounded(small, self.eliminate), MOST_ENTRIES)
+        return WCSPRun(self, small, seed, initial)
 
 
 class WCSPRun(PhasedRun):

@@ -83,7 +83,8 @@ def test_the_bound_moves_during_the_search(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(set(bounds)) > 3 and bounds == sorted(bounds, reverse=True)
 
 
-def test_labellings_from_elsewhere_are_taken_over() -> None:
+def test_labellings_from_elsewhere_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
     graph = dense(2)
     best = mapmrf.solve(graph, "branch").labels
     problem, method = Problem.compile(graph), WCSP(local_search=0)

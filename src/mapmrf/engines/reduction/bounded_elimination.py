@@ -61,6 +61,7 @@ class _Tables:
             tables = batch.tables(graph.theta_t, slice(None)).reshape(-1, *batch.shape)
             for scope, table in zip(batch.scope.tolist(), tables, strict=True):
                 self._add(scope, table)
+        self.around = [{j for a in mine for j in self.scopes[a]} - {i} for i, mine in enumerate(self.of)]
         self.gone = [False] * len(self.card)
         self.logged: list[tuple[int, list[int], Ints]] = []
 
@@ -85,34 +86,28 @@ class _Tables:
         self.scopes.append(scope)
         self.tables.append(table)
 
-    def _around(self, i: int) -> list[int]:
-        """The variables that share a factor with one."""
-        return sorted({j for a in self.of[i] for j in self.scopes[a]} - {i})
-
     def _size(self, i: int) -> int:
         """Entries of the message of a variable."""
-        return math.prod(self.card[j] for j in self._around(i))
+        return math.prod([self.card[j] for j in self.around[i]])
 
     def _maximise_out(self, i: int) -> list[int]:
         """Replace the factors of a variable by its message; returns the variables of that."""
-        around = self._around(i)
-        scope = [i, *around]
-        inside = set(around)
-        smaller = {a for j in around for a in self.of[j] if inside.issuperset(self.scopes[a])} if around else set()
-        total = np.zeros([self.card[j] for j in scope])
-        total += self.unary[i].reshape(-1, *[1] * len(around))
-        for a in sorted(self.of[i]):
-            total += self._aligned(a, scope)
+        inside = self.around[i]
+        around = sorted(inside)
+        scope, members = [i, *around], self.of[i]
+        total = self.unary[i].reshape(-1, *[1] * len(around))
+        for a in sorted(members):
+            total = total + self._aligned(a, scope)
+        total = np.broadcast_to(total, [self.card[j] for j in scope])
         message = total.max(axis=0)
         self.logged.append((i, around, total.argmax(axis=0).ravel()))
         self.gone[i] = True
-        for a in sorted(smaller) if len(around) > 1 else ():
-            message += self._aligned(a, around)
-        for a in self.of[i] | (smaller if len(around) > 1 else set()):
-            for j in self.scopes[a]:
-                if j != i:
-                    self.of[j].discard(a)
-        self.of[i] = set()
+        if len(around) > 1:
+            smaller = {a for j in around for a in self.of[j] if inside.issuperset(self.scopes[a])}
+            for a in sorted(smaller):
+                message = message + self._aligned(a, around)
+            members = members | smaller
+        self._drop(i, members)
         if len(around) > 1:
             self._add(around, message)
         elif around:
@@ -120,6 +115,15 @@ class _Tables:
         else:
             self.constant += float(message)
         return around
+
+    def _drop(self, i: int, members: set[int]) -> None:
+        """Take out a variable and some factors."""
+        around = self.around[i]
+        for j in around:
+            self.of[j] -= members
+            self.around[j] |= around
+            self.around[j] -= {i, j}
+        self.of[i] = set()
 
     def _aligned(self, a: int, scope: list[int]) -> Floats:
         """The table of a factor with an axis for every variable of a larger scope."""

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import FactorGraph, OptionError, Status
-from mapmrf.datasets import grid, random_graph
+from mapmrf.datasets import random_graph
+from mapmrf.engines.soft_consistency import search as soft_search
 from mapmrf.method import Start, running
 from mapmrf.methods.wcsp import WCSP
 from mapmrf.problem import Problem
@@ -58,8 +59,15 @@ def test_infeasible_models_are_proven_so() -> None:
     assert mapmrf.solve(colouring(5), "wcsp").status is Status.OPTIMAL
 
 
+def dense(seed: int) -> FactorGraph:
+    """Binary variables with random potentials on all pairs: too wide for elimination."""
+    rng = np.random.default_rng(seed)
+    pairs = [(i, j) for i in range(26) for j in range(i + 1, 26)]
+    return FactorGraph.from_pairwise(rng.normal(size=(26, 2)), pairs, rng.normal(size=(len(pairs), 2, 2)))
+
+
 def test_nodes_are_the_iterations_and_limit_the_search() -> None:
-    graph = grid(9, 9, coupling=2.0, seed=2)
+    graph = dense(2)
     whole = mapmrf.solve(graph, "wcsp", local_search=0)
     short = mapmrf.solve(graph, "wcsp", local_search=0, max_iterations=10)
     assert whole.status is Status.OPTIMAL and whole.iterations > 10
@@ -67,18 +75,21 @@ def test_nodes_are_the_iterations_and_limit_the_search() -> None:
     assert short.bound is not None and short.value <= whole.value <= short.bound
 
 
-def test_the_bound_moves_during_the_search() -> None:
-    graph = grid(11, 11, coupling=2.0, seed=4)
+def test_the_bound_moves_during_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
+    graph = dense(4)
     result = mapmrf.solve(graph, "wcsp")
     bounds = [point.bound for point in result.trace if point.phase == "search" and point.bound is not None]
     assert len(set(bounds)) > 3 and bounds == sorted(bounds, reverse=True)
 
 
-def test_labellings_from_elsewhere_are_taken_over() -> None:
-    graph = grid(9, 9, coupling=2.0, seed=2)
+def test_labellings_from_elsewhere_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
+    graph = dense(2)
     best = mapmrf.solve(graph, "branch").labels
     problem, method = Problem.compile(graph), WCSP(local_search=0)
     with running(method, problem, 0, Start()) as state:
+        method.step(problem, state)
         method.step(problem, state)
         state.inform(best)
         assert graph.value(method.step(problem, state).labels) == graph.value(best)

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.local_search import LocalSearch
+from mapmrf.engines.reduction.bounded_elimination import eliminate_bounded
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.soft_consistency.network import ModelNetwork
@@ -23,8 +24,11 @@ from mapmrf.result import Status
 MOST_ENTRIES = 2.0**22
 """Table entries up to which components are eliminated instead of searched: some tens of milliseconds."""
 
-STEP_ENTRIES = 2_000_000
+STEP_ENTRIES = 1_000_000
 """Table entries that a step of local search looks at: some 20 ms."""
+
+FIRST_SWEEPS = 5
+"""Pairs of sweeps before variables are eliminated: they solve easy models, and exclude states of others."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class WCSP(Phases):
     ----------
     max_iterations
         Nodes of the search.
+    eliminate
+        Variables are maximised out before the search while that makes tables of at most so many entries.
     sweeps
         Pairs of sweeps over the variables that raise the bound before the search; they end early when it stalls.
     local_search
@@ -56,12 +62,13 @@ class WCSP(Phases):
     exact_on_trees: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
+    eliminate: int = 256
     sweeps: int = 100
     local_search: int = 10
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations")
-        check_at_least(self, 0, "sweeps", "local_search")
+        check_at_least(self, 0, "eliminate", "sweeps", "local_search")
 
     @property
     def stops_at_gap(self) -> bool:
@@ -82,8 +89,8 @@ class WCSPRun(PhasedRun):
         The simplification, and the model that it leaves.
     incumbent
         The best labelling and bound of that model.
-    search
-        The search; None before it begins.
+    inner, search
+        A further reduction of that model, and the search on what it leaves; None before it begins.
     details
         Figures for the result.
     """
@@ -93,6 +100,7 @@ class WCSPRun(PhasedRun):
         self.method, self.small, self.problem, self.seed = method, small, small.problem, seed
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.incumbent = Incumbent(self.problem.graph, warm.first_labels(self.problem.graph))
+        self.inner = Simplified(self.problem, ())
         self.search: SoftSearch | None = None
         self.details = small.counts.details()
 
@@ -103,10 +111,9 @@ class WCSPRun(PhasedRun):
 
     def inform(self, labels: Ints) -> None:
         """Take over a labelling of the whole model that was found elsewhere, if it is better."""
-        mine = self.small.project(labels)
-        if self.search is not None and self.incumbent.evaluate(mine) > self.incumbent.value:
-            self.search.offer(mine)
-        self.incumbent.offer(mine)
+        self.incumbent.offer(self.small.project(labels))
+        if self.search is not None:
+            self.search.limit(self.incumbent.value)
 
     def run(self) -> Generator[Progress, None, None]:
         """All phases, one after another."""
@@ -114,41 +121,73 @@ class WCSPRun(PhasedRun):
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
         yield from self.search_locally()
-        network = ModelNetwork.of(self.problem)
-        if network.costs.offset == -math.inf:  # a table that allows nothing
-            self.incumbent.bound = -math.inf
-            yield self.progress("search", Status.INFEASIBLE)
-            return
-        self.search = SoftSearch(network, self.method.max_iterations)
-        self.search.offer(self.incumbent.labels)
-        for phase in self.search.steps(self.method.sweeps):
-            self.take_over(self.search)
-            yield self.progress(phase)
-        self.take_over(self.search)
-        yield self.conclusion(self.search)
+        search = self.new_search(self.inner)
+        yield from self.prepare(search, min(FIRST_SWEEPS, self.method.sweeps))
+        if search is not None and not search.finished:
+            yield from self.reduce(search)
+            search = self.search
+            yield from self.prepare(search, self.method.sweeps)
+        if search is not None and not search.finished:
+            for _ in search.explore():
+                self.take_over(search)
+                yield self.progress("search")
+        yield self.conclusion(search)
 
     def search_locally(self) -> Iterator[Progress]:
-        """Single-variable ascent, then perturbations of small neighbourhoods."""
+        """Single-variable ascent, then perturbations of small neighbourhoods for a step."""
         local = LocalSearch(self.problem, self.incumbent.labels, self.seed)
-        trials = self.method.local_search * self.problem.n_vars
-        while local.descending or local.trials < trials:
-            local.run(STEP_ENTRIES, trials - local.trials)
+        while local.descending:
+            local.run(STEP_ENTRIES, 0)
             self.incumbent.offer(local.labels, local.value)
             yield self.progress("local search")
+        local.run(STEP_ENTRIES, self.method.local_search * self.problem.n_vars)
+        self.incumbent.offer(local.labels, local.value)
+        yield self.progress("local search")
+
+    def new_search(self, inner: Simplified) -> SoftSearch | None:
+        """A search on what a reduction leaves; None if that allows no better labelling."""
+        self.inner, self.search = inner, None
+        if inner.feasible:
+            network = ModelNetwork.of(inner.problem)
+            if network.costs.offset > -math.inf:
+                self.search = SoftSearch(network, self.method.max_iterations)
+                self.search.limit(self.incumbent.value)
+        return self.search
+
+    def prepare(self, search: SoftSearch | None, sweeps: int) -> Iterator[Progress]:
+        """Raise the bound at the root of a search."""
+        if search is not None:
+            for _ in search.prepare(sweeps):
+                self.take_over(search)
+                yield self.progress("sweeps")
+
+    def reduce(self, search: SoftSearch) -> Iterator[Progress]:
+        """Take out the states that the root of a search excludes, eliminate variables, and begin a new search."""
+        inner = simplify(self.problem, search.network.removed_states())
+        if self.method.eliminate > 0:
+            inner = solve_small(eliminate_bounded(inner, self.method.eliminate), MOST_ENTRIES)
+        if inner.problem is not self.problem or not inner.feasible:
+            self.take_over(search)
+            self.new_search(inner)
+            yield self.progress("reduction")
 
     def take_over(self, search: SoftSearch) -> None:
         """Keep the best labelling and bound of the search."""
-        if search.labels is not None:
-            self.incumbent.offer(search.labels)
-        self.incumbent.tighten(search.network.costs.bound(search.lower))
+        labels = search.labels
+        if labels is not None:
+            self.incumbent.offer(self.inner.lift(labels))
+        self.incumbent.tighten(max(self.incumbent.value, search.network.costs.bound(search.lower)))
         self.details |= {"nodes": float(search.nodes), "open_nodes": float(len(search.open))}
 
-    def conclusion(self, search: SoftSearch) -> Progress:
+    def conclusion(self, search: SoftSearch | None) -> Progress:
         """The last progress: all labellings are ruled out but the best, up to the rounding of costs."""
-        if search.labels is None:
+        if search is not None:
+            self.take_over(search)
+        else:
+            self.incumbent.bound = self.incumbent.value
+        if self.incumbent.value == -math.inf:
             self.incumbent.bound = -math.inf
             return self.progress("search", Status.INFEASIBLE)
-        self.incumbent.bound = max(self.incumbent.bound, self.incumbent.value)
         return self.progress("search", Status.OPTIMAL)
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -46,6 +47,13 @@ def labellings(graph: FactorGraph) -> list[Ints]:
     return [np.array(states, dtype=np.int64) for states in itertools.product(*map(range, graph.card.tolist()))]
 
 
+def run(search: SoftSearch, sweeps: int) -> Iterator[None]:
+    """All steps of a search."""
+    yield from search.prepare(sweeps)
+    if not search.finished:
+        yield from search.explore()
+
+
 def open_network(graph: FactorGraph) -> ModelNetwork | None:
     """The network of a model, unless a table allows nothing."""
     network = ModelNetwork.of(Problem.compile(graph))
@@ -59,7 +67,7 @@ def test_costs_of_labellings_stay_and_all_costs_are_at_least_0(recipe: Recipe, s
     network = open_network(graph)
     if network is None:
         return
-    before = {tuple(labels): network.cost_of(labels) for labels in labellings(graph)}
+    before = {tuple(labels): network.costs.cost(network.problem, labels) for labels in labellings(graph)}
     for k in range(sweeps):
         sweep(network.soft, k % 2 == 0, 0)
     if network.soft.tally.failed == 0:
@@ -94,7 +102,7 @@ def test_the_search_is_exact(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(search_module, "STEP_WORK", int(rng.integers(1, 2000)))
     search = SoftSearch(network)
     lower = 0
-    for _ in search.steps(seed % 4):
+    for _ in run(search, seed % 4):
         assert search.lower >= lower
         lower = search.lower
     assert search.finished
@@ -105,18 +113,17 @@ def test_the_search_is_exact(seed: int, monkeypatch: pytest.MonkeyPatch) -> None
         assert graph.value(search.labels) == pytest.approx(optimum, abs=1e-9)
 
 
-def test_offered_labellings_bound_the_search() -> None:
+def test_a_limit_bounds_the_search() -> None:
     graph = random_graph(10, 30, states=(2, 3), arity=(2, 3), hard=0.0, seed=5)
-    optimum, best = brute_force(graph)
+    optimum, _ = brute_force(graph)
     search = SoftSearch(ModelNetwork.of(Problem.compile(graph)))
-    search.offer(np.array(best))
-    for _ in search.steps(1):
-        pass
+    search.limit(optimum - 0.5)
+    assert list(run(search, 1)) == []
     assert search.labels is not None and graph.value(search.labels) == pytest.approx(optimum)
-    alone = SoftSearch(ModelNetwork.of(Problem.compile(graph)))
-    for _ in alone.steps(1):
-        pass
-    assert search.nodes <= alone.nodes
+    none = SoftSearch(ModelNetwork.of(Problem.compile(graph)))
+    none.limit(optimum)
+    assert list(run(none, 1)) == []
+    assert none.finished and none.labels is None and none.nodes <= search.nodes
 
 
 def test_open_nodes_come_by_bound_and_know_their_path() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_max
+from mapmrf.arrays import Bools, Floats, Ints, segment_max
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
 from mapmrf.engines.soft_consistency.network_kernels import (
     HARD,
@@ -56,9 +56,11 @@ class ModelNetwork:
         tally.upper = _largest_cost(problem, costs) + 1
         return cls(problem, costs, SoftNetwork(net, now, todo, tally))
 
-    def cost_of(self, labels: Ints) -> float:
-        """Cost of a labelling, inf if it is forbidden."""
-        return self.costs.cost(self.problem, labels)
+    def removed_states(self) -> Bools:
+        """Which states have been removed, (n_states,)."""
+        now, n, card = self.soft.now, self.problem.n_vars, self.problem.graph.card
+        place = now.place[n + 1 : n + 1 + self.problem.n_states]
+        return np.asarray(place >= np.repeat(now.cell[:n], card))
 
     @property
     def lower(self) -> int:
@@ -118,9 +120,7 @@ def _state(problem: Problem, net: CostNetwork, costs: WholeCosts) -> NetworkStat
     state = np.arange(n_edge_states) - np.repeat(problem.edge_ptr[:-1], card_e)
     pair = np.diff(problem.scope_ptr)[problem.edge_factor] == 2
     place[end:] = state * np.repeat(np.where(pair, 0, problem.edge_stride), card_e)
-    return NetworkState(
-        cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place
-    )
+    return NetworkState(cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place)
 
 
 def _pending(problem: Problem) -> PendingWork:

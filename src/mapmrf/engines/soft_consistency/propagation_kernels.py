@@ -40,12 +40,12 @@ def propagate(soft: SoftNetwork) -> None:
             _spread_removal(soft)
         elif tally.n_raised > 0:
             _spread_costs(soft, next_raised(soft))
-        elif now.cell[tally.n_vars] != tally.pruned_at:
-            prune(soft)
         elif tally.n_changed > 0:
             _ask_neighbours(soft)
         elif tally.n_unsettled > 0:
             _settle(soft)
+        elif now.cell[tally.n_vars] != tally.pruned_at:
+            prune(soft)
         else:
             return
 

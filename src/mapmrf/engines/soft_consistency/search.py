@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 
@@ -28,7 +29,7 @@ from mapmrf.kernels.records import blank
 STEP_WORK = 1_000_000
 """Work of a step: some 30 ms."""
 
-SMALL_GAIN = 1e-3
+SMALL_GAIN = 3e-3
 """Share of the gap that a pair of sweeps must close, or it is the last."""
 
 LEAST_GAIN = 12
@@ -88,31 +89,26 @@ class SoftSearch:
         """Nodes so far."""
         return int(self.way.tally.nodes)
 
-    def offer(self, labels: Ints) -> None:
-        """Take over a labelling if it costs less than the best."""
-        cost = self.network.cost_of(labels)
-        if cost < self.upper:
-            self.network.soft.tally.upper = int(cost)
-            self.way.goal.best[:] = labels
-            self.way.tally.found += 1
+    def limit(self, value: float) -> None:
+        """Look only for labellings of a larger log potential."""
+        costs = self.network.costs
+        if value > -math.inf:
+            self.network.soft.tally.upper = min(self.upper, max(0, math.ceil((costs.offset - value) * costs.scale)))
 
-    def steps(self, sweeps: int) -> Iterator[str]:
-        """The whole search: yields the name of its phase after every step, until it has finished."""
-        for _ in self._sweep(sweeps):
-            yield "sweeps"
-        for _ in self._collect():
-            yield "sweeps"
-        if self._failed:
-            self.finished = True
-            return
+    def prepare(self, sweeps: int) -> Iterator[None]:
+        """Raise the lower bound at the root and make it consistent; yields after every step."""
+        yield from self._sweep(sweeps)
+        yield from self._collect()
+        self.finished = self._failed
+
+    def explore(self) -> Iterator[None]:
+        """Search from the root; yields after every step, until the search has finished."""
         self.open.push(self.network.lower, -1)
         while self._base is not None or self._next_node():
-            how = self._dive()
-            if how == PAUSED:
-                yield "search"
+            if self._dive() == PAUSED:
+                yield
             if self.upper < self._root_upper and self._base is None:
-                for _ in self._tighten_root():
-                    yield "search"
+                yield from self._tighten_root()
         self.finished = True
 
     @property

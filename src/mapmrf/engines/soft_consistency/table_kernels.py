@@ -120,10 +120,9 @@ def _odometer(soft: SoftNetwork, last: int, n_free: int, unary: int, config: int
             depth -= 1
         if depth < 0:
             break
-        todo.odometer[depth].digit += 1
-        config, shift = _with_state(
-            soft, todo.odometer[depth].free, todo.odometer[depth].digit, unary, todo.odometer[depth].base, todo.odometer[depth].shift
-        )
+        wheel = todo.odometer[depth]
+        wheel.digit += 1
+        config, shift = _with_state(soft, wheel.free, wheel.digit, unary, wheel.base, wheel.shift)
         depth += 1
     return int(least), int(best)
 

@@ -1,0 +1,194 @@
+"""Eliminate variables whose message stays small, although it may have more variables than any factor before."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.engines.reduction.reducible_kernels import EliminationLog
+from mapmrf.engines.reduction.reduction import LabelMap
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.graph import FactorGraph
+from mapmrf.problem import Problem
+
+MOST_FACTORS = 20_000
+"""Variables and factors up to which this is tried: numpy takes some microseconds for each."""
+
+MOST_CONFIGS = 2_000_000
+"""Table entries of all factors up to which this is tried: each factor gets a table of its own."""
+
+LARGEST = 256
+"""Entries of a message, at most."""
+
+
+def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
+    """Maximise out variables, the smallest message first, while messages have at most so many entries.
+
+    Factors on some of the variables of a message are added to it. Then the model is simplified again.
+    """
+    problem = small.problem
+    if not small.feasible or problem.n_vars + problem.n_factors > MOST_FACTORS or problem.n_configs > MOST_CONFIGS:
+        return small
+    model = _Tables(problem)
+    model.eliminate(largest)
+    if not model.logged:
+        return small
+    again = simplify(Problem.compile(model.graph(), threads=problem.threads))
+    counts = replace(
+        again.counts,
+        **{name: getattr(small.counts, name) + getattr(again.counts, name) for name in vars(small.counts)},
+    )
+    counts = replace(counts, variables_eliminated=counts.variables_eliminated + len(model.logged))
+    return replace(again, maps=(*small.maps, model.label_map(), *again.maps), counts=counts)
+
+
+class _Tables:
+    """The factors of a model as arrays, an axis per variable."""
+
+    def __init__(self, problem: Problem) -> None:
+        graph = problem.graph
+        self.problem, self.constant = problem, graph.constant
+        self.card = graph.card.tolist()
+        self.unary = np.split(graph.theta_v.copy(), graph.var_ptr[1:-1])
+        self.scopes: list[list[int]] = []
+        self.tables: list[Floats] = []
+        self.of: list[set[int]] = [set() for _ in self.card]
+        for batch in problem.batches:
+            tables = batch.tables(graph.theta_t, slice(None)).reshape(-1, *batch.shape)
+            for scope, table in zip(batch.scope.tolist(), tables, strict=True):
+                self._add(scope, table)
+        self.around = [{j for a in mine for j in self.scopes[a]} - {i} for i, mine in enumerate(self.of)]
+        self.gone = [False] * len(self.card)
+        self.logged: list[tuple[int, list[int], Ints]] = []
+
+    def eliminate(self, largest: int) -> None:
+        """Eliminate what can be, the variable with the smallest message first."""
+        heap = [(self._size(i), i) for i in range(len(self.card))]
+        heapq.heapify(heap)
+        while heap and heap[0][0] <= largest:
+            size, i = heapq.heappop(heap)
+            if self.gone[i]:
+                continue
+            now = self._size(i)
+            if now > size:
+                heapq.heappush(heap, (now, i))
+                continue
+            for j in self._maximise_out(i):
+                heapq.heappush(heap, (self._size(j), j))
+
+    def _add(self, scope: list[int], table: Floats) -> None:
+        for i in scope:
+            self.of[i].add(len(self.scopes))
+        self.scopes.append(scope)
+        self.tables.append(table)
+
+    def _size(self, i: int) -> int:
+        """Entries of the message of a variable."""
+        return math.prod([self.card[j] for j in self.around[i]])
+
+    def _maximise_out(self, i: int) -> list[int]:
+        """Replace the factors of a variable by its message; returns the variables of that."""
+        inside = self.around[i]
+        around = sorted(inside)
+        scope, members = [i, *around], self.of[i]
+        total = self.unary[i].reshape(-1, *[1] * len(around))
+        for a in sorted(members):
+            total = total + self._aligned(a, scope)
+        total = np.broadcast_to(total, [self.card[j] for j in scope])
+        message = total.max(axis=0)
+        self.logged.append((i, around, total.argmax(axis=0).ravel()))
+        self.gone[i] = True
+        if len(around) > 1:
+            smaller = {a for j in around for a in self.of[j] if inside.issuperset(self.scopes[a])}
+            for a in sorted(smaller):
+                message = message + self._aligned(a, around)
+            members = members | smaller
+        self._drop(i, members)
+        if len(around) > 1:
+            self._add(around, message)
+        elif around:
+            self.unary[around[0]] = self.unary[around[0]] + message
+        else:
+            self.constant += float(message)
+        return around
+
+    def _drop(self, i: int, members: set[int]) -> None:
+        """Take out a variable and some factors."""
+        around = self.around[i]
+        for j in around:
+            self.of[j] -= members
+            self.around[j] |= around
+            self.around[j] -= {i, j}
+        self.of[i] = set()
+
+    def _aligned(self, a: int, scope: list[int]) -> Floats:
+        """The table of a factor with an axis for every variable of a larger scope."""
+        own = self.scopes[a]
+        place = {j: k for k, j in enumerate(scope)}
+        axes = sorted(range(len(own)), key=lambda k: place[own[k]])
+        member = set(own)
+        return self.tables[a].transpose(axes).reshape([self.card[j] if j in member else 1 for j in scope])
+
+    @property
+    def kept(self) -> Ints:
+        """The variables that are left."""
+        return np.flatnonzero(~np.array(self.gone, dtype=np.bool_))
+
+    def graph(self) -> FactorGraph:
+        """What is left, as a model."""
+        kept = self.kept
+        number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
+        live = sorted({a for i in kept.tolist() for a in self.of[i]})
+        scopes = [[number[j] for j in self.scopes[a]] for a in live]
+        tables = [self.tables[a].ravel() for a in live]
+        none = [np.zeros(0)]
+        return FactorGraph(
+            card=self.problem.graph.card[kept],
+            theta_v=np.concatenate([self.unary[i] for i in kept.tolist()] + none),
+            scope_ptr=offsets(np.array([len(scope) for scope in scopes], dtype=np.int64)),
+            scope=np.array([j for scope in scopes for j in scope], dtype=np.int64),
+            table_of=np.arange(len(live)),
+            table_ptr=offsets(np.array([len(table) for table in tables], dtype=np.int64)),
+            theta_t=np.concatenate(tables + none),
+            constant=self.constant,
+        )
+
+    def label_map(self) -> LabelMap:
+        """How the labellings of the two models correspond."""
+        graph, kept = self.problem.graph, self.kept
+        own = np.arange(self.problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
+        return LabelMap(
+            kept=kept,
+            state=own[ranges(graph.var_ptr[kept], graph.card[kept])],
+            state_ptr=offsets(graph.card[kept]),
+            place=own,
+            var_ptr=graph.var_ptr,
+            labels=np.zeros(self.problem.n_vars, dtype=np.int64),
+            eliminated=self._log(),
+        )
+
+    def _log(self) -> EliminationLog:
+        """The eliminated variables, for lifting labels."""
+        scopes = [around for _, around, _ in self.logged]
+        strides = [stride for around in scopes for stride in self._strides(around)]
+        sizes = [len(choice) for _, _, choice in self.logged]
+        return EliminationLog(
+            var=np.array([i for i, _, _ in self.logged], dtype=np.int64),
+            ptr=offsets(np.array([len(around) for around in scopes], dtype=np.int64)).astype(np.int64),
+            scope=np.array([j for around in scopes for j in around], dtype=np.int64),
+            stride=np.array(strides, dtype=np.int64),
+            at=offsets(np.array(sizes, dtype=np.int64))[:-1].astype(np.int64),
+            choice=np.concatenate([choice for _, _, choice in self.logged]).astype(np.int32),
+        )
+
+    def _strides(self, scope: list[int]) -> list[int]:
+        """What one state more of each variable adds to the place in a message."""
+        found, step = [], 1
+        for j in reversed(scope):
+            found.append(step)
+            step *= self.card[j]
+        return found[::-1]

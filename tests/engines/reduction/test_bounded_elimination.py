@@ -1,0 +1,51 @@
+"""Bounded elimination: the optimum stays, labels are lifted to it, and tables stay small."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from mapmrf.datasets import grid, random_graph
+from mapmrf.engines.reduction.bounded_elimination import eliminate_bounded
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.problem import Problem
+from strategies import Recipe, any_recipes, brute_force, recipes, with_weights
+
+
+@given(recipe=with_weights(recipes() | any_recipes()), largest=st.integers(1, 64))
+def test_the_optimum_stays_and_is_lifted(recipe: Recipe, largest: int) -> None:
+    graph = recipe.graph()
+    optimum, _ = brute_force(graph)
+    small = eliminate_bounded(Simplified(Problem.compile(graph), ()), largest)
+    if not small.feasible:
+        assert optimum == -math.inf
+        return
+    value, labels = brute_force(small.problem.graph)
+    assert value == pytest.approx(optimum)
+    if optimum > -math.inf:
+        assert graph.value(small.lift(np.array(labels, dtype=np.int64))) == pytest.approx(optimum)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_lifting_a_projected_labelling_never_makes_it_worse(seed: int) -> None:
+    graph = random_graph(20, 30, states=(2, 3), arity=(2, 3), hard=0.0, seed=seed)
+    small = eliminate_bounded(simplify(Problem.compile(graph)), 32)
+    labels = np.random.default_rng(seed).integers(0, graph.card)
+    assert graph.value(small.lift(small.project(labels))) >= graph.value(labels) - 1e-9
+
+
+def test_tables_stay_within_the_limit_and_more_goes_than_by_simplification() -> None:
+    problem = Problem.compile(grid(8, 8, coupling=2.0, seed=0))
+    first = simplify(problem)
+    small = eliminate_bounded(first, 16)
+    assert 0 < small.problem.n_vars < first.problem.n_vars
+    assert max(batch.n_configs for batch in small.problem.batches) <= 16
+    assert small.counts.variables_eliminated > first.counts.variables_eliminated
+    assert mapmrf.solve(small.problem.graph, "branch").value == pytest.approx(
+        mapmrf.solve(problem.graph, "branch").value
+    )

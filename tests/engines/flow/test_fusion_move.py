@@ -14,6 +14,7 @@ from mapmrf import FactorGraph
 from mapmrf.engines.flow import fusion_move, fusion_move_kernels
 from mapmrf.engines.flow.expansion import LabelMoves
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
+from mapmrf.images import grid_model
 from mapmrf.problem import Problem
 from strategies import Recipe, random_recipe
 
@@ -132,6 +133,30 @@ def test_moves_in_short_runs_end_where_a_long_one_does(recipe: Recipe, work: int
     whole, pieces = at_rest(graph, swap), at_rest(graph, swap, work)
     assert (whole.labels.tolist(), whole.tried) == (pieces.labels.tolist(), pieces.tried)
     assert graph.value(whole.labels) >= graph.value(np.zeros(graph.n_vars, dtype=int))
+
+
+def course(graph: FactorGraph, threads: int, work: int, swap: bool) -> list[tuple[int, list[int]]]:
+    """Moves and labels after every run."""
+    search = LabelMoves(Problem.compile(graph, threads), np.zeros(graph.n_vars, dtype=np.int64), swap)
+    found = []
+    while not search.at_rest:
+        search.run(work, max_moves=5)
+        found.append((search.tried, search.labels.tolist()))
+    search.close()
+    return found
+
+
+@pytest.mark.parametrize("work", [500, 20_000, 10**9])
+@pytest.mark.parametrize("swap", [False, True])
+def test_moves_tried_ahead_change_nothing_on_any_number_of_threads(work: int, swap: bool) -> None:
+    random = np.random.default_rng(0)
+    k = np.arange(5.0)
+    uneven = -np.minimum((k[:, None] - k) ** 2, 6.0)  # not metric: roof duality
+    for table in (-1.0 + np.eye(5), -np.minimum(abs(k[:, None] - k), 3.0), uneven):
+        graph = grid_model(2 * random.normal(size=(14, 15, 5)), table, weight=0.7)
+        alone = course(graph, 1, work, swap)
+        assert alone == course(graph, 2, work, swap) == course(graph, 4, work, swap)
+        assert alone[-1][0] > 5
 
 
 def test_a_run_stops_at_its_limit_of_moves() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import fusion_move, fusion_move_kernels
-from mapmrf.engines.flow.expansion import LabelMoves
+from mapmrf.engines.flow.expansion import LabelMoves, label_marks
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
 from mapmrf.images import grid_model
 from mapmrf.problem import Problem
@@ -133,6 +133,41 @@ def test_moves_in_short_runs_end_where_a_long_one_does(recipe: Recipe, work: int
     whole, pieces = at_rest(graph, swap), at_rest(graph, swap, work)
     assert (whole.labels.tolist(), whole.tried) == (pieces.labels.tolist(), pieces.tried)
     assert graph.value(whole.labels) >= graph.value(np.zeros(graph.n_vars, dtype=int))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_costs_of_labels_an_expansion_is_the_best_of_all_combinations(seed: int) -> None:
+    random, costs = np.random.default_rng(seed), np.array([1.5, 0.0, 2.5, 1.0])
+    graph = grid_model(2 * random.random((2, 4, 4)), weight=0.3, label_costs=costs)
+    assert label_marks(Problem.compile(graph)).tolist() == [-1] * 8 + [0, -1, 2, 3]
+    search = LabelMoves(Problem.compile(graph), random.integers(0, graph.card))
+    while not search.at_rest:
+        search.run(10**9)
+    pixels, value = search.labels[:8], graph.value(search.labels)
+
+    def marked(labels: np.ndarray) -> float:
+        return graph.value([*labels, *(int(k in labels) if costs[k] else 0 for k in range(4))])
+
+    assert value == pytest.approx(marked(pixels))
+    for alpha in range(4):
+        best = max(marked(each) for each in combinations(pixels, np.full(8, alpha)))
+        assert best <= value + 1e-9
+
+
+def test_only_variables_that_do_nothing_but_forbid_a_label_are_marks() -> None:
+    forbid, other = (
+        np.array([[0.0, 0.0], [-np.inf, 0.0], [0.0, 0.0]]),
+        np.array([[0.0, 0.0], [0.0, 0.0], [-np.inf, 0.0]]),
+    )
+
+    def marks(*pairs: tuple[tuple[int, int], np.ndarray]) -> list[int]:
+        recipe = Recipe([3, 3, 2, 2], [scope for scope, _ in pairs], [table for _, table in pairs])
+        return label_marks(Problem.compile(recipe.graph())).tolist()
+
+    assert marks(((0, 2), forbid), ((1, 2), forbid), ((0, 3), other)) == [-1, -1, 1, 2]
+    assert marks(((0, 2), forbid), ((1, 2), other)) == []  # two labels
+    assert marks(((0, 2), forbid), ((2, 3), np.eye(2))) == []  # a pair with another variable
+    assert marks(((0, 2), forbid), ((0, 3), np.where(forbid < 0, -1.0, 0.0))) == [-1, -1, 1, -1]  # soft
 
 
 def course(graph: FactorGraph, threads: int, work: int, swap: bool) -> list[tuple[int, list[int]]]:

@@ -8,8 +8,9 @@ import math
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.engines.flow.cut_model import packed
 from mapmrf.engines.flow.fusion_move import FusionMove
-from mapmrf.engines.flow.fusion_move_kernels import propose_expansion, propose_swap
+from mapmrf.engines.flow.fusion_move_kernels import NO_MARK, find_marks, propose_expansion, propose_swap
 from mapmrf.problem import Problem
 from mapmrf.workers import Workers
 
@@ -31,8 +32,8 @@ class MoveTrial:
         Whether it knows what it gains.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self.fusion = FusionMove(problem)
+    def __init__(self, problem: Problem, marks: Ints) -> None:
+        self.fusion, self.marks = FusionMove(problem), marks
         self._new = np.empty(problem.n_vars, dtype=np.int64)
         self._set_up = problem.n_vars + WORK_PER_PAIR * problem.n_factors
         self.reset()
@@ -57,7 +58,7 @@ class MoveTrial:
         """Set up the network, unless no variable takes part; returns the work."""
         model = self.fusion.model
         if alpha == beta:
-            n = propose_expansion(model, labels, alpha, self._new)
+            n = propose_expansion(model, labels, alpha, self.marks, self._new)
         else:
             n = propose_swap(model, labels, alpha, beta, self._new)
         self._moves, self.ended = n > 0, n == 0
@@ -110,7 +111,10 @@ class LabelMoves:
         self.moves = list(itertools.combinations(every, 2)) if swap else [(alpha, alpha) for alpha in order]
         self.problem = problem
         self.labels = np.array(labels, dtype=np.int64)
-        self._trials = [MoveTrial(problem)]  # of the present move and of those that follow
+        self.marks = label_marks(problem)
+        if len(self.marks):
+            set_marks(self.labels, self.marks)
+        self._trials = [MoveTrial(problem, self.marks)]  # of the present move and of those that follow
         self._read = 0  # pieces of the present move that count already
         self._workers: Workers | None = None
         self._calm = 0  # moves without a gain since the last one that was one
@@ -143,7 +147,7 @@ class LabelMoves:
         if n > 1 and self._workers is None:
             self._workers = Workers(self.problem.threads)
         while len(self._trials) < n:
-            self._trials.append(MoveTrial(self.problem))
+            self._trials.append(MoveTrial(self.problem, self.marks))
         moves = [self.moves[(self.tried + k) % len(self.moves)] for k in range(n)]
         if self._workers is None or n == 1:
             self._trials[0].advance(self.labels, moves[0], max_work)
@@ -166,6 +170,33 @@ class LabelMoves:
         """End the threads."""
         if self._workers is not None:
             self._workers.close()
+
+
+def label_marks(problem: Problem) -> Ints:
+    """The label that every variable marks as used, NO_MARK for others, (n_vars,); empty if no variable does.
+
+    Costs of labels are such variables: in state 1 they cost something, in state 0 no other variable may have the label.
+    An expansion that left them alone could neither bring a label into use nor give one up (Delong et al., 2012).
+    """
+    graph, none = problem.graph, np.zeros(0, dtype=np.int32)
+    of_table = np.full(graph.n_tables, NO_MARK, dtype=np.int32)
+    for batch in problem.batches:
+        if batch.hard and batch.arity == 2 and batch.shape[1] == 2:
+            for at in np.unique(batch.table_at).tolist():
+                table = graph.theta_t[at : at + batch.n_configs].reshape(batch.shape)
+                out = np.flatnonzero(np.isneginf(table[:, 0]))
+                if len(out) == 1 and np.isneginf(table).sum() == 1:
+                    of_table[np.searchsorted(graph.table_ptr, at)] = out[0]
+    if np.all(of_table == NO_MARK):
+        return none
+    marked, marks = of_table[graph.table_of[problem.order]], np.zeros(problem.n_vars, dtype=np.int32)
+    return marks if find_marks(packed(problem.scope), marked, marks) else none
+
+
+def set_marks(labels: Ints, marks: Ints) -> None:
+    """Mark the labels that are in use, and no others."""
+    marking = marks != NO_MARK
+    labels[marking] = np.isin(marks[marking], labels[~marking])
 
 
 def has_distances(problem: Problem) -> bool:

@@ -1,6 +1,7 @@
 """The array vocabulary: the few dtypes in use, and operations on ragged (offset) layouts."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]
 Bools = NDArray[np.bool_]
 
-CHUNK = 1 << 16
+CHUNK = 1 << 13
 """Blocks of a ragged layout that are worked on together."""
 
 
@@ -36,6 +37,11 @@ def short(values: Ints) -> Ints:
     """Whole numbers in half the memory: 32 bits, where they fit. For indices, with which nothing is computed."""
     fits = len(values) == 0 or (values.min() >= -(2**31) and values.max() < 2**31)
     return values.astype(np.int32 if fits else np.int64, copy=False)
+
+
+def compact(labels: Ints) -> Ints:
+    """Labels in as little memory as they fit into. To be kept, not to be computed with."""
+    return labels.astype(np.min_scalar_type(int(labels.max(initial=0))), copy=False)
 
 
 def row_sums(values: Floats) -> Floats:
@@ -116,10 +122,13 @@ def _lowest(theta: Floats, initial: float) -> Any:
 
 
 def block_sizes(theta: Floats, ptr: Ints) -> Floats:
-    """Size of the largest finite entry of every block; some blocks at a time, for the copies take memory."""
-    sizes = np.zeros(len(ptr) - 1)
-    for begin in range(0, len(sizes), CHUNK):
+    """Size of the largest finite entry of every block."""
+    return np.concatenate([np.zeros(0), *size_chunks(theta, ptr)])
+
+
+def size_chunks(theta: Floats, ptr: Ints) -> Iterator[Floats]:
+    """The same for some blocks at a time, for the copies take memory."""
+    for begin in range(0, len(ptr) - 1, CHUNK):
         part = ptr[begin : begin + CHUNK + 1]
         some = theta[part[0] : part[-1]]
-        sizes[begin : begin + CHUNK] = segment_max(np.where(some > -np.inf, np.abs(some), 0.0), part - part[0])
-    return sizes
+        yield segment_max(np.where(some > -np.inf, np.abs(some), 0.0), part - part[0])

@@ -9,7 +9,7 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, frozen
+from mapmrf.arrays import Floats, Ints, compact, frozen
 from mapmrf.graph import VALUE_CHUNK, FactorGraph
 from mapmrf.workers import Workers
 
@@ -52,7 +52,7 @@ class Evaluator:
             frozen(np.zeros(0)) if graph.weight is None else graph.weight,
         )  # fmt: skip
         self._lock = Lock()
-        self._last: Ints = np.zeros(0, dtype=np.int64)
+        self._last: Ints = np.zeros(0, dtype=np.uint8)
         self._value = 0.0
 
     @classmethod
@@ -69,8 +69,9 @@ class Evaluator:
         """Log potential of a labelling; raises GraphError unless there is a legal label for every variable."""
         with self._lock:
             if not np.array_equal(labels, self._last):
-                value = self._sum(self._checked(labels))
-                self._last, self._value = np.array(labels, dtype=np.int64), value
+                legal = self._checked(labels)
+                self._value = self._sum(legal)
+                self._last = compact(legal).copy()
             return self._value
 
     def _checked(self, labels: Ints) -> Ints:

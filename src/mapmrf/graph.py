@@ -15,12 +15,14 @@ from mapmrf.arrays import (
     Floats,
     Ints,
     block_sizes,
+    compact,
     finite_range,
     frozen,
     largest_size,
     offsets,
     ranges,
     segment_argmax,
+    size_chunks,
     strides,
 )
 from mapmrf.errors import GraphError
@@ -156,8 +158,8 @@ class FactorGraph:
 
     @cached_property
     def unary_labels(self) -> Ints:
-        """The best state of every variable on its own, (n_vars,)."""
-        return frozen(segment_argmax(self.theta_v, self.var_ptr))
+        """The best state of every variable on its own, (n_vars,), in as few bits as they fit into."""
+        return frozen(compact(segment_argmax(self.theta_v, self.var_ptr)))
 
     @cached_property
     def stride(self) -> Ints:
@@ -183,9 +185,19 @@ class FactorGraph:
     @cached_property
     def size(self) -> float:
         """The size of the largest finite potential of every variable and factor, summed up."""
-        sizes = None if self.weight is None else np.abs(self.weight)
-        used = np.bincount(self.table_of, weights=sizes, minlength=self.n_tables)
-        return float(block_sizes(self.theta_v, self.var_ptr).sum() + block_sizes(self.theta_t, self.table_ptr) @ used)
+        unary = sum(float(sizes.sum()) for sizes in size_chunks(self.theta_v, self.var_ptr))
+        return unary + float(block_sizes(self.theta_t, self.table_ptr) @ self.uses)
+
+    @property
+    def uses(self) -> Floats:
+        """How often every table is used, by the sizes of the weights, (n_tables,)."""
+        uses = np.zeros(self.n_tables)
+        step = max(VALUE_CHUNK, self.n_tables)  # numpy makes copies
+        for begin in range(0, self.n_factors, step):
+            some = slice(begin, begin + step)
+            sizes = None if self.weight is None else np.abs(self.weight[some])
+            uses += np.bincount(self.table_of[some], weights=sizes, minlength=self.n_tables)
+        return uses
 
     def round_off(self, least: float) -> float:
         """How far sums of the potentials may be off in floating point; 0 if that is no more than `least`.

@@ -110,7 +110,7 @@ def find_forms(n_tables: int, blocks: Iterable[TableBlock], table_of: Ints, weig
     kind, slope, limit = (
         np.concatenate([getattr(some, name) for some in found]) for name in ("kind", "slope", "limit")
     )
-    of = form_of_table[table_of]
+    of = form_of_table[table_of] if n_tables > 1 else np.zeros(len(table_of), dtype=np.int32)  # zeros take no memory
     if np.any(kind != POTTS):  # a reward for differing is no concave function
         rewards = slope[of] < 0 if len(weight) == 0 else slope[of] * weight < 0
         of[(of >= 0) & (kind[of] != POTTS) & rewards] = NO_FORM

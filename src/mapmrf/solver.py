@@ -261,6 +261,8 @@ class _Run:
                     status = self.polish(problem, self.polisher, answer, status, running)
             except BaseException as error:
                 status = self.cut_short(error)
+            if answer.mu_f is None:  # nothing is asked of the run any more, and the report takes memory, too
+                running.close()
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
 
     def cut_short(self, error: BaseException) -> Status:
@@ -309,14 +311,15 @@ class _Run:
                 progress = method.step(problem, state)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
-                stopped = self.record(progress)
+                stopped, finished = self.record(progress), progress.finished
+                del progress  # its labels take memory
             except BaseException as error:
                 return self.cut_short(error)
             if stopped or interrupts.requested():
                 interrupts.notice()
                 return Status.INTERRUPTED
-            if progress.finished is not None:
-                return progress.finished
+            if finished is not None:
+                return finished
             if method.stops_at_gap and self.tolerance.met_by(self.incumbent):
                 done, n_steps = self.iterations - before, n_steps + 1
                 end = min(end, done + self.tolerance.more_iterations(done))

@@ -153,7 +153,7 @@ class ADSal(Method):
         """The best point of L_G: the smoothed marginals and their extension, or the labelling if it is worth more."""
         labels = None if state.best is None else state.best.labels
         if labels is None and state.relaxed == -math.inf:  # then at least some labelling, if there is one
-            labels = find_feasible(problem, state.plain.best, seconds=REPAIR_SECONDS).labels
+            labels = find_feasible(problem, state.plain.best.astype(np.int64), seconds=REPAIR_SECONDS).labels
         details = {"temperature": state.temperature}
         if state.point is not None and state.relaxed > state.value:
             mu_v, mu_f = state.point.mu, state.factor_marginals(state.point)

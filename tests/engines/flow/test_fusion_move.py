@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
 from mapmrf.engines.flow import fusion_move, fusion_move_kernels
-from mapmrf.engines.flow.expansion import LabelMoves
+from mapmrf.engines.flow.expansion import LabelMoves, label_marks
 from mapmrf.engines.flow.fusion_move import FusionMove, why_no_fusion
+from mapmrf.images import grid_model
 from mapmrf.problem import Problem
 from strategies import Recipe, random_recipe
 
@@ -132,6 +133,65 @@ def test_moves_in_short_runs_end_where_a_long_one_does(recipe: Recipe, work: int
     whole, pieces = at_rest(graph, swap), at_rest(graph, swap, work)
     assert (whole.labels.tolist(), whole.tried) == (pieces.labels.tolist(), pieces.tried)
     assert graph.value(whole.labels) >= graph.value(np.zeros(graph.n_vars, dtype=int))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_with_costs_of_labels_an_expansion_is_the_best_of_all_combinations(seed: int) -> None:
+    random, costs = np.random.default_rng(seed), np.array([1.5, 0.0, 2.5, 1.0])
+    graph = grid_model(2 * random.random((2, 4, 4)), weight=0.3, label_costs=costs)
+    assert label_marks(Problem.compile(graph)).tolist() == [-1] * 8 + [0, -1, 2, 3]
+    search = LabelMoves(Problem.compile(graph), random.integers(0, graph.card))
+    while not search.at_rest:
+        search.run(10**9)
+    pixels, value = search.labels[:8], graph.value(search.labels)
+
+    def marked(labels: np.ndarray) -> float:
+        return graph.value([*labels, *(int(k in labels) if costs[k] else 0 for k in range(4))])
+
+    assert value == pytest.approx(marked(pixels))
+    for alpha in range(4):
+        best = max(marked(each) for each in combinations(pixels, np.full(8, alpha)))
+        assert best <= value + 1e-9
+
+
+def test_only_variables_that_do_nothing_but_forbid_a_label_are_marks() -> None:
+    forbid, other = (
+        np.array([[0.0, 0.0], [-np.inf, 0.0], [0.0, 0.0]]),
+        np.array([[0.0, 0.0], [0.0, 0.0], [-np.inf, 0.0]]),
+    )
+
+    def marks(*pairs: tuple[tuple[int, int], np.ndarray]) -> list[int]:
+        recipe = Recipe([3, 3, 2, 2], [scope for scope, _ in pairs], [table for _, table in pairs])
+        return label_marks(Problem.compile(recipe.graph())).tolist()
+
+    assert marks(((0, 2), forbid), ((1, 2), forbid), ((0, 3), other)) == [-1, -1, 1, 2]
+    assert marks(((0, 2), forbid), ((1, 2), other)) == []  # two labels
+    assert marks(((0, 2), forbid), ((2, 3), np.eye(2))) == []  # a pair with another variable
+    assert marks(((0, 2), forbid), ((0, 3), np.where(forbid < 0, -1.0, 0.0))) == [-1, -1, 1, -1]  # soft
+
+
+def course(graph: FactorGraph, threads: int, work: int, swap: bool) -> list[tuple[int, list[int]]]:
+    """Moves and labels after every run."""
+    search = LabelMoves(Problem.compile(graph, threads), np.zeros(graph.n_vars, dtype=np.int64), swap)
+    found = []
+    while not search.at_rest:
+        search.run(work, max_moves=5)
+        found.append((search.tried, search.labels.tolist()))
+    search.close()
+    return found
+
+
+@pytest.mark.parametrize("work", [500, 20_000, 10**9])
+@pytest.mark.parametrize("swap", [False, True])
+def test_moves_tried_ahead_change_nothing_on_any_number_of_threads(work: int, swap: bool) -> None:
+    random = np.random.default_rng(0)
+    k = np.arange(5.0)
+    uneven = -np.minimum((k[:, None] - k) ** 2, 6.0)  # not metric: roof duality
+    for table in (-1.0 + np.eye(5), -np.minimum(abs(k[:, None] - k), 3.0), uneven):
+        graph = grid_model(2 * random.normal(size=(14, 15, 5)), table, weight=0.7)
+        alone = course(graph, 1, work, swap)
+        assert alone == course(graph, 2, work, swap) == course(graph, 4, work, swap)
+        assert alone[-1][0] > 5
 
 
 def test_a_run_stops_at_its_limit_of_moves() -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from mapmrf.arrays import Ints, block_sizes, frozen
+from mapmrf.arrays import Ints, frozen
 from mapmrf.engines.flow.cut_model import packed
 from mapmrf.engines.flow.cut_model_kernels import BinaryPairs
 from mapmrf.engines.flow.fusion_move_kernels import (
@@ -79,10 +79,7 @@ class FusionMove:
     @property
     def penalty(self) -> float:
         """A potential so low that no sum of others makes up for it: what is forbidden, while it cannot be avoided."""
-        graph = self.graph
-        used = np.bincount(graph.table_of, None if graph.weight is None else np.abs(graph.weight), graph.n_tables)
-        sizes = block_sizes(graph.theta_v, graph.var_ptr).sum() + block_sizes(graph.theta_t, graph.table_ptr) @ used
-        return float(-2.0 * sizes - 1.0)
+        return -2.0 * self.graph.size - 1.0
 
     def active_pairs(self) -> BinaryPairs:
         """The binary model of the variables whose two states differ."""

@@ -13,6 +13,7 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 
 OUTSIDE = -1
+NO_MARK = -1
 
 
 class MovePairs(NamedTuple):
@@ -185,12 +186,44 @@ def take_new(labels: Ints, new: Ints, taken: Bools) -> int:
 
 
 @bare
-def propose_expansion(model: MovePairs, labels: Ints, alpha: int, new: Ints) -> int:
-    """The new states if label `alpha` expands, where a variable has it; returns how many are not there yet."""
+def propose_expansion(model: MovePairs, labels: Ints, alpha: int, marks: Ints, new: Ints) -> int:
+    """The new states if label `alpha` expands, where a variable has it; returns how many are not there yet.
+
+    `marks` is the label that a variable marks as used in its state 1, or NO_MARK; empty if there are no such variables.
+    The mark of `alpha` is set, and all others may be taken away.
+    """
     n = 0
     for i in range(len(labels)):
         new[i] = alpha if alpha < model.card[i] else labels[i]
-        n += new[i] != labels[i]
+        if len(marks) > 0 and marks[i] != NO_MARK:
+            new[i] = 1 if marks[i] == alpha else 0
+        elif new[i] != labels[i]:
+            n += 1
+    return n
+
+
+@bare
+def find_marks(scope: Ints, marked: Ints, marks: Ints) -> int:
+    """Find variables of two states that mark a label as used; returns how many there are.
+
+    All that such a variable does is to forbid one label to others while it is in state 0. `marked` is for every pair
+    the label that its second variable could mark, or NO_MARK; `marks` becomes the label of every variable, or NO_MARK.
+    """
+    undecided = NO_MARK - 1
+    for i in range(len(marks)):
+        marks[i] = undecided
+    for a in range(len(marked)):
+        i, j = scope[2 * a], scope[2 * a + 1]
+        marks[i] = NO_MARK
+        if marks[j] == undecided:
+            marks[j] = marked[a]
+        elif marks[j] != marked[a]:
+            marks[j] = NO_MARK
+    n = 0
+    for i in range(len(marks)):
+        if marks[i] == undecided:
+            marks[i] = NO_MARK
+        n += marks[i] != NO_MARK
     return n
 
 

@@ -63,7 +63,7 @@ class SequentialPasses(ABC):
     @property
     def best(self) -> Ints:
         """The best labelling so far."""
-        best = np.empty(len(self.seq), dtype=np.int64)
+        best = np.empty_like(self.in_order)
         best[self.seq] = self.in_order
         return best
 

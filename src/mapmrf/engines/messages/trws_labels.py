@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, short
@@ -37,7 +39,7 @@ class LabelPasses(SequentialPasses):
     """Passes over a pairwise model, as the kernels of `trws_labels_kernels` see it."""
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
-        super().__init__(problem, order, stopping, label_work(problem), np.int32)
+        super().__init__(problem, order, stopping, label_work(problem), _label_type(problem))
         self.constant, self.start = problem.graph.constant, 0.0
         self.problem = problem
         self.model = label_model(problem, order)
@@ -60,6 +62,11 @@ class LabelPasses(SequentialPasses):
         beliefs = np.empty(self.problem.n_states)
         label_beliefs(self.model, self.messages, self.rooms[0], beliefs)
         return belief_bounds(self.problem, beliefs, self.figures.bound)
+
+
+def _label_type(problem: Problem) -> type[np.integer[Any]]:
+    """Labels fit into 16 bits, unless there are very many."""
+    return np.int16 if problem.graph.card.max(initial=1) < 2**15 else np.int32
 
 
 def label_work(problem: Problem) -> int:

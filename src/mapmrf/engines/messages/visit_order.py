@@ -10,7 +10,13 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, short
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.srmp_kernels import BETWEEN, FIRST, LAST
-from mapmrf.engines.messages.visit_order_kernels import EndCounts, breadth_first, count_ends, peel_variables
+from mapmrf.engines.messages.visit_order_kernels import (
+    EndCounts,
+    breadth_first,
+    count_ends,
+    count_factors,
+    peel_variables,
+)
 from mapmrf.problem import Problem
 
 VariableOrder = Literal["given", "trees_last", "breadth_first"]
@@ -24,15 +30,25 @@ class VisitOrder:
     ----------
     seq, rank : (n_vars,)
         The variables in order, and the place of each variable in it.
-    omega, keep : (n_vars,)
-        Share of its belief that a variable gives to each factor that comes next, and what it keeps for itself in a
-        backward pass; in the order of the visits.
+    n_shares, n_back : (n_vars,)
+        Parts that a variable's belief is cut into, and those of them that it gives away in a backward pass; in the
+        order of the visits.
     """
 
     seq: Ints
     rank: Ints
-    omega: Floats
-    keep: Floats
+    n_shares: Ints
+    n_back: Ints
+
+    @property
+    def omega(self) -> Floats:
+        """Share of its belief that a variable gives to each factor that comes next, (n_vars,)."""
+        return np.asarray(1.0 / self.n_shares)
+
+    @property
+    def keep(self) -> Floats:
+        """Share that it keeps for itself in a backward pass, (n_vars,)."""
+        return np.asarray((self.n_shares - self.n_back) / self.n_shares)
 
     @classmethod
     def build(cls, problem: Problem, order: VariableOrder) -> VisitOrder:
@@ -41,37 +57,42 @@ class VisitOrder:
         A belief is shared by n_between + max(n_first, n_last) factors: Kolmogorov's weights. Variables that hang on
         trees, put last, give all they have towards the core; factors that hang on a variable do not count.
         """
-        seq, peeled, hanging = _order(problem, order)
-        seq = short(seq)
+        degree = np.zeros(problem.n_vars, dtype=np.int32)
+        count_factors(problem.scope, degree)
+        seq, peeled, hanging = _order(problem, order, degree)
         moved = order == "breadth_first" or bool(peeled.any())
         rank = seq
         if moved:
             rank = np.empty_like(seq)
             rank[seq] = np.arange(problem.n_vars, dtype=seq.dtype)
-        first, last, loose = np.zeros((3, problem.n_vars), dtype=np.int32)
+        first, last, loose = (np.zeros(problem.n_vars, dtype=np.int32) for _ in range(3))
         count_ends(problem.scope_ptr, problem.scope, rank, hanging, EndCounts(first, last, loose))
-        n_back = np.diff(problem.nbr_ptr) - first
-        n_shares = np.maximum(1, n_back - last + np.maximum(first - loose, last))
+        n_back = degree
+        n_back -= first
+        first -= loose
+        n_shares = np.maximum(first, last, out=first)
+        n_shares += n_back
+        n_shares -= last
+        np.maximum(1, n_shares, out=n_shares)
         if moved:
             n_shares[peeled] = 1
-        omega, keep = 1.0 / n_shares, (n_shares - n_back) / n_shares
-        return cls(seq, rank, omega[seq], keep[seq]) if moved else cls(seq, rank, omega, keep)
+        return cls(seq, rank, n_shares[seq], n_back[seq]) if moved else cls(seq, rank, n_shares, n_back)
 
 
-def _order(problem: Problem, order: VariableOrder) -> tuple[Ints, Bools, Bools]:
+def _order(problem: Problem, order: VariableOrder, degree: Ints) -> tuple[Ints, Bools, Bools]:
     """The variables in order, which of them hang on trees, and which factors hang on a variable."""
-    seq = np.arange(problem.n_vars)
     peeled = np.zeros(problem.n_vars, dtype=bool)
     hanging = np.zeros(problem.n_factors, dtype=bool)
-    if order == "given" or (order == "trees_last" and not np.any(np.diff(problem.nbr_ptr) == 1)):
-        return seq, peeled, hanging
+    if order == "given" or (order == "trees_last" and not np.any(degree == 1)):
+        return np.arange(problem.n_vars, dtype=np.int32 if problem.n_vars < 2**31 else np.int64), peeled, hanging
+    seq = np.arange(problem.n_vars)
     scope_ptr, scope, neighbours = problem.scope_ptr, problem.scope, Neighbours.of(problem)
     removed = np.empty(problem.n_vars, dtype=np.int64)
     n_removed = peel_variables(scope_ptr, scope, neighbours, removed, peeled, hanging)
     if order == "breadth_first":
         breadth_first(scope_ptr, scope, neighbours, seq)
     core = seq[~peeled[seq]]
-    return np.concatenate([core, removed[:n_removed][::-1]]), peeled, hanging
+    return short(np.concatenate([core, removed[:n_removed][::-1]])), peeled, hanging
 
 
 def edge_roles(problem: Problem, rank: Ints) -> Ints:

@@ -20,6 +20,13 @@ class EndCounts(NamedTuple):
 
 
 @compiled
+def count_factors(scope: Ints, degree: Ints) -> None:
+    """Count the factors of every variable, on top of what is there."""
+    for e in range(len(scope)):
+        degree[scope[e]] += 1
+
+
+@compiled
 def count_ends(scope_ptr: Ints, scope: Ints, rank: Ints, hanging: Bools, counts: EndCounts) -> None:
     """Count the factors at whose ends variables are, in the order of their ranks."""
     for a in range(len(scope_ptr) - 1):

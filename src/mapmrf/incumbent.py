@@ -100,6 +100,8 @@ class Incumbent:
 
     def _offer_infeasible(self, labels: Ints) -> None:
         """Keep a copy of the labels if they violate fewer factors, or as many and the rest is worth more."""
+        if np.array_equal(labels, self.labels):
+            return
         found = shortfall(self.graph, labels)
         if found.better_than(self.shortfall):
             self._keep(labels, -math.inf)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -13,7 +14,8 @@ from mapmrf import FactorGraph, Status
 from mapmrf.methods.auto.feasibility import FeasibilityPhase, largest_sum
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.problem import Problem
-from strategies import Recipe, random_recipe, weighted
+from mapmrf.violations import shortfall
+from strategies import Recipe, brute_force, random_recipe, weighted
 
 
 def phases(result: mapmrf.Result) -> set[str]:
@@ -101,3 +103,21 @@ def test_pigeons_with_preferences_are_infeasible_too() -> None:
     soft = FactorGraph.from_pairwise(unary, graph.scope.reshape(-1, 2), differ(9))
     result = mapmrf.solve(soft)
     assert result.status is Status.INFEASIBLE and len(result.violated) == 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_optimum_is_that_of_exhaustive_search(seed: int) -> None:
+    """Without elimination, so that tiny models come here: half of them are infeasible."""
+    recipe = weighted(random_recipe(seed, 6, 10, hard=0.15 + 0.3 * (seed % 2)), seed)
+    graph = recipe.graph()
+    result = mapmrf.solve(graph, elimination_entries=0, max_iterations=300)
+    value, _ = brute_force(graph)
+    if value == -math.inf:
+        assert result.status is Status.INFEASIBLE
+        fewest = min(
+            shortfall(graph, np.array(labels)).n_violated for labels in itertools.product(*map(range, graph.card))
+        )
+        assert len(result.violated) == fewest
+    else:
+        assert result.value == pytest.approx(value, abs=1e-9)
+        assert result.violated == ()

@@ -341,3 +341,35 @@ def test_provers_beside_the_search_change_nothing() -> None:
     assert (alone.value, alone.bound, alone.status) == (beside.value, beside.bound, beside.status)
     phases = [point.phase for point in alone.trace]
     assert "cuts" in phases and "restarts" in phases  # both kinds had turns
+
+
+# -- dense binary models ----------------------------------------------------------------------------------------------
+
+
+def random_cut(n: int, m: int, seed: int) -> FactorGraph:
+    """A graph to be cut: some of all pairs, whole weights of both signs."""
+    random = np.random.default_rng(seed)
+    pairs = np.stack(np.triu_indices(n, 1), axis=1)
+    chosen = pairs[random.choice(len(pairs), m, replace=False)]
+    return FactorGraph.from_pairwise(
+        np.zeros((n, 2)), chosen, [[0.0, 1.0], [1.0, 0.0]], weight=random.integers(-5, 6, m)
+    )
+
+
+def test_a_dense_binary_model_is_searched_by_tabu_and_proven_by_semidefinite_bounds() -> None:
+    result = mapmrf.solve(random_cut(60, 700, seed=0), max_iterations=2000)
+    assert result.status == "optimal"
+    assert {"tabu", "sdp"} <= set(phases(result))
+    assert not {"cuts", "branch", "clusters"} & set(phases(result))
+
+
+def test_a_sparse_binary_model_is_left_to_cuts() -> None:
+    result = mapmrf.solve(grid(14, 14, coupling=4.0, seed=3), max_iterations=40, elimination_entries=0)
+    assert not {"tabu", "sdp"} & set(phases(result))
+
+
+def test_dense_models_give_the_same_run_with_two_threads() -> None:
+    graph = random_cut(150, 3000, seed=3)
+    one, two = (mapmrf.solve(graph, max_iterations=80, threads=threads) for threads in (1, 2))
+    assert (one.value, one.bound, one.iterations) == (two.value, two.bound, two.iterations)
+    assert np.array_equal(one.labels, two.labels)

@@ -11,7 +11,7 @@ from typing import ClassVar
 from mapmrf.arrays import Ints
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.plain_bound import PlainBound
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.tree import SpinTree
@@ -102,7 +102,7 @@ class SDPRun(PhasedRun):
     """
 
     best: Incumbent
-    model: SpinModel
+    model: CoupledSpins
     search: SpinSearch
     proof: SpinTree | PlainBound
 
@@ -118,7 +118,7 @@ class SDPRun(PhasedRun):
         small, method, graph = self.small, self.method, self.small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
-        self.model = SpinModel.of(small.problem)
+        self.model = CoupledSpins.of(small.problem)
         self.search = SpinSearch(self.model, seed, 1, 1)
         self.search.learn(self.best.labels)
         if self.model.n <= method.cut_spins:

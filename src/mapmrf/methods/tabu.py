@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
 from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
@@ -98,7 +98,7 @@ class TabuRun(PhasedRun):
         small, method, graph = self.small, self.method, self.small.problem.graph
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.best = Incumbent(graph, warm.first_labels(graph))
-        self.search = SpinSearch(SpinModel.of(small.problem), seed, method.elite, method.patience)
+        self.search = SpinSearch(CoupledSpins.of(small.problem), seed, method.elite, method.patience)
         self.search.learn(self.best.labels)
 
     def run(self) -> Generator[Progress, None, None]:

@@ -10,13 +10,13 @@ from hypothesis import given
 
 from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.couplings_kernels import set_gains
 from mapmrf.problem import Problem
 
 
-def model_of(graph: FactorGraph) -> SpinModel:
-    return SpinModel.of(Problem.compile(graph))
+def model_of(graph: FactorGraph) -> CoupledSpins:
+    return CoupledSpins.of(Problem.compile(graph))
 
 
 @given(graph=binary_graphs())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from binary_models import complete
 from mapmrf.engines.spins.certificate import certified_bound, smallest_eigenvalue
 from mapmrf.engines.spins.certificate_kernels import factorise
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.plain_bound import PlainBound
 from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
 from mapmrf.engines.spins.search import SpinSearch
@@ -153,7 +153,7 @@ def test_without_inequalities_it_is_the_semidefinite_bound() -> None:
 
 
 def test_the_plain_bound_is_that_of_the_dense_one() -> None:
-    model = SpinModel.of(Problem.compile(complete(30, seed=3)))
+    model = CoupledSpins.of(Problem.compile(complete(30, seed=3)))
     search = SpinSearch(model, 0, 1, 1)
     plain = PlainBound(model, search, 0)
     for _ in plain.run():
@@ -189,7 +189,7 @@ def test_trees_close_at_the_optimum(seed: int, whole: bool) -> None:
     if whole:
         graph = type(graph).from_pairwise(np.round(graph.theta_v.reshape(-1, 2) * 3), graph.scope.reshape(-1, 2),
                                           np.round(graph.theta_t.reshape(-1, 2, 2) * 3))  # fmt: skip
-    model = SpinModel.of(Problem.compile(graph))
+    model = CoupledSpins.of(Problem.compile(graph))
     tree = SpinTree(model, SpinSearch(model, seed, 1, 1), seed, 100)
     bounds = []
     for _ in tree.run():
@@ -202,7 +202,7 @@ def test_trees_close_at_the_optimum(seed: int, whole: bool) -> None:
 
 
 def test_models_with_too_many_spins_are_not_branched() -> None:
-    model = SpinModel.of(Problem.compile(complete(20, seed=1)))
+    model = CoupledSpins.of(Problem.compile(complete(20, seed=1)))
     tree = SpinTree(model, SpinSearch(model, 0, 1, 1), 0, 5)
     for _ in tree.run():
         pass

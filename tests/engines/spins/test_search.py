@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from binary_models import binary_graphs, complete
 from mapmrf import FactorGraph
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.couplings_kernels import set_gains
 from mapmrf.engines.spins.rank_two_kernels import best_cut, disturb_angles, turn_vectors
 from mapmrf.engines.spins.search import SpinSearch
@@ -22,11 +22,11 @@ from mapmrf.problem import Problem
 from strategies import brute_force
 
 
-def model_of(graph: FactorGraph) -> SpinModel:
-    return SpinModel.of(Problem.compile(graph))
+def model_of(graph: FactorGraph) -> CoupledSpins:
+    return CoupledSpins.of(Problem.compile(graph))
 
 
-def state_of(model: SpinModel, spin: np.ndarray, seed: int = 0) -> TabuState:
+def state_of(model: CoupledSpins, spin: np.ndarray, seed: int = 0) -> TabuState:
     gain = np.zeros(model.n)
     tally = blank(TabuTally)
     tally.value = tally.best = set_gains(model.couplings, spin, gain)

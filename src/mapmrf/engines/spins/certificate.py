@@ -10,7 +10,7 @@ from scipy.linalg import eigh_tridiagonal
 
 from mapmrf.arrays import Floats
 from mapmrf.engines.spins.certificate_kernels import PANEL, apply_dense, apply_sparse, extend_basis, factorise
-from mapmrf.engines.spins.couplings_kernels import Couplings
+from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 
 ULP = 2.0**-52
 """Twice the unit of round-off."""
@@ -28,7 +28,7 @@ BoundSteps = Generator[None, None, float]
 """The steps of a computation, and in the end a bound."""
 
 
-def certified_bound(matrix: Floats | Couplings, strength: Floats) -> float:
+def certified_bound(matrix: Floats | SpinCouplings, strength: Floats) -> float:
     """An upper bound on ``s' matrix s / 2`` over all spins s, for a symmetric matrix with zeros on the diagonal.
 
     For any y, ``s' matrix s <= sum(y)`` if ``Diag(y) - matrix`` is positive semidefinite. `strength` is near such a y.
@@ -37,7 +37,7 @@ def certified_bound(matrix: Floats | Couplings, strength: Floats) -> float:
 
     Parameters
     ----------
-    matrix : (n, n) or Couplings
+    matrix : (n, n) or SpinCouplings
         The couplings.
     strength : (n,)
         Lengths of the pulls at the solution of the relaxation.
@@ -58,7 +58,7 @@ def certified_bound(matrix: Floats | Couplings, strength: Floats) -> float:
             return float(end.value)
 
 
-def bound_in_steps(matrix: Floats | Couplings, strength: Floats) -> BoundSteps:
+def bound_in_steps(matrix: Floats | SpinCouplings, strength: Floats) -> BoundSteps:
     """Compute `certified_bound` in steps of some hundredths of a second."""
     n = len(strength)
     if n == 0:
@@ -78,7 +78,7 @@ def bound_in_steps(matrix: Floats | Couplings, strength: Floats) -> BoundSteps:
     return 0.5 * (total + n * residue) + (n + 4) * ULP * (size + total)
 
 
-def smallest_eigenvalue(matrix: Floats | Couplings, strength: Floats) -> float:
+def smallest_eigenvalue(matrix: Floats | SpinCouplings, strength: Floats) -> float:
     """The smallest eigenvalue of ``Diag(strength) - matrix``, less its likely error, by Lanczos iterations."""
     n = len(strength)
     steps = min(LANCZOS_STEPS, n)
@@ -103,7 +103,7 @@ def smallest_eigenvalue(matrix: Floats | Couplings, strength: Floats) -> float:
     return least - error
 
 
-def _dense(couplings: Couplings) -> Floats:
+def _dense(couplings: SpinCouplings) -> Floats:
     """All couplings as a matrix."""
     n = len(couplings.ptr) - 1
     matrix = np.zeros((n, n))

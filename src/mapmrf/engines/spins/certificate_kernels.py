@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.spins.couplings_kernels import Couplings
+from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.kernels.jit import bare
 
 PANEL = 32
@@ -25,7 +25,7 @@ def apply_dense(matrix: Floats, diagonal: Floats, vector: Floats, image: Floats)
 
 
 @bare
-def apply_sparse(couplings: Couplings, diagonal: Floats, vector: Floats, image: Floats) -> None:
+def apply_sparse(couplings: SpinCouplings, diagonal: Floats, vector: Floats, image: Floats) -> None:
     """The same for couplings."""
     for i in range(len(vector)):
         total = diagonal[i] * vector[i]

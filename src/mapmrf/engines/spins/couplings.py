@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from mapmrf.arrays import Floats, Ints, short
-from mapmrf.engines.spins.couplings_kernels import Couplings
+from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.problem import Problem
 
 DECIMALS = 6
@@ -23,7 +23,7 @@ LOSS = 2.5
 
 
 @dataclass(frozen=True, eq=False)
-class SpinModel:
+class CoupledSpins:
     """Maximise a constant and the couplings of spins; a field is a coupling to one more spin, the last, which is 1.
 
     Attributes
@@ -40,11 +40,11 @@ class SpinModel:
 
     n_vars: int
     n: int
-    couplings: Couplings
+    couplings: SpinCouplings
     constant: float
 
     @classmethod
-    def of(cls, problem: Problem) -> SpinModel:
+    def of(cls, problem: Problem) -> CoupledSpins:
         """The spins of a model of pairs of binary variables.
 
         Forbidden entries get so large a loss that no labelling with one is as good as any without: the best labelling
@@ -74,7 +74,7 @@ class SpinModel:
 
     @property
     def work(self) -> int:
-        """Couplings and spins that a sweep looks at, at least 1."""
+        """SpinCouplings and spins that a sweep looks at, at least 1."""
         return max(1, self.n + len(self.couplings.nbr))
 
     def labels(self, spin: Floats) -> Ints:
@@ -105,10 +105,10 @@ class SpinModel:
         return 0.0
 
 
-def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> Couplings:
+def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> SpinCouplings:
     """Each pair once in the lists of both ends, in ascending order; those of no strength are left out."""
     half = sparse.coo_array((strength, (i, j)), shape=(n, n))
     both = (half + half.T).tocsr()
     both.sum_duplicates()
     both.eliminate_zeros()
-    return Couplings(both.indptr.astype(np.int64), short(both.indices), both.data.astype(np.float64))
+    return SpinCouplings(both.indptr.astype(np.int64), short(both.indices), both.data.astype(np.float64))

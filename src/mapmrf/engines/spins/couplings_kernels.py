@@ -8,7 +8,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import bare
 
 
-class Couplings(NamedTuple):
+class SpinCouplings(NamedTuple):
     """The couplings of every spin, those of spin i in ``ptr[i] : ptr[i + 1]``.
 
     Attributes
@@ -25,7 +25,7 @@ class Couplings(NamedTuple):
 
 
 @bare
-def set_gains(couplings: Couplings, spin: Floats, gain: Floats) -> float:
+def set_gains(couplings: SpinCouplings, spin: Floats, gain: Floats) -> float:
     """Set what flips would gain, and return what all couplings are worth."""
     total = 0.0
     for i in range(len(spin)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mapmrf.arrays import Floats
-from mapmrf.engines.spins.couplings_kernels import Couplings
+from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.kernels.jit import bare, inlined
 
 
@@ -42,7 +42,7 @@ def mix_dense(matrix: Floats, vectors: Floats, inertia: Floats, strength: Floats
 
 
 @bare
-def mix_sparse(couplings: Couplings, vectors: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
+def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
     """The same over the couplings of sparse spins, without inertia."""
     n, rank = vectors.shape
     for _ in range(sweeps):

@@ -7,7 +7,7 @@ from collections.abc import Generator
 
 import numpy as np
 
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.relaxation import PlainRelaxation
 from mapmrf.engines.spins.search import SpinSearch
 
@@ -36,7 +36,7 @@ class PlainBound:
     n_cuts = 0
     closed = False
 
-    def __init__(self, model: SpinModel, search: SpinSearch, seed: int) -> None:
+    def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int) -> None:
         self.model, self.search = model, search
         self.random = np.random.default_rng(seed)
         self.relaxation = PlainRelaxation(model, seed)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.engines.moves.random_kernels import UNIT, Bits, next_bits
-from mapmrf.engines.spins.couplings_kernels import Couplings
+from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.engines.spins.tabu_kernels import flip
 from mapmrf.kernels.jit import bare, compiled
 
@@ -24,7 +24,7 @@ def disturb_angles(spin: Floats, noise: float, vectors: Floats, random: Bits) ->
 
 
 @bare
-def turn_vectors(couplings: Couplings, vectors: Floats, sweeps: int, tolerance: float) -> int:
+def turn_vectors(couplings: SpinCouplings, vectors: Floats, sweeps: int, tolerance: float) -> int:
     """Turn every vector to where its neighbours pull it, until a sweep gains little; returns the sweeps."""
     total = 0.0
     for sweep in range(sweeps):
@@ -48,7 +48,7 @@ def turn_vectors(couplings: Couplings, vectors: Floats, sweeps: int, tolerance: 
 
 
 @compiled
-def best_cut(couplings: Couplings, vectors: Floats, spin: Floats, gain: Floats) -> float:
+def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floats) -> float:
     """Turn a line through the circle and keep the best cut on the way; returns what it gained over the first one.
 
     `spin` and `gain` hold the first cut, by the sign of the second coordinate, and in the end hold the best one.

@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats
 from mapmrf.engines.spins.certificate import BoundSteps, bound_in_steps, certified_bound
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.mixing_kernels import mix_dense, mix_sparse, set_gram
 from mapmrf.engines.spins.relaxation_kernels import Prices, RelaxedSpins, press, set_matrix
 from mapmrf.engines.spins.triangle_kernels import set_slack
@@ -119,7 +119,7 @@ class PlainRelaxation:
         A unit vector for every spin.
     """
 
-    def __init__(self, model: SpinModel, seed: int) -> None:
+    def __init__(self, model: CoupledSpins, seed: int) -> None:
         self.model = model
         self.vectors = random_vectors(model.n, seed)
         self.strength = np.zeros(model.n)

@@ -19,7 +19,7 @@ class RelaxedSpins(NamedTuple):
     Attributes
     ----------
     base, matrix : (n, n)
-        Couplings of the model, and with the inequalities times their prices.
+        SpinCouplings of the model, and with the inequalities times their prices.
     vectors : (n, rank)
         A unit vector for every spin.
     gram : (n, n)

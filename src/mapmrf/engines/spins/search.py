@@ -9,7 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.moves.random_kernels import seeded
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.couplings_kernels import set_gains
 from mapmrf.engines.spins.rank_two_kernels import best_cut, disturb_angles, turn_vectors
 from mapmrf.engines.spins.tabu_kernels import TabuState, TabuTally, Tenure, relink, run_tabu
@@ -58,7 +58,7 @@ class SpinSearch:
         How many were done, and how many spins and couplings were looked at for them.
     """
 
-    def __init__(self, model: SpinModel, seed: int, n_elite: int, patience: int) -> None:
+    def __init__(self, model: CoupledSpins, seed: int, n_elite: int, patience: int) -> None:
         self.model, self.n_elite, self.patience = model, n_elite, patience * max(model.n_vars, 1)
         n = model.n
         self.random = np.random.default_rng(seed)

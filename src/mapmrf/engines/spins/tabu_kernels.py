@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.moves.random_kernels import Bits, draw
-from mapmrf.engines.spins.couplings_kernels import Couplings
+from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.kernels.jit import bare, inlined
 
 NONE = -1
@@ -54,7 +54,7 @@ class Tenure(NamedTuple):
 
 
 @inlined
-def flip(couplings: Couplings, spin: Floats, gain: Floats, i: int) -> None:
+def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
     """Flip a spin and update the gains."""
     spin[i] = -spin[i]
     gain[i] = -gain[i]
@@ -88,7 +88,9 @@ def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
 
 
 @bare
-def run_tabu(couplings: Couplings, state: TabuState, n_free: int, tenure: Tenure, n_flips: int, patience: int) -> int:
+def run_tabu(
+    couplings: SpinCouplings, state: TabuState, n_free: int, tenure: Tenure, n_flips: int, patience: int
+) -> int:
     """Flip again and again the best spin that is not tabu, until so many flips bring nothing; returns the flips.
 
     Only the first `n_free` spins are flipped. Of equally good ones the first after a random place is taken.
@@ -115,7 +117,7 @@ def run_tabu(couplings: Couplings, state: TabuState, n_free: int, tenure: Tenure
 
 
 @bare
-def relink(couplings: Couplings, state: TabuState, target: Floats, least: int, most: int) -> float:
+def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: int, most: int) -> float:
     """Walk towards another labelling, the best flip first, and stop at the best place on the way.
 
     Places count that are at least `least` flips and at most `most` flips away from the start. `best` gets the labelling

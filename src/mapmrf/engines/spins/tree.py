@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.engines.spins.couplings import SpinModel
+from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
@@ -24,6 +24,9 @@ FIRST_SWEEPS = 100
 
 WINDOW, STALLED = 15, 0.1
 """A relaxation ends when so many exchanges have closed less than this share of what its bound lacks."""
+
+CLOSE, NODES_PER_STEP = 1e-8, 10
+"""A gap, relative to all couplings, that is left to branches where values have no unit; and nodes of a step then."""
 
 FEW_SPINS = 11
 """Spins up to which all labellings are tried."""
@@ -90,7 +93,7 @@ class SpinTree:
         Nodes bounded so far, and inequalities of the present one.
     """
 
-    def __init__(self, model: SpinModel, search: SpinSearch, seed: int, branch_spins: int) -> None:
+    def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int, branch_spins: int) -> None:
         self.model, self.search, self.branch_spins = model, search, branch_spins
         self.matrix, self.unit = model.matrix(), model.unit()
         self.random = np.random.default_rng(seed)
@@ -99,7 +102,8 @@ class SpinTree:
         self.closed = False
         self._open: list[tuple[float, int, SpinNode]] = []
         self._n_pushed = 0
-        self._round_off = 0.25 * EXACT * float(np.abs(self.matrix).sum())
+        self._size = float(np.abs(self.matrix).sum())
+        self._round_off = 0.25 * EXACT * self._size
         self._root = SpinNode(
             np.arange(model.n), np.ones(model.n), random_vectors(model.n, seed), TriangleSet.empty(), math.inf
         )
@@ -126,6 +130,10 @@ class SpinTree:
     def _is_done(self, bound: float) -> bool:
         """Whether nothing below a bound is better than the best labelling."""
         return bound <= self.search.value + self._round_off or self.rounded(bound) <= self.search.value
+
+    def _is_close(self, bound: float) -> bool:
+        """Whether a bound is so near to the best labelling that branches close the rest sooner than inequalities."""
+        return self.unit == 0.0 and bound - self.search.value <= CLOSE * self._size
 
     def rounded(self, bound: float) -> float:
         """The largest number up to a bound that can be the value of a labelling."""
@@ -164,10 +172,12 @@ class SpinTree:
         """Tighten the relaxation of a node as long as that helps; yields after every step."""
         relaxation.settle(FIRST_SWEEPS if node.bound == math.inf else 1)
         self._lower(node, relaxation.bound() + constant)
-        self._round(node)
-        yield
+        if not self._is_close(node.bound):
+            self._round(node)
+        if self.n_nodes % NODES_PER_STEP == 0 or not self._is_close(node.bound):
+            yield
         history = [node.bound]
-        while not self._is_done(node.bound):
+        while not (self._is_done(node.bound) or self._is_close(node.bound)):
             relaxation.separate()
             yield from relaxation.tighten(SWEEPS)
             self._lower(node, relaxation.bound() + constant)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mapmrf.engines.program.compact import is_compact
-from mapmrf.engines.spins.couplings import SpinModel
-from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.methods.auto.shared import Phase, Steps
-from mapmrf.methods.sdp import SDP
-from mapmrf.methods.tabu import Tabu
 from mapmrf.problem import Problem
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio
+    from mapmrf.methods.sdp import SDP
 
 SPARSE_DEGREE = 6.0
 """Pairs at a variable, on average, up to which a model is sparse: cutting planes and exact blocks are better there."""
@@ -44,18 +41,23 @@ def is_dense(problem: Problem) -> bool:
     return 0 < n <= MOST_VARIABLES and 2 * m > SPARSE_DEGREE * n and is_compact(problem)
 
 
-def suits_sdp(problem: Problem) -> bool:
-    """Whether the semidefinite bound is the best that there is for a model."""
-    return is_dense(problem) and SDP().supports(problem) is None
+def semidefinite(problem: Problem) -> SDP | None:
+    """The semidefinite bound, if it is the best that there is for a model."""
+    if not is_dense(problem):
+        return None
+    from mapmrf.methods.sdp import SDP  # sparse models are spared the import
+
+    method = SDP()
+    return method if method.supports(problem) is None else None
 
 
-def beats_cuts(problem: Problem) -> bool:
+def beats_cuts(method: SDP, problem: Problem) -> bool:
     """Whether cutting planes are no use beside the semidefinite bound.
 
     With triangle inequalities it is at least as good as theirs in the end, and for small models that is soon; and for
     many pairs their programs take too long.
     """
-    return problem.n_vars <= SDP().branch_spins or 2 * problem.n_factors > CUTS_DEGREE * problem.n_vars
+    return problem.n_vars <= method.branch_spins or 2 * problem.n_factors > CUTS_DEGREE * problem.n_vars
 
 
 def dense_searchers(portfolio: Portfolio, others: list[Phase]) -> list[Phase]:
@@ -73,8 +75,12 @@ def sdp_prover(steps: Steps) -> Phase:
 
 def tabu_search(portfolio: Portfolio) -> Steps:
     """Tabu search, without end; what it finds goes to the pool."""
+    from mapmrf.engines.spins.couplings import CoupledSpins
+    from mapmrf.engines.spins.search import SpinSearch
+    from mapmrf.methods.tabu import Tabu
+
     defaults = Tabu()
-    search = SpinSearch(SpinModel.of(portfolio.problem), portfolio.seed, defaults.elite, defaults.patience)
+    search = SpinSearch(CoupledSpins.of(portfolio.problem), portfolio.seed, defaults.elite, defaults.patience)
     search.learn(portfolio.search.best)
     known = search.value
     for _ in search.run():

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.compact import is_compact
 from mapmrf.method import Method, Progress, Start, running
-from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, suits_sdp
+from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, semidefinite
 from mapmrf.methods.auto.shared import Phase, Steps
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import Cuts
 from mapmrf.methods.mplp_c import MPLPC
-from mapmrf.methods.sdp import SDP
 from mapmrf.methods.wcsp import WCSP
 
 if TYPE_CHECKING:
@@ -58,9 +57,10 @@ class Provers:
 
     def phases(self) -> list[Phase]:
         """A phase for each, the most promising first."""
-        if suits_sdp(self.problem):
-            by_program = () if beats_cuts(self.problem) else self.by_program()
-            return [sdp_prover(self.prove("sdp", SDP())), *by_program]
+        sdp = semidefinite(self.problem)
+        if sdp is not None:
+            by_program = () if beats_cuts(sdp, self.problem) else self.by_program()
+            return [sdp_prover(self.prove("sdp", sdp)), *by_program]
         return [*self.by_program(), *self.general()]
 
     def by_program(self) -> Iterator[Phase]:

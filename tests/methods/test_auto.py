@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import math
 import threading
 import time
 import weakref
@@ -127,8 +128,9 @@ def test_a_model_of_many_states_takes_turns() -> None:
     assert result.bound is not None and result.bound < mapmrf.solve(graph, "trws").bound
 
 
-def test_branching_follows_where_the_cuts_leave_a_gap() -> None:
+def test_branching_follows_where_the_cuts_leave_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     # A dense model whose odd-cycle relaxation is loose, called sparse so that the cutting planes get it.
+    monkeypatch.setattr("mapmrf.methods.auto.dense.SPARSE_DEGREE", math.inf)
     random = np.random.default_rng(0)
     n = 24
     edges = np.stack(np.triu_indices(n, 1), 1)

@@ -53,7 +53,7 @@ class SDP(Phases):
     >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((40, 2)), pairs, [[0, 1], [1, 0]], weight=weight)
     >>> result = mapmrf.solve(graph, "sdp")
     >>> round(result.value, 6), result.status.value
-    (103.911405, 'optimal')
+    (82.313484, 'optimal')
     """
 
     name: ClassVar[str] = "sdp"

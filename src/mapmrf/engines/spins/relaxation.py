@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import numpy as np
 
@@ -26,6 +26,11 @@ UPDATE_EVERY = 10
 
 SETTLE = 40
 """Sweeps at fixed multipliers before a bound."""
+
+ONE_STEP = 400
+"""Spins up to which a bound is certified in one step."""
+
+Steps = Generator[None, None, None]
 
 CUTS_PER_SPIN = 5
 """Inequalities per spin that are added at a time."""
@@ -62,52 +67,67 @@ class TightRelaxation:
         n, rank = map(int, self.spins.vectors.shape)
         return 2 * n * n * rank + 20 * len(self.cuts)
 
-    def settle(self, sweeps: int) -> None:
-        """Coordinate ascent at the multipliers as they are."""
-        spins = self.spins
+    @property
+    def step_sweeps(self) -> int:
+        """Sweeps of a step."""
+        return max(1, STEP_WORK // self.work)
+
+    def settle(self, sweeps: int) -> Steps:
+        """Coordinate ascent at the multipliers as they are, in steps."""
+        spins, some = self.spins, self.step_sweeps
         set_matrix(spins, self.cuts.triangles, self.cuts.multiplier)
         spins.inertia[:] = 0.0
-        mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, sweeps)
+        for done in range(0, sweeps, some):
+            if done:
+                yield
+            n = min(some, sweeps - done)
+            mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, n)
         if self.penalty == 0.0:
             share = min(max(PENALTY_SPINS / max(1, len(spins.strength)), LEAST_PENALTY), MOST_PENALTY)
             self.penalty = share * float(spins.strength.mean())
 
-    def tighten(self, sweeps: int) -> Iterator[None]:
-        """Improve vectors and multipliers; yields after every step."""
+    def tighten(self, sweeps: int) -> Steps:
+        """Improve vectors and multipliers, in steps."""
         n_cuts = len(self.cuts)
         prices = Prices(self.cuts.multiplier, np.zeros(n_cuts), np.zeros(n_cuts))
-        spent = 0
-        for _ in range(0, sweeps, UPDATE_EVERY):
-            press(self.spins, self.cuts.triangles, prices, self.penalty, UPDATE_EVERY)
-            spent += UPDATE_EVERY * self.work
+        some, spent = min(UPDATE_EVERY, self.step_sweeps), 0
+        for done in range(some, sweeps + 1, some):
+            press(self.spins, self.cuts.triangles, prices, self.penalty, some)
+            if done % UPDATE_EVERY < some:
+                prices.multiplier[:] = prices.price
+            spent += some * self.work
             if spent >= STEP_WORK:
                 spent = 0
                 yield
+        prices.multiplier[:] = prices.price
 
-    def separate(self) -> int:
-        """Exchange inequalities that do not matter for violated ones; returns how many are new."""
+    def separate(self) -> Generator[None, None, int]:
+        """Exchange inequalities that do not matter for violated ones, in steps; returns how many are new."""
         gram = self.gram()
         slack = np.zeros(len(self.cuts))
         set_slack(self.cuts.triangles, gram, slack)
         self.cuts.drop_slack(slack)
-        return self.cuts.add_violated(gram, CUTS_PER_SPIN * len(gram))
+        return (yield from self.cuts.add_violated(gram, CUTS_PER_SPIN * len(gram)))
 
     def gram(self) -> Floats:
         """Inner products of the vectors, (n, n)."""
         set_gram(self.spins.vectors, self.spins.gram)
         return self.spins.gram
 
-    def bound(self) -> float:
-        """An upper bound on the couplings of all labellings; the vectors settle at the multipliers first.
+    def bound(self) -> BoundSteps:
+        """An upper bound on the couplings of all labellings, in steps; the vectors settle at the multipliers first.
 
         They are set back afterwards: at those of a penalty they are nearer to what the inequalities allow.
         """
-        vectors = self.spins.vectors.copy()
-        self.settle(SETTLE)
-        total = math.fsum(self.cuts.multiplier)
-        bound = total * (1.0 + 1e-15) + certified_bound(self.spins.matrix, self.spins.strength)
-        self.spins.vectors[:] = vectors
-        return bound
+        vectors, spins = self.spins.vectors.copy(), self.spins
+        yield from self.settle(SETTLE)
+        total = math.fsum(self.cuts.multiplier) * (1.0 + 1e-15)
+        if len(vectors) <= ONE_STEP:
+            bound = certified_bound(spins.matrix, spins.strength)
+        else:
+            bound = yield from bound_in_steps(spins.matrix, spins.strength)
+        spins.vectors[:] = vectors
+        return total + bound
 
 
 class PlainRelaxation:
@@ -125,7 +145,7 @@ class PlainRelaxation:
         self.strength = np.zeros(model.n)
         self._pull = np.zeros(self.vectors.shape[1])
 
-    def settle(self, sweeps: int) -> Iterator[None]:
+    def settle(self, sweeps: int) -> Steps:
         """Coordinate ascent; yields after every step."""
         some = max(1, STEP_WORK // (self.model.work * self.vectors.shape[1]))
         for _ in range(0, sweeps, some):

@@ -60,7 +60,7 @@ def set_matrix(spins: RelaxedSpins, triangles: Triangles, price: Floats) -> None
 
 @bare
 def press(spins: RelaxedSpins, triangles: Triangles, prices: Prices, penalty: float, sweeps: int) -> None:
-    """Sweeps of coordinate ascent, each at prices of its own; in the end the prices become the multipliers."""
+    """Sweeps of coordinate ascent, each at prices of its own."""
     multiplier, slack, price = prices
     for _ in range(sweeps):
         set_gram(spins.vectors, spins.gram)
@@ -71,5 +71,3 @@ def press(spins: RelaxedSpins, triangles: Triangles, prices: Prices, penalty: fl
         for i in range(len(spins.inertia)):
             spins.inertia[i] *= INERTIA * penalty
         mix_dense(spins.matrix, spins.vectors, spins.inertia, spins.strength, spins.pull, 1)
-    for t in range(len(price)):
-        multiplier[t] = price[t]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.spins.couplings import CoupledSpins
-from mapmrf.engines.spins.relaxation import TightRelaxation, random_vectors
+from mapmrf.engines.spins.relaxation import Steps, TightRelaxation, random_vectors
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.graph import EXACT
@@ -108,7 +107,7 @@ class SpinTree:
             np.arange(model.n), np.ones(model.n), random_vectors(model.n, seed), TriangleSet.empty(), math.inf
         )
 
-    def run(self) -> Iterator[None]:
+    def run(self) -> Steps:
         """Bound and branch until nothing is left; yields after every step."""
         self._push(self._root)
         while self._open:
@@ -153,7 +152,7 @@ class SpinTree:
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 
-    def _process(self, node: SpinNode) -> Iterator[None]:
+    def _process(self, node: SpinNode) -> Steps:
         """Bound a node, and branch if the bound is not good enough."""
         self.n_nodes += 1
         matrix, constant = node.couplings(self.matrix)
@@ -168,19 +167,21 @@ class SpinTree:
             for sign in (1.0, -1.0):
                 self._push(node.child(i, j, sign))
 
-    def _bound(self, node: SpinNode, relaxation: TightRelaxation, constant: float) -> Iterator[None]:
+    def _bound(self, node: SpinNode, relaxation: TightRelaxation, constant: float) -> Steps:
         """Tighten the relaxation of a node as long as that helps; yields after every step."""
-        relaxation.settle(FIRST_SWEEPS if node.bound == math.inf else 1)
-        self._lower(node, relaxation.bound() + constant)
+        yield from relaxation.settle(FIRST_SWEEPS if node.bound == math.inf else 1)
+        bound = yield from relaxation.bound()
+        self._lower(node, bound + constant)
         if not self._is_close(node.bound):
             self._round(node)
         if self.n_nodes % NODES_PER_STEP == 0 or not self._is_close(node.bound):
             yield
         history = [node.bound]
         while not (self._is_done(node.bound) or self._is_close(node.bound)):
-            relaxation.separate()
+            yield from relaxation.separate()
             yield from relaxation.tighten(SWEEPS)
-            self._lower(node, relaxation.bound() + constant)
+            bound = yield from relaxation.bound()
+            self._lower(node, bound + constant)
             self._round(node)
             history.append(node.bound)
             yield

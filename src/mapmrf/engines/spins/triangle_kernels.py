@@ -67,10 +67,10 @@ def add_triangles(triangles: Triangles, multiplier: Floats, matrix: Floats, load
 
 
 @bare
-def count_violated(gram: Floats, least: float, bins: Ints) -> None:
-    """How many inequalities are violated by at least `least`, in classes from 0 to 2."""
+def count_violated(gram: Floats, least: float, begin: int, end: int, bins: Ints) -> None:
+    """How many inequalities are violated by at least `least`, in classes from 0 to 2; of some first corners."""
     n = len(gram)
-    for i in range(n):
+    for i in range(begin, end):
         for j in range(i + 1, n):
             x = gram[i, j]
             for k in range(j + 1, n):
@@ -81,10 +81,15 @@ def count_violated(gram: Floats, least: float, bins: Ints) -> None:
 
 
 @bare
-def list_violated(gram: Floats, least: float, found: Triangles, violation: Floats) -> int:
-    """List inequalities violated by more than `least`, until there is no more room; returns their number."""
-    n, count = len(gram), 0
-    for i in range(n):
+def list_violated(
+    gram: Floats, least: float, begin: int, end: int, found: Triangles, violation: Floats, count: int
+) -> int:
+    """List inequalities of some first corners violated by more than `least`, behind `count` others.
+
+    Those that there is no room for are left out. Returns how many are listed now.
+    """
+    n = len(gram)
+    for i in range(begin, end):
         for j in range(i + 1, n):
             x = gram[i, j]
             for k in range(j + 1, n):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterator
+
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints
@@ -12,6 +14,9 @@ VIOLATION = 0.02
 
 SLACK = 0.05
 """An inequality without a multiplier is dropped if it holds by more than this."""
+
+STEP_TRIPLES = 10_000_000
+"""Triples that a step looks at: some 30 ms."""
 
 CANDIDATES = 20
 """Inequalities, as a multiple of those wanted, among which the most violated are chosen."""
@@ -47,9 +52,9 @@ class TriangleSet:
         """Leave out inequalities that do not matter."""
         self._only((self.multiplier > 0) | (slack < SLACK))
 
-    def add_violated(self, gram: Floats, most: int) -> int:
-        """Add the most violated inequalities; returns how many."""
-        found = most_violated(gram, most)
+    def add_violated(self, gram: Floats, most: int) -> Generator[None, None, int]:
+        """Add the most violated inequalities, in steps; returns how many."""
+        found = yield from most_violated(gram, most)
         n = len(gram)
         new = ~np.isin(_keys(found, n), _keys(self.triangles, n))
         corners, kind = self.triangles
@@ -77,10 +82,14 @@ class TriangleSet:
         return TriangleSet(Triangles(moved.corners[first], moved.kind[first]), multiplier)
 
 
-def most_violated(gram: Floats, most: int) -> Triangles:
-    """The most violated triangle inequalities at a matrix of inner products."""
+def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
+    """The most violated triangle inequalities at a matrix of inner products, in steps."""
     bins = np.zeros(N_BINS, dtype=np.int64)
-    count_violated(gram, VIOLATION, bins)
+    spans = list(_spans(len(gram)))
+    for begin, end in spans:
+        count_violated(gram, VIOLATION, begin, end, bins)
+        if len(spans) > 1:
+            yield
     above = np.cumsum(bins[::-1])[::-1]
     room = CANDIDATES * most
     few = np.flatnonzero(above <= room)
@@ -88,9 +97,23 @@ def most_violated(gram: Floats, most: int) -> Triangles:
     room = min(room, int(bins.sum()))
     found = Triangles(np.zeros((room, 3), dtype=np.int64), np.zeros(room, dtype=np.int64))
     violation = np.zeros(room)
-    count = int(list_violated(gram, least, found, violation))
+    count = 0
+    for begin, end in spans:
+        count = int(list_violated(gram, least, begin, end, found, violation, count))
+        if len(spans) > 1:
+            yield
     chosen = np.argsort(-violation[:count], kind="stable")[:most]
     return Triangles(found.corners[chosen], found.kind[chosen])
+
+
+def _spans(n: int) -> Iterator[tuple[int, int]]:
+    """Ranges of first corners, each with not too many triples."""
+    begin, triples = 0, 0
+    for i in range(n):
+        triples += (n - i) ** 2 // 2
+        if triples >= STEP_TRIPLES or i == n - 1:
+            yield begin, i + 1
+            begin, triples = i + 1, 0
 
 
 def _keys(triangles: Triangles, n: int) -> Ints:

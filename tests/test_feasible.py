@@ -3,12 +3,14 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapmrf import FactorGraph
-from mapmrf.feasible import find_by_branching, find_feasible
+from mapmrf.feasible import fewest_violated, find_by_branching, find_feasible, fits_clauses
 from mapmrf.problem import Problem
+from mapmrf.violations import violations
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
 
 
@@ -52,3 +54,25 @@ def test_a_constant_of_minus_infinity_leaves_nothing() -> None:
     graph = Recipe([2], [()], [np.array(-np.inf)]).graph()
     search = find_feasible(Problem.compile(graph), np.zeros(1, dtype=np.int64))
     assert search.labels is None and search.complete
+
+
+def test_forbidden_entries_are_counted_once_for_every_factor(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = pigeons(5)
+    for most, fits in ((40, True), (39, False)):
+        monkeypatch.setattr("mapmrf.feasible.MOST_CLAUSES", most)
+        assert fits_clauses(problem) == fits
+    monkeypatch.setattr("mapmrf.feasible.MOST_STATES", 19)
+    assert not fits_clauses(problem)
+
+
+def test_a_model_too_large_for_clauses_is_still_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapmrf.feasible.MOST_CLAUSES", 0)
+    monkeypatch.setattr("mapmrf.feasible.FEW_STATES", 0)
+    search = find_feasible(pigeons(5), np.zeros(5, dtype=np.int64))
+    assert search.complete and search.labels is None
+
+
+def test_what_violates_least_is_found_near_any_labelling() -> None:
+    problem = pigeons(8)
+    labels = fewest_violated(problem, np.zeros(8, dtype=np.int64), least=1)
+    assert len(violations(problem.graph, labels)) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,8 +27,8 @@ and since its last success."""
 MOST_WORK = 200_000_000
 """Clauses that a search looks at before it gives up: some seconds."""
 
-MOST_CLAUSES = 3_000_000
-"""Forbidden entries up to which they are turned into clauses."""
+MOST_CLAUSES, MOST_STATES = 3_000_000, 5_000_000
+"""Forbidden entries, and states of all variables, up to which a model is turned into clauses."""
 
 REPAIR_SECONDS = 1.0
 """How long a run whose time is over may still look for a labelling, if it has none of finite value."""
@@ -53,10 +54,19 @@ def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> 
         found = find_by_branching(problem, labels, FEW_NODES, seconds)
         if found.complete:
             return found
-    try:
-        return _find_by_conflicts(problem, labels, seconds)
-    except CompilingStopped:  # no time to wait for kernels
-        return find_by_branching(problem, labels, MAX_NODES, seconds)
+    if fits_clauses(problem):
+        with suppress(CompilingStopped):  # no time to wait for kernels
+            return _find_by_conflicts(problem, labels, seconds)
+    return find_by_branching(problem, labels, MAX_NODES, seconds)
+
+
+def fits_clauses(problem: Problem) -> bool:
+    """Whether a model is small enough for its forbidden entries to be turned into clauses."""
+    graph = problem.graph
+    if problem.n_states > MOST_STATES or not any(batch.hard for batch in problem.batches):
+        return problem.n_states <= MOST_STATES
+    of_table = np.add.reduceat(np.isneginf(graph.theta_t), graph.table_ptr[:-1], dtype=np.int64)
+    return int(of_table[graph.table_of].sum()) <= MOST_CLAUSES
 
 
 def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: float = math.inf) -> FeasibleSearch:
@@ -71,13 +81,12 @@ def find_by_branching(problem: Problem, labels: Ints, max_nodes: int, seconds: f
 
 
 def _find_by_conflicts(problem: Problem, labels: Ints, seconds: float) -> FeasibleSearch:
-    """Search that learns from conflicts; a model with very many forbidden entries is given up at once."""
-    from mapmrf.engines.feasibility.clauses import n_forbidden
+    """Search that learns from conflicts."""
     from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, OPEN
     from mapmrf.engines.feasibility.conflict_search import ConflictSearch
 
     clock = _Clock(seconds)
-    if clock.over() or n_forbidden(problem) > MOST_CLAUSES:
+    if clock.over():
         return FeasibleSearch(None, complete=False)
     search = ConflictSearch.of(problem, labels)
     while search.run(STEP_WORK) == OPEN and search.work < MOST_WORK and not clock.over():

@@ -72,7 +72,7 @@ def test_steps_end_when_another_phase_finds_a_labelling() -> None:
 
 
 def test_a_model_with_too_many_forbidden_entries_is_repaired_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mapmrf.methods.auto.feasibility.MOST_CLAUSES", 10)
+    monkeypatch.setattr("mapmrf.feasible.MOST_CLAUSES", 399)
     graph = colouring(60, 100, 4, 0)
     shared = SharedState(Problem.compile(graph), np.zeros(60, dtype=np.int64))
     phase = FeasibilityPhase(shared, 0)

@@ -8,9 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from constraint_models import colouring
 from mapmrf import FactorGraph
-from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, n_forbidden, variable_clauses
+from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
 from mapmrf.problem import Problem
 
 
@@ -74,7 +73,3 @@ def test_a_state_with_few_partners_implies_them() -> None:
     equal = np.where(np.eye(8, dtype=bool), 0.0, -np.inf)
     clauses = all_clauses(FactorGraph.from_pairwise(np.zeros((2, 8)), [[0, 1]], equal))[1]
     assert sorted(clauses.lengths.tolist()) == [2] * 8 + [8, 8]
-
-
-def test_forbidden_entries_are_counted_once_for_every_factor() -> None:
-    assert n_forbidden(Problem.compile(colouring(10, 20, 4, 0))) == 80

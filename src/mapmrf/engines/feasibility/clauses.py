@@ -96,15 +96,6 @@ class HardClauses:
         )
 
 
-def n_forbidden(problem: Problem) -> int:
-    """Forbidden entries of all factors: clauses that a model has at most, beside those of its variables."""
-    graph = problem.graph
-    if not any(batch.hard for batch in problem.batches):
-        return 0
-    of_table = np.add.reduceat(np.isneginf(graph.theta_t), graph.table_ptr[:-1], dtype=np.int64)
-    return int(of_table[graph.table_of].sum())
-
-
 def variable_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
     """Every variable that is not binary has a state, and none has a forbidden one."""
     card, var_ptr = problem.graph.card, problem.graph.var_ptr

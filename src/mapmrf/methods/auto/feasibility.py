@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, segment_ends
 from mapmrf.compilation.stopping import CompilingPostponed, patience
-from mapmrf.feasible import MOST_CLAUSES, STEP_WORK
+from mapmrf.feasible import STEP_WORK, fits_clauses
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Progress
 from mapmrf.methods.auto.shared import PATIENCE, SharedState, Steps, log
@@ -105,12 +105,11 @@ class FeasibilityPhase:
             Atoms,
             HardClauses,
             factor_clauses,
-            n_forbidden,
             variable_clauses,
         )
         from mapmrf.engines.feasibility.conflict_search import ConflictSearch
 
-        if n_forbidden(self.problem) > MOST_CLAUSES:
+        if not fits_clauses(self.problem):
             return
         atoms = Atoms.of(self.problem)
         parts, done = [variable_clauses(self.problem, atoms)], 0

@@ -31,8 +31,8 @@ FEW, TIMES = 5, 4
 def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
     """Maximise out variables, the smallest message first, while messages have at most so many entries.
 
-    Messages of up to five variables may have four times as many. Factors on some of the variables of a message are added
-    to it. Then the model is simplified again.
+    Messages of up to five variables may have four times as many. Factors on some of the variables of a message are
+    added to it. Then the model is simplified again.
     """
     problem = small.problem
     if not small.feasible or problem.n_vars + problem.n_factors > MOST_FACTORS or problem.n_configs > MOST_CONFIGS:

@@ -24,14 +24,14 @@ MOST_CONFIGS = 2_000_000
 LARGEST = 256
 """Entries of a message, at most."""
 
-FEW, TIMES = 5, 4
+FEW, TIMES = 7, 4
 """A message of at most so many variables may have so many times as many entries."""
 
 
 def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
     """Maximise out variables, the smallest message first, while messages have at most so many entries.
 
-    Messages of up to five variables may have four times as many. Factors on some of the variables of a message are
+    Messages of up to seven variables may have four times as many. Factors on some of the variables of a message are
     added to it. Then the model is simplified again.
     """
     problem = small.problem

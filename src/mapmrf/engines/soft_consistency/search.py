@@ -73,13 +73,15 @@ class SoftSearch:
     @property
     def lower(self) -> int:
         """Lower bound on the cost of all labellings; that of the best one once the search is closed."""
+        best, unit = self.upper + int(self.network.soft.tally.slack), self.network.unit
         if self.finished:
-            return self.upper
-        return min(self.upper, max(self._root_lower, self.open.lower(self._base)))
+            return best
+        lower = max(self._root_lower, self.open.lower(self._base))
+        return min(best, -(-lower // unit) * unit)
 
     @property
     def upper(self) -> int:
-        """Cost of the best labelling; more than any can cost while there is none."""
+        """Only labellings of a smaller cost are looked for."""
         return int(self.network.soft.tally.upper)
 
     @property
@@ -103,7 +105,8 @@ class SoftSearch:
         """Look only for labellings of a larger log potential."""
         costs = self.network.costs
         if value > -math.inf:
-            self.network.soft.tally.upper = min(self.upper, max(0, math.ceil((costs.offset - value) * costs.scale)))
+            cost = math.ceil((costs.offset - value) * costs.scale)
+            self.network.soft.tally.upper = min(self.upper, max(0, cost - int(self.network.soft.tally.slack)))
 
     def prepare(self, sweeps: int) -> Iterator[None]:
         """Raise the lower bound at the root and make it consistent; yields after every step."""

@@ -89,6 +89,18 @@ def test_costs_of_labellings_stay_and_all_costs_are_at_least_0(recipe: Recipe, s
         assert min(costs) == 0
 
 
+def test_sweeps_in_many_steps_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(30, 60, states=(2, 3), arity=(2, 3), hard=0.0, seed=1)
+    lower = []
+    for work in (1, 100, 1 << 40):
+        monkeypatch.setattr(search_module, "STEP_WORK", work)
+        search = SoftSearch(ModelNetwork.of(Problem.compile(graph)))
+        n_steps = sum(1 for _ in search.prepare(6))
+        assert (n_steps == 0) == (work == 1 << 40)
+        lower.append(search.lower)
+    assert lower[0] == lower[1] == lower[2] > 0
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_the_search_is_exact(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(seed)

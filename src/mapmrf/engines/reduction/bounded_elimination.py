@@ -24,11 +24,15 @@ MOST_CONFIGS = 2_000_000
 LARGEST = 256
 """Entries of a message, at most."""
 
+FEW, TIMES = 7, 4
+"""A message of at most so many variables may have so many times as many entries."""
+
 
 def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
     """Maximise out variables, the smallest message first, while messages have at most so many entries.
 
-    Factors on some of the variables of a message are added to it. Then the model is simplified again.
+    Messages of up to seven variables may have four times as many. Factors on some of the variables of a message are
+    added to it. Then the model is simplified again.
     """
     problem = small.problem
     if not small.feasible or problem.n_vars + problem.n_factors > MOST_FACTORS or problem.n_configs > MOST_CONFIGS:
@@ -69,9 +73,9 @@ class _Tables:
         """Eliminate what can be, the variable with the smallest message first."""
         heap = [(self._size(i), i) for i in range(len(self.card))]
         heapq.heapify(heap)
-        while heap and heap[0][0] <= largest:
+        while heap and heap[0][0] <= TIMES * largest:
             size, i = heapq.heappop(heap)
-            if self.gone[i]:
+            if self.gone[i] or (size > largest and len(self.around[i]) > FEW):
                 continue
             now = self._size(i)
             if now > size:

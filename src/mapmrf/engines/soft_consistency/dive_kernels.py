@@ -185,7 +185,7 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
     total = now.cell[n] + extra
     tally.work += n
     if total < tally.upper:
-        tally.upper = total
+        tally.upper = total - tally.slack
         way.tally.found += 1
         for i in range(n):
             goal.best[i] = goal.labels[i]

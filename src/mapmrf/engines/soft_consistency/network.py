@@ -25,6 +25,9 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 from mapmrf.kernels.records import blank, blanks
 from mapmrf.problem import Problem
 
+LEAST_UNIT = 1 << 10
+"""Common divisors of all costs below this are of no use."""
+
 
 @dataclass
 class ModelNetwork:
@@ -38,11 +41,14 @@ class ModelNetwork:
         How costs and log potentials correspond.
     soft
         What the kernels work on.
+    unit
+        The cost of every labelling is a multiple of this; 1 if that is not much.
     """
 
     problem: Problem
     costs: WholeCosts
     soft: SoftNetwork
+    unit: int
 
     @classmethod
     def of(cls, problem: Problem) -> ModelNetwork:
@@ -53,8 +59,9 @@ class ModelNetwork:
         todo = _pending(problem)
         tally = blank(ConsistencyTally)
         tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
-        tally.upper = _largest_cost(problem, costs) + 1
-        return cls(problem, costs, SoftNetwork(net, now, todo, tally))
+        tally.upper, unit = _largest_cost(problem, costs) + 1, _unit(costs)
+        tally.slack = 7 * unit // 8
+        return cls(problem, costs, SoftNetwork(net, now, todo, tally), unit)
 
     def removed_states(self) -> Bools:
         """Which states have been removed, (n_states,)."""
@@ -86,6 +93,13 @@ def _largest_cost(problem: Problem, costs: WholeCosts) -> int:
         tables = costs.tables[starts[:, None] + np.arange(batch.n_configs)]
         total += float(np.where(np.isfinite(tables), tables, 0.0).max(axis=1)[of].sum())
     return int(total)
+
+
+def _unit(costs: WholeCosts) -> int:
+    """The greatest common divisor of all costs, if it is well above the round-off of their sums."""
+    finite = [block[np.isfinite(block)].astype(np.int64) for block in (costs.unary, costs.tables)]
+    unit = int(np.gcd.reduce(np.concatenate(finite))) if sum(map(len, finite)) else 1
+    return unit if unit >= LEAST_UNIT and unit > 16 * costs.error * costs.scale else 1
 
 
 def _largest(costs: Floats, ptr: Ints) -> Floats:

@@ -180,8 +180,9 @@ class ConsistencyTally:
     ----------
     n_vars
         Number of variables; also the cell of the lower bound.
-    upper
-        Only labellings of a smaller cost are of interest.
+    upper, slack
+        Only labellings of a cost below `upper` are of interest; this is so much less than the cost of the best, because
+        costs are multiples of a larger number.
     failed
         1 as soon as there is no such labelling.
     culprit
@@ -202,6 +203,7 @@ class ConsistencyTally:
 
     n_vars: int
     upper: int
+    slack: int
     failed: int
     culprit: int
     top: int

@@ -30,7 +30,10 @@ STEP_WORK = 1_000_000
 """Work of a step: some 30 ms."""
 
 SMALL_GAIN = 3e-3
-"""Share of the gap that a pair of sweeps must close, or it is the last."""
+"""Share of the gap that a pair of sweeps must close, or it is the last, in a model of few variables."""
+
+FEW_VARIABLES = 500
+"""Variables of such a model. In larger ones a node takes longer, so that less gain is worth a sweep."""
 
 LEAST_GAIN = 12
 """Rises of the lower bound are worth the work if they close 2 to minus this of the root's gap."""
@@ -70,19 +73,28 @@ class SoftSearch:
     @property
     def lower(self) -> int:
         """Lower bound on the cost of all labellings; that of the best one once the search is closed."""
+        best, unit = self.upper + int(self.network.soft.tally.slack), self.network.unit
         if self.finished:
-            return self.upper
-        return min(self.upper, max(self._root_lower, self.open.lower(self._base)))
+            return best
+        lower = max(self._root_lower, self.open.lower(self._base))
+        return min(best, -(-lower // unit) * unit)
 
     @property
     def upper(self) -> int:
-        """Cost of the best labelling; more than any can cost while there is none."""
+        """Only labellings of a smaller cost are looked for."""
         return int(self.network.soft.tally.upper)
 
     @property
     def labels(self) -> Ints | None:
         """The best labelling, None while there is none."""
         return self.way.goal.best.copy() if self.way.tally.found > 0 else None
+
+    @property
+    def candidate(self) -> Ints:
+        """The labelling that the last node suggested; before the first, the favourite states at the root."""
+        if self.nodes > 0:
+            return self.way.goal.labels.copy()
+        return np.array(self.network.soft.net.variables["favourite"], dtype=np.int64)
 
     @property
     def nodes(self) -> int:
@@ -93,7 +105,8 @@ class SoftSearch:
         """Look only for labellings of a larger log potential."""
         costs = self.network.costs
         if value > -math.inf:
-            self.network.soft.tally.upper = min(self.upper, max(0, math.ceil((costs.offset - value) * costs.scale)))
+            cost = math.ceil((costs.offset - value) * costs.scale)
+            self.network.soft.tally.upper = min(self.upper, max(0, cost - int(self.network.soft.tally.slack)))
 
     def prepare(self, sweeps: int) -> Iterator[None]:
         """Raise the lower bound at the root and make it consistent; yields after every step."""
@@ -126,7 +139,8 @@ class SoftSearch:
         """Pairs of sweeps, forth and back, as long as they close the gap."""
         soft, before = self.network.soft, -self.upper
         self._allow()
-        while sweeps > 0 and not self._failed and self.network.lower - before > SMALL_GAIN * self._gap:
+        least = SMALL_GAIN / (1 + self.network.problem.n_vars / FEW_VARIABLES)
+        while sweeps > 0 and not self._failed and self.network.lower - before > least * self._gap:
             before, sweeps = self.network.lower, sweeps - 1
             for forward in (True, False):
                 place = sweep(soft, forward, 0)

@@ -26,7 +26,7 @@ def sweep(soft: SoftNetwork, forward: bool, first: int) -> int:
     if first == 0:
         prune(soft)
     for step in range(first, n):
-        if tally.work >= tally.pause_at:
+        if step > first and tally.work >= tally.pause_at:
             return step
         i = step if forward else n - 1 - step
         for h in range(net.variables[i].first, net.variables[i].end):
@@ -87,7 +87,7 @@ def collect(soft: SoftNetwork, first: int) -> int:
     """
     net, tally = soft.net, soft.tally
     for e in range(first, len(net.edges)):
-        if tally.work >= tally.pause_at:
+        if e > first and tally.work >= tally.pause_at:
             return e
         if tally.failed == 0:
             project(soft, e)

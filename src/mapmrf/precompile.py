@@ -149,6 +149,13 @@ def _mask() -> FactorGraph:
     return potts_image(8, 9, labels=2, noise=1.2, smoothness=0.8, seed=0).graph
 
 
+def _priced() -> FactorGraph:
+    """A picture of three labels, each of which costs something if it is used."""
+    from mapmrf.images import grid_model
+
+    return grid_model(np.random.default_rng(0).random((6, 7, 3)), weight=0.2, label_costs=1.0)
+
+
 def _differing() -> FactorGraph:
     """A grid of binary variables, of which neighbours should differ, and a few must not both be 1."""
     rng, edges = np.random.default_rng(0), _lattice(6)
@@ -214,6 +221,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "pedigree": _pedigree,
     "mixed": _mixed,
     "mask": _mask,
+    "priced": _priced,
     "photo2": lambda: _photo(2),
     "photo3": lambda: _photo(3),
     "differing": _differing,
@@ -307,7 +315,7 @@ GROUPS: dict[str, list[Run]] = {
     "flow": [
         *_runs("maxflow", ("mask", "differing", "circuit"), max_iterations=1000),
         *_runs("qpbo", ("mask", "differing", "circuit", "spins", "hard"), rounds=1),
-        *_runs("expansion", ("mask", "circuit", *_PAIRS)),
+        *_runs("expansion", ("mask", "circuit", "priced", *_PAIRS)),
         *_runs("expansion", ("potts", "dense"), move="swap"),
         *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
     ],

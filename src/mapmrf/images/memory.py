@@ -33,12 +33,12 @@ class Rate(NamedTuple):
 
 
 RATES = {
-    "trws": Rate(100, 40, 0.5, 8, 9, 4e6),
-    "lslp": Rate(60, 28, 48, 56, 9, 20e6),
-    "icm": Rate(48, 114, 1, 0, 1, 8e6),
-    "blocks": Rate(340, 220, 1, 0, 17, 8e6),
+    "trws": Rate(25, 40, 0.5, 8, 9, 4e6),
+    "lslp": Rate(60, 28, 32, 47, 9, 20e6),
+    "icm": Rate(48, 114, 1, 0, 1, 4e6),
+    "blocks": Rate(170, 220, 1, 0, 17, 8e6),
 }
-BINARY_RATES = {"trws": Rate(112, 40, 0, 0, 9, 4e6), "lslp": Rate(88, 60, 0, 0, 9, 20e6)}
+BINARY_RATES = {"trws": Rate(62, 40, 0, 0, 9, 4e6), "lslp": Rate(40, 52, 0, 0, 9, 20e6)}
 """Of methods that store two labels as one number."""
 WIDE_RATES = {"blocks": Rate(40, 170, 1, 0, 17, 8e6)}
 """From `WIDE` labels on, where a block of the default width is a tree."""
@@ -86,7 +86,7 @@ class MemoryEstimate:
 
         Examples
         --------
-        >>> estimate_memory((700, 720), 16, "icm").summary().startswith("474 MB in all")
+        >>> estimate_memory((700, 720), 16, "icm").summary().startswith("470 MB in all")
         True
         """
         parts = f"program {_bytes(self.program)}, unaries {_bytes(self.unary)}, model {_bytes(self.model)}"
@@ -128,10 +128,10 @@ def estimate_memory(
     --------
     >>> estimate = estimate_memory((700, 720), 16, "trws")
     >>> estimate.summary()
-    '547 MB in all: program 170 MB, unaries 64.5 MB, model 84.7 MB, solving it 312 MB'
+    '509 MB in all: program 170 MB, unaries 64.5 MB, model 84.7 MB, solving it 274 MB'
     >>> estimate_memory((700, 720), 16, "lslp", memory_limit=1e9)
     Traceback (most recent call last):
-    mapmrf.errors.MapMRFError: 700 x 720 pixels with 16 labels by lslp take 1.69 GB, the limit is 1 GB
+    mapmrf.errors.MapMRFError: 700 x 720 pixels with 16 labels by lslp take 1.41 GB, the limit is 1 GB
     """
     if not shape or min(shape) < 1 or n_labels < 1:
         raise GraphError(

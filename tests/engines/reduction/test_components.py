@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mapmrf.engines.reduction import components as driver
 from mapmrf.engines.reduction.components import components, solve_small
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.graph import FactorGraph
@@ -115,3 +116,12 @@ def test_an_infeasible_component_makes_the_model_infeasible() -> None:
     assert not small.feasible
     graph.check_labels(small.labels)
     assert solve_small(small) is small
+
+
+def test_what_is_too_dense_to_be_eliminated_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = np.arange(400).reshape(20, 20)
+    edges = [np.stack([place[: 20 - r, : 20 - c].ravel(), place[r:, c:].ravel()], axis=1)
+             for r in range(4) for c in range(4) if r + c]  # fmt: skip
+    dense = FactorGraph.from_pairwise(np.zeros((400, 2)), np.concatenate(edges), np.eye(2))
+    monkeypatch.setattr(driver, "min_fill_order", None)
+    assert solve_small(untouched(dense)).problem.n_vars == 400

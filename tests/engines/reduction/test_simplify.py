@@ -9,10 +9,21 @@ from hypothesis import strategies as st
 
 import mapmrf
 from mapmrf import datasets
-from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.engines.reduction.reduction import Reduction
+from mapmrf.engines.reduction.simplify import Simplified, simplify, simplify_in_steps
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
-from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, soft_recipes, tree_recipes, with_weights
+from strategies import (
+    Recipe,
+    any_recipes,
+    brute_force,
+    hard_recipes,
+    random_recipe,
+    recipes,
+    soft_recipes,
+    tree_recipes,
+    with_weights,
+)
 
 
 def simplified(graph: FactorGraph) -> Simplified:
@@ -342,3 +353,21 @@ def test_what_is_left_of_a_model_with_weights_shares_its_tables() -> None:
     assert left.n_tables == 3  # whole, without a row, and without a column
     labels = random.integers(0, left.card)
     assert graph.value(small.lift(labels)) == pytest.approx(left.value(labels))
+
+
+def test_a_reduction_in_small_steps_is_the_reduction_at_once() -> None:
+    for seed in range(5):
+        problem = Problem.compile(random_recipe(seed, 40, 55).graph())
+        pieces, whole = Reduction(problem), Reduction(problem)
+        n = 1
+        while not pieces.advance(1):
+            n += 1
+        assert whole.advance() and n > 10
+        assert pieces.counts() == whole.counts()
+        if whole.worthwhile:
+            assert np.array_equal(pieces.smaller().graph.theta_t, whole.smaller().graph.theta_t)
+
+
+def test_a_model_is_simplified_step_by_step() -> None:
+    problem = Problem.compile(random_recipe(0, 40, 55).graph())
+    assert sum(1 for _ in simplify_in_steps(problem)) >= 2

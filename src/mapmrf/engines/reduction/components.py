@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mapmrf.arrays import Ints, offsets, ranges, short
+from mapmrf.arrays import Floats, Ints, offsets, ranges, short
 from mapmrf.engines.elimination.bucket_tree import BucketTree
 from mapmrf.engines.elimination.elimination import Elimination
 from mapmrf.engines.elimination.functions import Functions
@@ -86,8 +86,22 @@ def _candidates(problem: Problem, entries: float) -> tuple[Ints, Ints]:
     states = np.bincount(component, weights=problem.graph.card)
     size = states[component]
     variables = np.lexsort((component, size))
-    variables = variables[2.0 * size[variables] <= entries]  # every table has the states of a neighbour, too
+    fits = _least_entries(problem, component) <= entries
+    # every table has the states of a neighbour, too
+    variables = variables[(2.0 * size[variables] <= entries) & fits[component[variables]]]
     return variables, np.flatnonzero(np.diff(component[variables], append=-1)) + 1
+
+
+def _least_entries(problem: Problem, component: Ints) -> Floats:
+    """Entries that the tables of elimination have together at least, for every component.
+
+    Every factor joins a variable with one that is eliminated later. Tables are smallest together if all of them have
+    the same number of such variables.
+    """
+    n_vars = np.bincount(component)
+    n_pairs = np.bincount(component[problem.scope[problem.scope_ptr[:-1]]], minlength=len(n_vars))
+    smallest = float(problem.graph.card.min(initial=2))
+    return np.asarray(n_vars * smallest ** np.minimum(500.0, n_pairs / np.maximum(1, n_vars)))
 
 
 def _cuts(ends: Ints, one_by_one: int) -> Iterator[int]:

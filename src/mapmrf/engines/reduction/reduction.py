@@ -104,7 +104,7 @@ class LabelMap:
 
 
 class Reduction:
-    """A model after the kernels have reduced it.
+    """A model that the kernels reduce, in as many calls of `advance` as it takes.
 
     Parameters
     ----------
@@ -116,9 +116,9 @@ class Reduction:
     Attributes
     ----------
     feasible
-        False if some variable has no state left.
+        At the end: False if some variable has no state left.
     worthwhile
-        Whether enough has gone that the smaller model is worth writing.
+        At the end: whether enough has gone that the smaller model is worth writing.
     """
 
     def __init__(self, problem: Problem, excluded: Bools | None = None) -> None:
@@ -129,7 +129,17 @@ class Reduction:
             self._model.theta_v[excluded] = -np.inf
         self._log = _log(problem)
         set_up(self._model)
-        reduce_model(self._model, self._log, _comparison_scratch(problem), _message_scratch(problem))
+        self._rooms = _comparison_scratch(problem), _message_scratch(problem)
+
+    def advance(self, max_work: int = MOST_WORK) -> bool:
+        """Reduce by about so much work, in table entries; whether it has ended."""
+        ended = reduce_model(self._model, self._log, *self._rooms, max_work)
+        if ended:
+            self._measure(self._problem)
+        return bool(ended)
+
+    def _measure(self, problem: Problem) -> None:
+        """See what is left at the end."""
         self._kept = np.flatnonzero(~self._model.gone)
         self.feasible = bool(self._model.counters[0].feasible)
         n_gone = problem.n_states - int(self._model.n_alive[self._kept].sum())

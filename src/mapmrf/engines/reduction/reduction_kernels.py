@@ -23,6 +23,9 @@ from mapmrf.engines.reduction.reducible_kernels import (
 from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
+WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8
+"""What a look at a variable costs, in table entries, if no table is read."""
+
 
 class MessageScratch(NamedTuple):
     """Room to eliminate one variable.
@@ -50,15 +53,20 @@ class MessageScratch(NamedTuple):
 
 @compiled
 def reduce_model(
-    model: ReducibleModel, log: EliminationLog, comparison: ComparisonScratch, scratch: MessageScratch
-) -> None:
-    """Look at all variables in the queue, and at those that a change concerns, until the queue is empty.
+    model: ReducibleModel, log: EliminationLog, comparison: ComparisonScratch, scratch: MessageScratch, max_work: int
+) -> bool:
+    """Look at all variables in the queue, and at those that a change concerns; whether the queue is empty.
 
-    Once the budget is spent it only follows up what has been decided.
+    Once the budget is spent it only follows up what has been decided. It stops after about `max_work` table entries,
+    and the next call goes on.
     """
     counters = model.counters[0]
+    end, looked_at = counters.work + max_work, 0
     while counters.n_queued > 0 and counters.feasible:
+        if counters.work + looked_at >= end:
+            return False
         i = pop(model)
+        looked_at += WORK_PER_VARIABLE + WORK_PER_FACTOR * model.degree[i]
         if model.gone[i]:
             continue
         changed = drop_impossible(model, i)
@@ -72,6 +80,7 @@ def reduce_model(
             push_neighbours(model, i)
         if model.n_alive[i] == 1:
             fix(model, i)
+    return True
 
 
 @inlined

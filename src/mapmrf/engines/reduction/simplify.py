@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,6 +12,8 @@ from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCounts
 from mapmrf.problem import Problem
 
+STEP_WORK = 3_000_000
+"""Table entries that a step looks at: some hundredths of a second."""
 FEW = 0.05
 """Share of the variables that must be easy to take away, or else a model of binary variables is left as it is."""
 
@@ -74,16 +77,33 @@ def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
     excluded : (n_states,)
         States that no labelling of interest has, which go first: those of `persistency.excluded_states`.
     """
+    steps = simplify_in_steps(problem, excluded)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            simplified: Simplified = end.value
+            return simplified
+
+
+def simplify_in_steps(problem: Problem, excluded: Bools | None = None) -> Generator[None, None, Simplified]:
+    """The same as a generator, which yields after some hundredths of a second each."""
     if problem.graph.constant == -np.inf:
         return Simplified(problem, (), feasible=False)
     if excluded is not None and not excluded.any():
         excluded = None
     if excluded is None and _is_stiff(problem):
         return Simplified(problem, ())
+    yield
     reduction = Reduction(problem, excluded)
+    while not reduction.advance(STEP_WORK):
+        yield
     if not reduction.feasible or not reduction.worthwhile:
         return Simplified(problem, (), reduction.feasible)
-    return Simplified(reduction.smaller(), (reduction.label_map(),), counts=reduction.counts())
+    yield
+    smaller = reduction.smaller()
+    yield
+    return Simplified(smaller, (reduction.label_map(),), counts=reduction.counts())
 
 
 def _is_stiff(problem: Problem) -> bool:

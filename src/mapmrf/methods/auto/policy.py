@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from mapmrf.engines.flow.roof_duality import persistent_states, why_no_roof
 from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
-from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.engines.reduction.simplify import Simplified, simplify_in_steps
 from mapmrf.method import Progress
 from mapmrf.methods.auto.dense import dense_searchers, is_dense
 from mapmrf.methods.auto.feasibility import TURN, FeasibilityPhase
@@ -106,7 +106,7 @@ class Portfolio:
         excluded = self.excluded() if self.options.simplify else np.zeros(0, dtype=bool)
         worthwhile = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
         if self.options.simplify and worthwhile:
-            self.reduced = simplify(shared.problem, excluded)
+            self.reduced = yield from self.simplified(excluded)
         if self.options.simplify and worthwhile and self.reduced.feasible:
             self.reduced = solve_small(self.reduced)
         if not self.reduced.feasible:
@@ -117,6 +117,17 @@ class Portfolio:
         if self.problem.n_vars == 0:
             yield shared.prove("simplify", shared.incumbent.value)
         yield shared.step("simplify")
+
+    def simplified(self, excluded: Bools) -> Generator[Progress, None, Simplified]:
+        """Simplify the model, step by step."""
+        steps = simplify_in_steps(self.shared.problem, excluded)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                simplified: Simplified = end.value
+                return simplified
+            yield self.shared.report("simplify")
 
     def excluded(self) -> Bools:
         """States that no optimal labelling needs, (n_states,): by the bound of the relaxation, or by roof duality."""

@@ -57,7 +57,7 @@ class Tabu(Phases):
     max_iterations: int = sys.maxsize
     patience: int = 5
     elite: int = 8
-    trajectories: int = 50
+    trajectories: int = 200
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")

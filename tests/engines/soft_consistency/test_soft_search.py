@@ -138,6 +138,22 @@ def test_a_limit_bounds_the_search() -> None:
     assert none.finished and none.labels is None and none.nodes <= search.nodes
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_whole_potentials_have_a_unit_and_their_optimum_is_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scopes = [rng.choice(8, size=int(rng.integers(1, 4)), replace=False).tolist() for _ in range(20)]
+    tables = [rng.integers(-5, 1, size=(3,) * len(scope)).astype(float) for scope in scopes]
+    graph = FactorGraph.from_tables(np.full(8, 3), scopes, tables)
+    network = ModelNetwork.of(Problem.compile(graph))
+    search = SoftSearch(network)
+    assert network.unit > 1
+    for _ in run(search, 2):
+        pass
+    assert search.labels is not None
+    assert graph.value(search.labels) == brute_force(graph)[0]
+    assert search.lower == network.costs.cost(network.problem, search.labels)
+
+
 def test_open_nodes_come_by_bound_and_know_their_path() -> None:
     nodes = OpenNodes()
     nodes.push(3, -1)

@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.reduction.bounded_elimination import eliminate_bounded
+from mapmrf.engines.reduction.bounded_elimination import BoundedElimination
 from mapmrf.engines.reduction.components import solve_small, split
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.soft_consistency.network import ModelNetwork
@@ -28,6 +28,9 @@ MOST_ENTRIES = 2.0**22
 
 STEP_ENTRIES = 1_000_000
 """Table entries that a step of local search looks at: some 20 ms."""
+
+STEP_VARIABLES = 200
+"""Variables that a step eliminates: some 30 ms."""
 
 BESIDE = 100_000
 """Table entries that local search looks at after a step of the search: a tenth of the time."""
@@ -199,7 +202,10 @@ class WCSPRun(PhasedRun):
         """Take out the states that the root of a search excludes, eliminate variables, and begin a new search."""
         inner = simplify(self.problem, search.network.removed_states())
         if self.method.eliminate > 0:
-            inner = solve_small(eliminate_bounded(inner, self.method.eliminate), MOST_ENTRIES)
+            elimination = BoundedElimination(inner, self.method.eliminate)
+            while not elimination.advance(STEP_VARIABLES):
+                yield self.progress("reduction")
+            inner = solve_small(elimination.result(), MOST_ENTRIES)
         if inner.problem is not self.problem or not inner.feasible:
             self.take_over(search)
             self.new_search(inner)

@@ -167,6 +167,21 @@ def test_open_nodes_come_by_bound_and_know_their_path() -> None:
     assert nodes.pop(10) is None
 
 
+def test_forgetting_nodes_keeps_the_paths_of_open_ones() -> None:
+    plenty, few = OpenNodes(), OpenNodes(room=3)
+    for nodes in (plenty, few):
+        nodes.push(0, -1)
+        for turn in range(20):
+            base = nodes.pop(1000)
+            assert base is not None
+            nodes.leave(base, [[turn, turn + 1], [0, 1], [0, turn % 2], [0, 0], [turn + 3, turn + 5]], 1000)
+    assert len(plenty) == len(few)
+    while len(plenty):
+        first, second = plenty.pop(1000), few.pop(1000)
+        assert first is not None and second is not None
+        assert first[0] == second[0] and plenty.path(first[1]) == few.path(second[1])
+
+
 def test_open_nodes_at_the_upper_bound_are_closed() -> None:
     nodes = OpenNodes()
     nodes.push(7, -1)

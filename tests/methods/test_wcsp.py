@@ -83,6 +83,34 @@ def test_the_bound_moves_during_the_search(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(set(bounds)) > 3 and bounds == sorted(bounds, reverse=True)
 
 
+def beside(*graphs: FactorGraph) -> FactorGraph:
+    """Binary models of pairs side by side, with nothing between them."""
+    unary = np.concatenate([graph.theta_v.reshape(-1, 2) for graph in graphs])
+    first = np.cumsum([0] + [graph.n_vars for graph in graphs])
+    pairs = np.concatenate([graph.scope.reshape(-1, 2) + begin for graph, begin in zip(graphs, first, strict=False)])
+    return FactorGraph.from_pairwise(
+        unary, pairs, np.concatenate([graph.theta_t.reshape(-1, 2, 2) for graph in graphs])
+    )
+
+
+def test_components_are_solved_one_by_one() -> None:
+    graphs = dense(0), dense(1), dense(2)
+    alone = [mapmrf.solve(graph, "wcsp") for graph in graphs]
+    result = mapmrf.solve(beside(*graphs), "wcsp")
+    assert result.status is Status.OPTIMAL
+    assert result.value == pytest.approx(sum(one.value for one in alone))
+    assert result.iterations <= 2 * sum(one.iterations for one in alone)
+    short = mapmrf.solve(beside(*graphs), "wcsp", max_iterations=50, local_search=0)
+    assert short.status is Status.ITERATION_LIMIT and short.iterations == 50
+    assert short.bound is not None and short.bound >= result.value
+
+
+def test_one_infeasible_component_is_enough() -> None:
+    differ = np.where(np.eye(2, dtype=bool), -np.inf, 0.0)
+    triangle = FactorGraph.from_pairwise(np.zeros((3, 2)), [(0, 1), (1, 2), (0, 2)], differ[None].repeat(3, axis=0))
+    assert mapmrf.solve(beside(dense(0), triangle), "wcsp").status is Status.INFEASIBLE
+
+
 def test_labellings_from_elsewhere_are_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soft_search, "STEP_WORK", 20_000)
     graph = dense(2)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.reduction.bounded_elimination import eliminate_bounded
-from mapmrf.engines.reduction.components import solve_small
+from mapmrf.engines.reduction.bounded_elimination import BoundedElimination
+from mapmrf.engines.reduction.components import solve_small, split
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.search import SoftSearch
@@ -26,6 +28,9 @@ MOST_ENTRIES = 2.0**22
 
 STEP_ENTRIES = 1_000_000
 """Table entries that a step of local search looks at: some 20 ms."""
+
+STEP_VARIABLES = 200
+"""Variables that a step eliminates: some 30 ms."""
 
 BESIDE = 100_000
 """Table entries that local search looks at after a step of the search: a tenth of the time."""
@@ -96,6 +101,8 @@ class WCSPRun(PhasedRun):
         Local search on it.
     inner, search
         A further reduction of that model, and the search on what it leaves; None before it begins.
+    parts
+        Runs on the components of what the reduction leaves, with their variables there, if it has several.
     details
         Figures for the result.
     """
@@ -108,6 +115,7 @@ class WCSPRun(PhasedRun):
         self.local = LocalSearch(self.problem, self.incumbent.labels, seed)
         self.inner = Simplified(self.problem, ())
         self.search: SoftSearch | None = None
+        self.parts: list[tuple[WCSPRun, Ints]] = []
         self.details = small.counts.details()
 
     def answer(self) -> Answer:
@@ -120,6 +128,14 @@ class WCSPRun(PhasedRun):
         self.incumbent.offer(self.small.project(labels))
         if self.search is not None:
             self.search.limit(self.incumbent.value)
+        inner = self.inner.project(self.small.project(labels))
+        for run, variables in self.parts:
+            run.inform(inner[variables])
+
+    @property
+    def nodes(self) -> int:
+        """Nodes so far."""
+        return sum(run.nodes for run, _ in self.parts) + (0 if self.search is None else self.search.nodes)
 
     def run(self) -> Generator[Progress, None, None]:
         """All phases, one after another."""
@@ -132,6 +148,10 @@ class WCSPRun(PhasedRun):
         if search is not None and not search.finished:
             yield from self.reduce(search)
             search = self.search
+            components = split(self.inner.problem) if search is not None else []
+            if len(components) > 1:
+                yield from self.solve_parts(components)
+                return
             yield from self.prepare(search, self.method.sweeps)
         if search is not None and not search.finished:
             for _ in search.explore():
@@ -174,6 +194,7 @@ class WCSPRun(PhasedRun):
             for _ in search.prepare(sweeps):
                 self.take_over(search)
                 yield self.progress("sweeps")
+            self.take_over(search)
             if not search.finished:
                 self.try_candidate(search)
 
@@ -181,11 +202,39 @@ class WCSPRun(PhasedRun):
         """Take out the states that the root of a search excludes, eliminate variables, and begin a new search."""
         inner = simplify(self.problem, search.network.removed_states())
         if self.method.eliminate > 0:
-            inner = solve_small(eliminate_bounded(inner, self.method.eliminate), MOST_ENTRIES)
+            elimination = BoundedElimination(inner, self.method.eliminate)
+            while not elimination.advance(STEP_VARIABLES):
+                yield self.progress("reduction")
+            inner = solve_small(elimination.result(), MOST_ENTRIES)
         if inner.problem is not self.problem or not inner.feasible:
             self.take_over(search)
             self.new_search(inner)
             yield self.progress("reduction")
+
+    def solve_parts(self, components: list[tuple[Problem, Ints]]) -> Iterator[Progress]:
+        """Solve the components of what is left one after another."""
+        self.search, known = None, self.inner.project(self.incumbent.labels)
+        for part, variables in components:
+            run = WCSPRun(self.method, Simplified(part, ()), self.seed, Start(known[variables]))
+            self.parts.append((run, variables))
+        for run, _ in self.parts:
+            run.method = replace(self.method, max_iterations=max(1, self.method.max_iterations - self.nodes))
+            for step in run.steps:
+                self.combine()
+                if step.finished is None:
+                    yield self.progress(step.phase)
+            if run.incumbent.value == -math.inf:
+                break
+        yield self.conclusion(None)
+
+    def combine(self) -> None:
+        """Keep the labelling and the bound that the components make together."""
+        labels = np.zeros(self.inner.problem.n_vars, dtype=np.int64)
+        for run, variables in self.parts:
+            labels[variables] = run.incumbent.labels
+        self.incumbent.offer(self.inner.lift(labels))
+        self.incumbent.tighten(max(self.incumbent.value, sum(run.incumbent.bound for run, _ in self.parts)))
+        self.details["nodes"] = float(self.nodes)
 
     def take_over(self, search: SoftSearch) -> None:
         """Keep the best labelling and bound of the search."""
@@ -199,7 +248,7 @@ class WCSPRun(PhasedRun):
         """The last progress: all labellings are ruled out but the best, up to the rounding of costs."""
         if search is not None:
             self.take_over(search)
-        else:
+        elif not self.parts:
             self.incumbent.bound = self.incumbent.value
         if self.incumbent.value == -math.inf:
             self.incumbent.bound = -math.inf
@@ -209,6 +258,5 @@ class WCSPRun(PhasedRun):
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
         """The best labelling and the best bound, for the loop."""
         bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
-        nodes = 0 if self.search is None else self.search.nodes
         labels = self.small.lift(self.incumbent.labels)
-        return Progress(nodes, labels=labels, bound=bound, finished=finished, phase=phase)
+        return Progress(self.nodes, labels=labels, bound=bound, finished=finished, phase=phase)

@@ -138,6 +138,22 @@ def test_a_limit_bounds_the_search() -> None:
     assert none.finished and none.labels is None and none.nodes <= search.nodes
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_whole_potentials_have_a_unit_and_their_optimum_is_found(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    scopes = [rng.choice(8, size=int(rng.integers(1, 4)), replace=False).tolist() for _ in range(20)]
+    tables = [rng.integers(-5, 1, size=(3,) * len(scope)).astype(float) for scope in scopes]
+    graph = FactorGraph.from_tables(np.full(8, 3), scopes, tables)
+    network = ModelNetwork.of(Problem.compile(graph))
+    search = SoftSearch(network)
+    assert network.unit > 1
+    for _ in run(search, 2):
+        pass
+    assert search.labels is not None
+    assert graph.value(search.labels) == brute_force(graph)[0]
+    assert search.lower == network.costs.cost(network.problem, search.labels)
+
+
 def test_open_nodes_come_by_bound_and_know_their_path() -> None:
     nodes = OpenNodes()
     nodes.push(3, -1)
@@ -149,6 +165,21 @@ def test_open_nodes_come_by_bound_and_know_their_path() -> None:
     second = nodes.pop(10)
     assert second is not None and second[0] == 6 and nodes.path(second[1]) == [(0, 2, 0), (1, 0, 1)]
     assert nodes.pop(10) is None
+
+
+def test_forgetting_nodes_keeps_the_paths_of_open_ones() -> None:
+    plenty, few = OpenNodes(), OpenNodes(room=3)
+    for nodes in (plenty, few):
+        nodes.push(0, -1)
+        for turn in range(20):
+            base = nodes.pop(1000)
+            assert base is not None
+            nodes.leave(base, [[turn, turn + 1], [0, 1], [0, turn % 2], [0, 0], [turn + 3, turn + 5]], 1000)
+    assert len(plenty) == len(few)
+    while len(plenty):
+        first, second = plenty.pop(1000), few.pop(1000)
+        assert first is not None and second is not None
+        assert first[0] == second[0] and plenty.path(first[1]) == few.path(second[1])
 
 
 def test_open_nodes_at_the_upper_bound_are_closed() -> None:

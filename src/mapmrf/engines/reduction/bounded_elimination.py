@@ -10,7 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
-from mapmrf.engines.reduction.reduction import LabelMap
+from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
@@ -34,26 +34,41 @@ def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
     Messages of up to seven variables may have four times as many. Factors on some of the variables of a message are
     added to it. Then the model is simplified again.
     """
-    problem = small.problem
-    if not small.feasible or problem.n_vars + problem.n_factors > MOST_FACTORS or problem.n_configs > MOST_CONFIGS:
-        return small
-    model = _Tables(problem)
-    model.eliminate(largest)
-    if not model.logged:
-        return small
-    again = simplify(Problem.compile(model.graph(), threads=problem.threads))
-    counts = replace(
-        again.counts,
-        **{name: getattr(small.counts, name) + getattr(again.counts, name) for name in vars(small.counts)},
-    )
-    counts = replace(counts, variables_eliminated=counts.variables_eliminated + len(model.logged))
-    return replace(again, maps=(*small.maps, model.label_map(), *again.maps), counts=counts)
+    elimination = BoundedElimination(small, largest)
+    while not elimination.advance(MOST_FACTORS):
+        pass
+    return elimination.result()
+
+
+class BoundedElimination:
+    """The same, some variables at a time."""
+
+    def __init__(self, small: Simplified, largest: int = LARGEST) -> None:
+        problem = small.problem
+        few = problem.n_vars + problem.n_factors <= MOST_FACTORS and problem.n_configs <= MOST_CONFIGS
+        self._small = small
+        self._model = _Tables(problem, largest) if small.feasible and few else None
+
+    def advance(self, n: int) -> bool:
+        """Eliminate some variables; True when there are no more."""
+        return self._model is None or self._model.eliminate(n)
+
+    def result(self) -> Simplified:
+        """The model without the variables eliminated so far."""
+        small, model = self._small, self._model
+        if model is None or not model.logged:
+            return small
+        again = simplify(Problem.compile(model.graph(), threads=small.problem.threads))
+        sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
+        sums["variables_eliminated"] += len(model.logged)
+        maps = (*small.maps, model.label_map(), *again.maps)
+        return replace(again, maps=maps, counts=ReductionCounts(**sums))
 
 
 class _Tables:
     """The factors of a model as arrays, an axis per variable."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, largest: int) -> None:
         graph = problem.graph
         self.problem, self.constant = problem, graph.constant
         self.card = graph.card.tolist()
@@ -68,21 +83,24 @@ class _Tables:
         self.around = [{j for a in mine for j in self.scopes[a]} - {i} for i, mine in enumerate(self.of)]
         self.gone = [False] * len(self.card)
         self.logged: list[tuple[int, list[int], Ints]] = []
+        self.largest, self.heap = largest, [(self._size(i), i) for i in range(len(self.card))]
+        heapq.heapify(self.heap)
 
-    def eliminate(self, largest: int) -> None:
-        """Eliminate what can be, the variable with the smallest message first."""
-        heap = [(self._size(i), i) for i in range(len(self.card))]
-        heapq.heapify(heap)
-        while heap and heap[0][0] <= TIMES * largest:
+    def eliminate(self, n: int) -> bool:
+        """Eliminate some variables, that with the smallest message first; True when none is left that can be."""
+        heap = self.heap
+        while n > 0 and heap and heap[0][0] <= TIMES * self.largest:
             size, i = heapq.heappop(heap)
-            if self.gone[i] or (size > largest and len(self.around[i]) > FEW):
+            if self.gone[i] or (size > self.largest and len(self.around[i]) > FEW):
                 continue
             now = self._size(i)
             if now > size:
                 heapq.heappush(heap, (now, i))
                 continue
+            n -= 1
             for j in self._maximise_out(i):
                 heapq.heappush(heap, (self._size(j), j))
+        return n > 0
 
     def _add(self, scope: list[int], table: Floats) -> None:
         for i in scope:

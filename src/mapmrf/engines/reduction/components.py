@@ -35,6 +35,17 @@ def components(problem: Problem) -> Ints:
     return component
 
 
+def split(problem: Problem) -> list[tuple[Problem, Ints]]:
+    """The connected components as models of their own, each with its variables; the first one has the constant."""
+    component = components(problem)
+    n = int(component.max(initial=-1)) + 1
+    if n <= 1:
+        return [(problem, np.arange(problem.n_vars))]
+    members = [np.flatnonzero(component == number) for number in range(n)]
+    constants = [problem.graph.constant] + [0.0] * (n - 1)
+    return [(_restricted(problem, kept, constant), kept) for kept, constant in zip(members, constants, strict=True)]
+
+
 def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: int = ONE_BY_ONE) -> Simplified:
     """Solve the components that bucket elimination can, with tables of at most so many entries together.
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import heapq
 
+ROOM = 1_000_000
+"""Nodes that are stored before those that no open node needs are forgotten."""
+
 
 class OpenNodes:
     """A heap of nodes; each knows the decision that leads to it and the node before that."""
 
-    def __init__(self) -> None:
+    def __init__(self, room: int = ROOM) -> None:
+        self._room = room
         self._heap: list[tuple[int, int, int]] = []
         self._parent: list[int] = []
         self._decision: list[tuple[int, int, int]] = []
@@ -58,6 +62,24 @@ class OpenNodes:
                 self.push(lower, self._add(node, (var, value, 1)))
             node = self._add(node, (var, value, right))
         self.push(lower, node)
+        if len(self._parent) > self._room:
+            self._forget()
+            self._room = max(self._room, 2 * len(self._parent))
+
+    def _forget(self) -> None:
+        """Forget the nodes that are on the way to no open node."""
+        needed = set[int]()
+        for _, _, node in self._heap:
+            while node >= 0 and node not in needed:
+                needed.add(node)
+                node = self._parent[node]
+        order = sorted(needed)
+        number = {node: k for k, node in enumerate(order)} | {-1: -1}
+        self._parent = [number[self._parent[node]] for node in order]
+        self._decision = [self._decision[node] for node in order]
+        self._depth = [self._depth[node] for node in order]
+        self._heap = [(lower, depth, number[node]) for lower, depth, node in self._heap]
+        heapq.heapify(self._heap)
 
     def _add(self, parent: int, decision: tuple[int, int, int]) -> int:
         self._parent.append(parent)

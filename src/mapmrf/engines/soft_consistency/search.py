@@ -41,6 +41,9 @@ LEAST_GAIN = 12
 MOST_BACKTRACKS = 1 << 14
 """Backtracks of a dive, at most."""
 
+MOST_OPEN = 2_000_000
+"""Open nodes from which on dives go on to their end, which opens no more."""
+
 RARELY, OFTEN = 0.05, 0.1
 """Share of decisions that are made again to get to open nodes: below the first, dives become shorter, above the second
 longer."""
@@ -205,19 +208,19 @@ class SoftSearch:
         for k, (var, value, right) in enumerate(path):
             stack.var[k], stack.value[k], stack.right[k] = var, value, right
         follow(self.network.soft, stack, len(path))
-        self._adapt(len(path))
-        counts.depth, counts.limit = 0, int(counts.backtracks) + self._limit
+        counts.depth, counts.limit = 0, int(counts.backtracks) + self._adapt(len(path))
         self._base = node
         return True
 
-    def _adapt(self, replayed: int) -> None:
-        """Longer dives if decisions are made again too often, shorter ones if rarely."""
+    def _adapt(self, replayed: int) -> int:
+        """Backtracks of the next dive: more if decisions are made again too often, fewer if rarely."""
         self._replayed += replayed
         nodes = self.nodes + 1
         if self._replayed > OFTEN * nodes and self._limit < MOST_BACKTRACKS:
             self._limit *= 2
         elif self._replayed < RARELY * nodes and self._limit > 1:
             self._limit //= 2
+        return sys.maxsize // 2 if len(self.open) > MOST_OPEN else self._limit
 
     def _dive(self) -> int:
         """Search below a node, and open what is left there at the end."""

@@ -15,8 +15,8 @@ from mapmrf.engines.spins.relaxation_kernels import Prices, RelaxedSpins, press,
 from mapmrf.engines.spins.triangle_kernels import set_slack
 from mapmrf.engines.spins.triangles import TriangleSet
 
-STEP_WORK = 30_000_000
-"""Multiplications of a step: some 20 ms."""
+STEP_WORK = 150_000_000
+"""Multiplications of a step: up to some 50 ms."""
 
 LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
 """Penalty of the inequalities, relative to the mean pull on a vector: the last over the number of spins, in limits."""

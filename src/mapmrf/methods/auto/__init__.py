@@ -53,7 +53,8 @@ class Auto(Phases):
     roof duality exclude; elimination, if the induced width is small.
     Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
     them by exact blocks and crossover, and goes on with restarts of regions. The provers are cutting planes on sparse
-    binary pairwise models, and cluster tightening and AND/OR branch and bound on others.
+    binary pairwise models, and cluster tightening and AND/OR branch and bound on others. Binary pairwise models that
+    are not sparse get tabu search and semidefinite bounds instead.
 
     Attributes
     ----------

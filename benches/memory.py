@@ -3,6 +3,7 @@
     python benches/memory.py                              # 10^5 and 10^6 variables, some minutes
     python benches/memory.py --sizes 1e7 --methods trws
     python benches/memory.py --sizes 1e4 --methods icm trws --seconds 1
+    python benches/memory.py --one trws 1000000 16        # one, in this process; `process` is its peak in MB
 
 Every figure is from a fresh process. After imports and a tiny solve, which loads the kernels, the resident memory is
 noted, the model is built, the array that it was built from dropped, and the model solved with few iterations.
@@ -66,8 +67,10 @@ def measure(method: str, n: int, n_labels: int, given: argparse.Namespace) -> di
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.theta_t, graph.weight)
     forget_peak()
     result = mapmrf.solve(graph, method, **limits)
-    found = {"model": sum(array.nbytes for array in arrays if array is not None), "solve": peak() - before}
-    return {**{name: size / graph.n_vars for name, size in found.items()}, "iterations": result.iterations}
+    most = peak()
+    found = {"model": sum(array.nbytes for array in arrays if array is not None), "solve": most - before}
+    per_variable = {name: size / graph.n_vars for name, size in found.items()}
+    return {**per_variable, "process": most / 1e6, "iterations": result.iterations}
 
 
 def measured_apart(method: str, n: int, n_labels: int, given: argparse.Namespace) -> dict[str, float] | None:

@@ -31,7 +31,14 @@ PROGRAM_ENTRIES = 300_000
 seconds then."""
 
 BRANCH_VARIABLES = 20_000
-"""Variables up to which AND/OR search is tried."""
+"""Variables up to which AND/OR search and soft arc consistency are tried."""
+
+TURN, BRANCH_TURN, PROGRAM_TURN = 5, 10, 2
+"""Iterations of a turn. AND/OR search moves its bound only at the end and so has few turns, but longer ones; those of
+the 0/1 program take longer than others."""
+
+WCSP_FIRST = 20
+"""Iterations of the first turn of soft arc consistency: it reduces the model further, and solves many at once."""
 
 CUTS_TURN = 20_000
 """Pairs that the rounds of cutting planes of one turn go through; a turn is at least one round."""
@@ -61,7 +68,12 @@ class Provers:
         if sdp is not None:
             by_program = () if beats_cuts(sdp, self.problem) else self.by_program()
             return [sdp_prover(self.prove("sdp", sdp)), *by_program]
-        return [*self.by_program(), *self.general()]
+        return [*self.by_consistency(), *self.by_program(), *self.general()]
+
+    def by_consistency(self) -> Iterator[Phase]:
+        """Soft arc consistency, unless cutting planes fit: their bounds are far better then."""
+        if self.problem.n_vars <= BRANCH_VARIABLES and not self.is_sparse():
+            yield Phase(self.prove("wcsp", WCSP(local_search=0)), TURN, first=WCSP_FIRST)
 
     def by_program(self) -> Iterator[Phase]:
         """Cutting planes for sparse binary models, and the 0/1 program over the local polytope for others."""
@@ -75,7 +87,7 @@ class Provers:
         if reason is not None:
             log.warning("auto goes on without cutting planes: %s", reason)
             return
-        yield Phase(self.cut(method, compact), max(1, CUTS_TURN // problem.n_factors) if compact else 5)
+        yield Phase(self.cut(method, compact), max(1, CUTS_TURN // problem.n_factors) if compact else PROGRAM_TURN)
 
     def is_sparse(self) -> bool:
         """Whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
@@ -85,10 +97,8 @@ class Provers:
     def general(self) -> Iterator[Phase]:
         """The provers for any model."""
         if self.problem.n_vars <= BRANCH_VARIABLES:
-            yield Phase(self.prove("wcsp", WCSP(local_search=0)), 5)
-        if self.problem.n_vars <= BRANCH_VARIABLES:
-            yield Phase(self.prove("branch", Branch(memory=self.options.memory)), 5)
-        yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), 5, weight=0.5)
+            yield Phase(self.prove("branch", Branch(memory=self.options.memory)), BRANCH_TURN)
+        yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), TURN, weight=0.5)
 
     def cut(self, method: Cuts, compact: bool) -> Steps:
         """Cutting planes and branching. A round is an iteration, and so are some reports of the solver that branches.

@@ -52,8 +52,9 @@ class Auto(Phases):
     which alpha-expansions improve on large models of pairs; exact simplification, with the states that the bound or
     roof duality exclude; elimination, if the induced width is small.
     Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
-    them by exact blocks and crossover, and goes on with restarts of regions. The provers are cutting planes on sparse
-    binary pairwise models, and cluster tightening and AND/OR branch and bound on others. Binary pairwise models that
+    them by exact blocks and crossover, and goes on with restarts of regions; tabu search comes first on dense binary
+    models. The provers are cutting planes on sparse binary pairwise models, semidefinite bounds on dense ones, and on
+    others soft arc consistency, a 0/1 program, AND/OR branch and bound, and cluster tightening. Binary pairwise models that
     are not sparse get tabu search and semidefinite bounds instead.
 
     Attributes

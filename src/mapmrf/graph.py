@@ -156,9 +156,14 @@ class FactorGraph:
         """Number of variables of every factor."""
         return np.diff(self.scope_ptr)
 
-    @cached_property
+    @property
     def unary_labels(self) -> Ints:
-        """The best state of every variable on its own, (n_vars,), in as few bits as they fit into."""
+        """The best state of every variable on its own, (n_vars,)."""
+        return frozen(self._unary_labels.astype(np.int64))
+
+    @cached_property
+    def _unary_labels(self) -> Ints:
+        """The same in as few bits as they fit into: they are kept."""
         return frozen(compact(segment_argmax(self.theta_v, self.var_ptr)))
 
     @cached_property

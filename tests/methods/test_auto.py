@@ -230,7 +230,7 @@ def test_a_phase_that_waits_too_long_for_its_kernels_is_left_out(monkeypatch: py
     result = mapmrf.solve(potts(8, 8, 4, seed=1), "auto", time_limit=60.0, **options)
     assert "restarts" not in phases(result)
     assert result.status is Status.ITERATION_LIMIT or result.status.closes_gap
-    assert {"blocks", "clusters"} <= set(phases(result))
+    assert {"blocks", "wcsp"} <= set(phases(result))
 
 
 def test_a_labelling_that_another_part_found_reaches_the_search() -> None:

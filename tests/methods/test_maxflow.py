@@ -40,6 +40,12 @@ def test_the_relaxation_is_tight(recipe: Recipe) -> None:
         assert exact.value == pytest.approx(cut.value, rel=1e-9, abs=1e-9)
 
 
+def test_labels_of_an_infeasible_model_are_legal() -> None:
+    tables = [np.array([-np.inf]), np.array([[2.0, 3.0]])]
+    result = mapmrf.solve(FactorGraph.from_tables([1, 2], [(0,), (0, 1)], tables), "maxflow")
+    assert result.status is Status.INFEASIBLE and result.labels[0] == 0 and result.violated
+
+
 def image(side: int = 60) -> FactorGraph:
     return potts_image(side, side, labels=2, noise=1.2, smoothness=0.8, seed=0).graph
 

@@ -32,6 +32,8 @@ class CutModel:
 
     def __init__(self, problem: Problem) -> None:
         pairs, parts = binary_pairs(problem), table_parts(problem)
+        # Where nothing is feasible, a variable of one state may be on the wrong side of the cut.
+        self._most = None if problem.only_binary else problem.graph.card - 1
         self.flip = flips_of(problem)[0]
         wiring, excess = wire(problem.n_vars, problem.scope), np.empty(problem.n_vars)
         if parts is not None and all_favour_equal(pairs, parts):
@@ -51,7 +53,8 @@ class CutModel:
     @property
     def labels(self) -> Ints:
         """The labelling of the cut, an optimal one at the end."""
-        return np.asarray(self.flow.on_sink_side ^ (self.flip == 1), dtype=np.int64)
+        labels = np.asarray(self.flow.on_sink_side ^ (self.flip == 1), dtype=np.int64)
+        return labels if self._most is None else np.minimum(labels, self._most)
 
 
 def why_not_binary_pairs(problem: Problem) -> str | None:

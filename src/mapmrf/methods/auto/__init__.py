@@ -54,8 +54,7 @@ class Auto(Phases):
     Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
     them by exact blocks and crossover, and goes on with restarts of regions; tabu search comes first on dense binary
     models. The provers are cutting planes on sparse binary pairwise models, semidefinite bounds on dense ones, and on
-    others soft arc consistency, a 0/1 program, AND/OR branch and bound, and cluster tightening. Binary pairwise models that
-    are not sparse get tabu search and semidefinite bounds instead.
+    others soft arc consistency, a 0/1 program, AND/OR branch and bound, and cluster tightening.
 
     Attributes
     ----------

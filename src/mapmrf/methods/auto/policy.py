@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from mapmrf.engines.elimination.orders import Order, fill_orders
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.flow.roof_duality import persistent_states, why_no_roof
 from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED
+from mapmrf.engines.moves.kicks import SearchKicks
 from mapmrf.engines.reduction.components import solve_small
 from mapmrf.engines.reduction.persistency import excluded_states
 from mapmrf.engines.reduction.simplify import Simplified, simplify_in_steps
@@ -82,7 +83,7 @@ class Portfolio:
         for _ in self.search.add(self.reduced.project(shared.incumbent.labels)):
             yield shared.step("blocks")
         yield self.searched("blocks")
-        steps = [*([self.kick()] if self.search.is_large else []), self.start(), self.restart()]
+        steps = [*map(self.kick, self.search.kicks()), self.start(), self.restart()]
         searchers = [Phase(some, SEARCH_TURN) for some in steps]
         if is_dense(self.problem):
             searchers = dense_searchers(self, searchers)
@@ -185,10 +186,9 @@ class Portfolio:
             self.search.restart_regions()
             yield self.searched("restarts")
 
-    def kick(self) -> Steps:
-        """Kicks, without end."""
-        while True:
-            self.search.kick()
+    def kick(self, make: Callable[[], SearchKicks]) -> Steps:
+        """Kicks of one kind, without end."""
+        for _ in self.search.kick(make()):
             yield self.searched("kicks")
 
     def searched(self, phase: str) -> Progress:

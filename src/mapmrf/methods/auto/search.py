@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -77,9 +77,6 @@ class PoolSearch:
         self.pool: list[Ints] = []
         self.values: list[float] = []
         self._n_steps = 0
-        self._kicks: SearchKicks | None = None
-        self._kicked = -math.inf
-        self._n_vain = 0
 
     @property
     def best(self) -> Ints:
@@ -209,29 +206,40 @@ class PoolSearch:
             moves.optimise(trial, self.width, random.permutation(region))
         return region
 
-    def kick(self) -> None:
-        """Kicks of small regions, which flips or chains of flips repair: they have a labelling of their own.
+    def kicks(self) -> list[Callable[[], SearchKicks]]:
+        """Kicks of regions that suit the model, to be made when they are first used.
+
+        Chains repair more than flips of pairs, but cost more the more states there are: both may be the better ones.
+        """
+        problem, seed = self.problem, self.seed
+
+        def by_chains() -> SearchKicks:
+            return ChainKicks(problem, ChainSearch(problem, CHAIN_LENGTH, 1, seed), CHAIN_KICK, seed)
+
+        def by_flips() -> SearchKicks:
+            return FlipKicks(problem, FlipSearch(problem, FLIP_DEPTH), FLIP_KICK, seed)
+
+        if self.holds_few:
+            return [by_flips, by_chains]
+        return [by_chains] if self.is_large else []
+
+    def kick(self, kicks: SearchKicks) -> Iterator[None]:
+        """Steps of kicks of small regions and their repair, without end: they have a labelling of their own.
 
         What is better in it goes to the best one. If the kicks stay behind that and find nothing more, they go on from
         there.
         """
-        if self._kicks is None:
-            self._kicks = self._make_kicks()
-            self._kicks.restart(self.best)
-        kicks = self._kicks
-        if self._n_vain >= VAIN_KICKS and self._kicked < self.value:
-            kicks.restart(self.best)
-            self._n_vain = 0
-        kicks.run(KICK_ENTRIES, sys.maxsize, 0.0)
-        labels = kicks.labels()
-        value = self.problem.graph.value(labels)
-        self._n_vain = 0 if value > self._kicked else self._n_vain + 1
-        if value > self._kicked:
-            self.learn(labels)
-        self._kicked = value
-
-    def _make_kicks(self) -> SearchKicks:
-        """Chains go further than flips of pairs, but cost more the more states there are."""
-        if self.holds_few:
-            return FlipKicks(self.problem, FlipSearch(self.problem, FLIP_DEPTH), FLIP_KICK, self.seed)
-        return ChainKicks(self.problem, ChainSearch(self.problem, CHAIN_LENGTH, 1, self.seed), CHAIN_KICK, self.seed)
+        kicks.restart(self.best)
+        known, n_vain = -math.inf, 0
+        while True:
+            if n_vain >= VAIN_KICKS and known < self.value:
+                kicks.restart(self.best)
+                n_vain = 0
+            kicks.run(KICK_ENTRIES, sys.maxsize, 0.0)
+            labels = kicks.labels()
+            value = self.problem.graph.value(labels)
+            n_vain = 0 if value > known else n_vain + 1
+            if value > known:
+                self.learn(labels)
+            known = value
+            yield

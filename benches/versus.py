@@ -104,7 +104,8 @@ class Contest:
                 theirs = run_rival(name, graph, max(marks))
             except mapmrf.UnsupportedModel:
                 continue
-            self.proven[target.name][name] = theirs.proven_at
+            # What a run of this package finds when it is over, a feasible labelling for instance, is not the rival's.
+            self.proven[target.name][name] = theirs.proven_at if theirs.proven_at < max(marks) else math.inf
             print(shown(target.name, name, theirs, marks), flush=True)
             for mark in marks:
                 mine = ours.value(mark)

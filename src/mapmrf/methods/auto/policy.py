@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
 
 MOST_STATES = 2_000_000
-"""States, beyond one per variable, up to which a model is simplified: that is one step."""
+"""States, beyond one per variable, up to which a model is simplified: beyond, it takes too long."""
 
 NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
 """Variables up to which an elimination order is looked for, and orders that are tried."""

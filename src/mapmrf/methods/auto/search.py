@@ -44,7 +44,7 @@ CHAIN_KICK, CHAIN_LENGTH = 100, 20
 """Variables of a kick, and of the chains that repair it, at most."""
 
 MANY_VARIABLES = 2000
-"""Variables from which on a model is large."""
+"""Variables from which on kicks, which are quick, are worth their while."""
 
 FEW = 4
 """Variables in a table that are few."""
@@ -87,11 +87,6 @@ class PoolSearch:
     def value(self) -> float:
         """What the best labelling is worth."""
         return max(self.values)
-
-    @property
-    def is_large(self) -> bool:
-        """Whether there is so much to search that kicks, which are quick, are worth their while."""
-        return self.holds_few or self.problem.n_vars >= MANY_VARIABLES
 
     @property
     def holds_few(self) -> bool:
@@ -221,7 +216,7 @@ class PoolSearch:
 
         if self.holds_few:
             return [by_flips, by_chains]
-        return [by_chains] if self.is_large else []
+        return [by_chains] if self.problem.n_vars >= MANY_VARIABLES else []
 
     def kick(self, kicks: SearchKicks) -> Iterator[None]:
         """Steps of kicks of small regions and their repair, without end: they have a labelling of their own.

@@ -90,6 +90,30 @@ def test_the_value_is_that_of_scipy(seed: int, n: int, density: float) -> None:
     assert flow.value + arcs.straight == by_scipy(arcs)
 
 
+def with_hubs(arcs: Arcs, random: np.random.Generator, capacity: float) -> Arcs:
+    """Two further nodes, each linked to nearly all others: one that the source feeds, and one that feeds the sink."""
+    n = len(arcs.source)
+    ends = [(i, n + hub) for hub in (0, 1) for i in np.flatnonzero(random.random(n) < 0.9)]
+    pairs = np.concatenate([arcs.pairs, np.array(ends, dtype=np.int64)])
+    thin = random.integers(0, 4, (2, len(ends))).astype(float)
+    forward, backward = (
+        np.concatenate([old, new]) for old, new in zip((arcs.forward, arcs.backward), thin, strict=True)
+    )
+    terminals = (np.append(arcs.source, [capacity, 0.0]), np.append(arcs.sink, [0.0, capacity]))
+    return Arcs(pairs, forward, backward, *terminals)
+
+
+@pytest.mark.parametrize("capacity", [0.0, 30.0, 400.0, 1e6])
+@pytest.mark.parametrize("seed", range(3))
+def test_nodes_with_very_many_links_do_not_change_the_flow(seed: int, capacity: float) -> None:
+    random = np.random.default_rng(seed)
+    arcs = with_hubs(random_arcs(random, 2 * kernels.HUB, 3000, whole=True), random, capacity)
+    flow = arcs.flow()
+    flow.run()
+    assert flow.value + arcs.straight == by_scipy(arcs)
+    assert_maximal(flow, arcs)
+
+
 def lattice(side: int, seed: int) -> Arcs:
     """A square grid with capacities of both signs at the terminals."""
     random = np.random.default_rng(seed)
@@ -266,9 +290,9 @@ def test_a_lattice_without_lists_of_arcs_gives_the_flow_of_a_sparse_network(seed
 
 
 KERNELS = (
-    "activate", "next_to_grow", "orphan_first", "orphan_last", "grow", "bottleneck", "push", "count_flow", "distance",
-    "find_parent", "let_go", "adopt", "replant", "first_link", "end_link", "neighbour", "link_back", "arc_out",
-    "arc_in",
+    "activate", "next_to_grow", "orphan_first", "orphan_last", "grow", "grow_along", "bottleneck", "push",
+    "count_flow", "distance", "find_parent", "nearest_parent", "let_go", "adopt", "replant", "first_link", "end_link",
+    "neighbour", "link_back", "arc_out", "arc_in",
 )  # fmt: skip
 
 

@@ -35,6 +35,7 @@ class MoveTrial:
     def __init__(self, problem: Problem, marks: Ints) -> None:
         self.fusion, self.marks = FusionMove(problem), marks
         self._new = np.empty(problem.n_vars, dtype=np.int64)
+        self._feasible = False
         self._set_up = problem.n_vars + WORK_PER_PAIR * problem.n_factors
         self.reset()
 
@@ -64,7 +65,8 @@ class MoveTrial:
         self._moves, self.ended = n > 0, n == 0
         if n == 0:
             return len(labels)
-        self.fusion.begin(labels, self._new)
+        self._feasible = self._feasible or self.fusion.is_feasible(labels)  # moves never make them infeasible again
+        self.fusion.begin(labels, self._new, self._feasible)
         return self._set_up
 
     def accept(self, labels: Ints) -> float:

@@ -67,14 +67,18 @@ class FusionMove:
         self.run()
         return self.end(labels)
 
-    def begin(self, labels: Ints, other: Ints) -> None:
-        """Set up the network of a move; the labels must stay as they are until it ends."""
-        feasible = not self.hard or self.graph.value(labels) > -math.inf
+    def begin(self, labels: Ints, other: Ints, feasible: bool = False) -> None:
+        """Set up the network of a move; the labels, which may be known as feasible, must not change until it ends."""
+        feasible = feasible or self.is_feasible(labels)
         self.move = TwoLabellings(labels, other, -math.inf if feasible else self.penalty)
         self.flow.network.residual[:] = 0.0
         self.cost, n_apart = lay_out_move(self.model, self.move, self.flow.wiring, self.flow.excess)
         self.roof = RoofDual(self.active_pairs()) if n_apart else None
         self.flow.begin()
+
+    def is_feasible(self, labels: Ints) -> bool:
+        """Whether a labelling violates nothing."""
+        return not self.hard or self.graph.value(labels) > -math.inf
 
     @property
     def penalty(self) -> float:

@@ -37,6 +37,8 @@ from mapmrf.engines.flow.search_tree_kernels import (
 )
 from mapmrf.kernels.jit import bare, inlined
 
+HUB = 1000
+"""A node with more links is a hub, such as the variable of a label with a cost: not all are looked at every time."""
 FAR = 1 << 60
 NO_LIMIT = 1 << 62
 LAST_TIME = 2_000_000_000
@@ -56,12 +58,33 @@ class Touch(NamedTuple):
 
 
 @inlined
-def grow(network: Network, trees: SearchTrees, i: int) -> Touch:
-    """Add the free neighbours of a node to its tree; returns where it touches the other tree, if it does."""
+def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
+    """Add the free neighbours of a node to its tree; returns where it touches the other tree, if it does.
+
+    A hub that grows again goes on with the link at which it stopped: most of its links would be looked at in vain.
+    """
+    cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
+    cursor.work += 2
+    if end - first <= HUB:
+        cursor.work += end - first
+        return grow_along(network, trees, i, first, end)
+    place = cursor.place if again else first
+    touch = grow_along(network, trees, i, place, end)
+    if touch.tail == NOBODY:
+        touch = grow_along(network, trees, i, first, place)
+    if touch.tail != NOBODY:
+        cursor.place = touch.link if touch.tail == i else link_back(network, touch.link)
+    cursor.work += (cursor.place - place) % (end - first) if touch.tail != NOBODY else end - first
+    return touch
+
+
+@inlined
+def grow_along(network: Network, trees: SearchTrees, i: int, begin: int, end: int) -> Touch:
+    """Grow along some links of a node, as far as the first at which it touches the other tree."""
     residual, parent, in_sink = network.residual, trees.parent, trees.in_sink
     stamp, dist = trees.stamp, trees.dist
     sink = in_sink[i]
-    for link in range(first_link(network, i), end_link(network, i)):
+    for link in range(begin, end):
         # flow goes from the source's tree to the sink's
         if residual[arc_in(network, i, link) if sink else arc_out(network, i, link)] <= 0.0:
             continue
@@ -175,11 +198,27 @@ def distance(network: Network, trees: SearchTrees, j: int, time: int) -> int:
 
 @inlined
 def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
-    """The link to the neighbour nearest to the root that can be a node's new parent, or FREE."""
+    """The link to the neighbour nearest to the root that can be a node's new parent, or FREE; for hubs, to any."""
+    cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
+    if end - first <= HUB:
+        cursor.work += 2 * (end - first)
+        return nearest_parent(network, trees, i, first, end)
+    place = first + cursor.work % (end - first)  # anywhere: not always the same links in vain
+    found = nearest_parent(network, trees, i, place, end)
+    if found == FREE:
+        found = nearest_parent(network, trees, i, first, place)
+    cursor.work += 2 * (end - first) if found == FREE else (found - place) % (end - first)
+    return found
+
+
+@inlined
+def nearest_parent(network: Network, trees: SearchTrees, i: int, begin: int, end: int) -> int:
+    """A new parent among some neighbours: the nearest to the root, or the first that there is for a hub."""
     residual, parent, stamp, dist = network.residual, trees.parent, trees.stamp, trees.dist
     sink, time = trees.in_sink[i], trees.cursor.time
+    hub = end_link(network, i) - first_link(network, i) > HUB
     best, nearest = FREE, FAR
-    for link in range(first_link(network, i), end_link(network, i)):
+    for link in range(begin, end):
         if residual[arc_out(network, i, link) if sink else arc_in(network, i, link)] <= 0.0:
             continue
         j = neighbour(network, i, link)
@@ -195,6 +234,8 @@ def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
             dist[j] = d
             d -= 1
             j = neighbour(network, j, parent[j])
+        if hub:
+            break
     if best != FREE:
         stamp[i] = time
         dist[i] = nearest + 1
@@ -232,9 +273,9 @@ def adopt(network: Network, trees: SearchTrees) -> None:
                 cursor.last_orphan = NOBODY
             found = find_parent(network, trees, i)
             trees.parent[i] = found
+            cursor.work += 2
             if found == FREE:
                 let_go(network, trees, i)
-            cursor.work += 2 + 2 * (end_link(network, i) - first_link(network, i))
         cursor.first_orphan = others
         cursor.last_orphan = last if others != NOBODY else NOBODY
 
@@ -311,12 +352,12 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
         if i != NOBODY:
             trees.next_active[i] = NOBODY
             cursor.current = NOBODY
-        if i == NOBODY or trees.parent[i] == FREE:
+        again = i != NOBODY and trees.parent[i] != FREE
+        if not again:
             i = next_to_grow(trees)
         if i == NOBODY:
             break
-        touch = grow(network, trees, i)
-        cursor.work += 2 + end_link(network, i) - first_link(network, i)
+        touch = grow(network, trees, i, again)
         if touch.tail == NOBODY:
             continue
         advance_time(trees)

@@ -13,13 +13,14 @@ NOBODY = -1
 
 
 class FlowCursor:
-    """How far a flow has come: ends of the two queues, the node under way, and the figures."""
+    """How far a flow has come: ends of the two queues, the node under way and its link, and the figures."""
 
     first_active: int
     last_active: int
     first_orphan: int
     last_orphan: int
     current: int
+    place: int
     time: int
     work: int
     paths: int

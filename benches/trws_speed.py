@@ -1,4 +1,4 @@
-"""Milliseconds per iteration of TRW-S on large images, with one thread and with two, in one run.
+"""Milliseconds per iteration of TRW-S on large images and networks, with one thread and with two, in one run.
 
     python benches/trws_speed.py [--repeats 15] [--models binary-1000 potts-1000x8]
 
@@ -29,12 +29,23 @@ def image(side: int, n_labels: int, smoothness: str = "potts", truncation: float
     return images.grid_model(rng.normal(size=(side, side, n_labels)), smoothness, truncation=truncation, weight=weight)
 
 
+def network(n_vars: int, n_labels: int) -> FactorGraph:
+    """A graph in which any two variables may be neighbours; each has six of them on average."""
+    rng = np.random.default_rng(0)
+    edges = np.unique(np.sort(rng.integers(0, n_vars, (3 * n_vars, 2)), axis=1), axis=0)
+    edges = rng.permutation(edges[edges[:, 0] < edges[:, 1]])
+    tables = rng.normal(size=(len(edges), n_labels, n_labels))
+    return FactorGraph.from_pairwise(rng.normal(size=(n_vars, n_labels)), edges, tables)
+
+
 MODELS: dict[str, Callable[[], FactorGraph]] = {
     "binary-1000": lambda: image(1000, 2),
     "potts-500x5": lambda: image(500, 5),
     "potts-1000x8": lambda: image(1000, 8),
     "linear-400x32": lambda: image(400, 32, "linear", 4.0),
     "linear-400x64": lambda: image(400, 64, "linear", 4.0),
+    "network-500000x2": lambda: network(500_000, 2),
+    "network-200000x5": lambda: network(200_000, 5),
 }
 
 

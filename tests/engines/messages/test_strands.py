@@ -62,6 +62,22 @@ def triples(n_rows: int, n_columns: int) -> FactorGraph:
     return FactorGraph.from_tables(np.full(place.size, 2), scopes, tables)
 
 
+def network(n_vars: int, n_edges: int, n_states: int, hard: bool = False) -> FactorGraph:
+    """Pairs of any variables, in no particular order."""
+    random = np.random.default_rng(2)
+    edges = np.unique(np.sort(random.integers(0, n_vars, (n_edges, 2)), axis=1), axis=0)
+    edges = edges[edges[:, 0] < edges[:, 1]]
+    tables = random.normal(size=(len(edges), n_states, n_states))
+    if hard:
+        tables[:, 0, -1] = -np.inf
+    return FactorGraph.from_pairwise(random.normal(size=(n_vars, n_states)), random.permutation(edges), tables)
+
+
+NETWORKS = {
+    "spins in a network": (SpinPasses, lambda: network(9000, 15000, 2)),
+    "labels in a network": (LabelPasses, lambda: network(9000, 15000, 3)),
+    "hard pairs in a network": (TablePasses, lambda: network(9000, 15000, 3, hard=True)),
+}
 MODELS = {
     "spins": (SpinPasses, lambda: image((20, 70), 2, diagonals=False)),
     "spins with diagonals": (SpinPasses, lambda: image((20, 70), 2, diagonals=True)),
@@ -82,9 +98,9 @@ def run(kind: type[SequentialPasses], graph: FactorGraph, threads: int) -> Seque
     return engine
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", [*MODELS, *NETWORKS])
 def test_any_number_of_threads_gives_the_same_bits(name: str) -> None:
-    kind, make = MODELS[name]
+    kind, make = (MODELS | NETWORKS)[name]
     graph = make()
     alone = run(kind, graph, 1)
     assert alone.crew is None and len(alone.board.bound) > 8
@@ -110,6 +126,35 @@ def test_cutting_a_pass_changes_its_sums_by_round_off_and_nothing_else(
     assert len(whole.board.bound) == 1
     assert cut.figures == pytest.approx(whole.figures, rel=1e-10, abs=1e-10)
     np.testing.assert_array_equal(cut.messages[0], whole.messages[0])  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sorting_visits_by_depth_changes_sums_by_round_off_and_nothing_else(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, make = NETWORKS[name]
+    graph = make()
+    cut = run(kind, graph, 1)
+    monkeypatch.setattr(passes_module, "LARGE", 1 << 60)
+    whole = run(kind, graph, 1)
+    assert len(whole.board.bound) == 1 < len(cut.board.bound)
+    assert cut.figures == pytest.approx(whole.figures, rel=1e-10, abs=1e-10)
+    assert cut.best.tolist() == whole.best.tolist()
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_neighbours_keep_their_order_when_visits_are_sorted_by_depth(name: str) -> None:
+    problem = Problem.compile(NETWORKS[name][1]())
+    order = VisitOrder.build(problem, "trees_last")
+    levels, sizes = order.by_depth(problem)
+    pairs = problem.scope.reshape(-1, 2)
+    earlier = order.rank[pairs[:, 0]] < order.rank[pairs[:, 1]]
+    np.testing.assert_array_equal(earlier, levels.rank[pairs[:, 0]] < levels.rank[pairs[:, 1]])
+    level = np.searchsorted(np.cumsum(sizes), levels.rank[pairs], side="right")
+    assert np.all(level[:, 0] != level[:, 1])
+    assert levels.seq[levels.rank].tolist() == list(range(problem.n_vars))
+    np.testing.assert_array_equal(levels.n_shares[levels.rank], order.n_shares[order.rank])
+    np.testing.assert_array_equal(levels.n_back[levels.rank], order.n_back[order.rank])
 
 
 @pytest.mark.parametrize(("shape", "diagonals"), [((12, 50), False), ((12, 50), True), ((9, 6, 7), True)])

@@ -49,16 +49,36 @@ def _best_binary_pair(
 
 
 @inlined
-def _best_of_rows(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, inner: Floats) -> None:
-    """Fill `inner` with the best entry of every row of a table, with the potentials of the second copy."""
+def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, slack: float) -> tuple[float, int]:
+    """Maximum of a table of two variables, and the row in which it is."""
     begin = legs.ptr[a]
-    at, second, n_second = legs.table_at[a], legs.at[begin + 1], legs.card[begin + 1]
+    at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
+    n_second = legs.card[begin + 1]
+    top, best, chosen = -np.inf, 0, -np.inf
     for s1 in range(legs.card[begin]):
         row = at + s1 * n_second
-        best = -np.inf
+        inner = -np.inf
         for s2 in range(n_second):
-            best = max(best, weight * theta_t[row + s2] + theta_c[second + s2])
-        inner[s1] = best
+            inner = max(inner, weight * theta_t[row + s2] + theta_c[second + s2])
+        value = theta_c[first + s1] + inner
+        top = max(top, value)
+        if value > chosen + slack:
+            chosen, best = value, s1
+    return top, best
+
+
+@inlined
+def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float) -> tuple[float, int]:
+    """The same for a pair that has a form."""
+    inner, first, begin = cache.inner, legs.at[legs.ptr[a]], legs.ptr[a]
+    form_up(leg_form(legs, a), legs, a, theta_c, inner, cache.pairs)
+    top, best, chosen = -np.inf, 0, -np.inf
+    for s1 in range(legs.card[begin]):
+        value = theta_c[first + s1] + inner[s1]
+        top = max(top, value)
+        if value > chosen + slack:
+            chosen, best = value, s1
+    return top, best
 
 
 @inlined
@@ -66,23 +86,16 @@ def _best_pair(
     theta_t: Floats, theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float
 ) -> tuple[float, int]:
     """Maximum and best entry of a table of two variables."""
-    inner, weight, form = cache.inner, weight_of(legs.weight, a), leg_form(legs, a)
-    if form >= 0:
-        form_up(form, legs, a, theta_c, inner, cache.pairs)
+    weight = weight_of(legs.weight, a)
+    if leg_form(legs, a) >= 0:
+        top, best = _best_row_of_form(theta_c, legs, a, cache, slack)
     elif weight == 1.0:
-        _best_of_rows(theta_t, theta_c, legs, a, 1.0, inner)
+        top, best = _best_row(theta_t, theta_c, legs, a, 1.0, slack)
     else:
-        _best_of_rows(theta_t, theta_c, legs, a, weight, inner)
+        top, best = _best_row(theta_t, theta_c, legs, a, weight, slack)
     begin = legs.ptr[a]
-    at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
-    n_second = legs.card[begin + 1]
-    top, best, chosen = -np.inf, 0, -np.inf
-    for s1 in range(legs.card[begin]):
-        value = theta_c[first + s1] + inner[s1]
-        top = max(top, value)
-        if value > chosen + slack:
-            chosen, best = value, s1
-    row = at + best * n_second
+    second, n_second = legs.at[begin + 1], legs.card[begin + 1]
+    row = legs.table_at[a] + best * n_second
     last, chosen = 0, weight * theta_t[row] + theta_c[second]
     for s2 in range(1, n_second):
         value = weight * theta_t[row + s2] + theta_c[second + s2]
@@ -93,10 +106,10 @@ def _best_pair(
 
 @inlined
 def _best_table(
-    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, label_c: Ints, state: Ints, slack: float
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, label_c: Ints, state: Ints, slack: float
 ) -> tuple[float, int]:
     """Maximum and best entry of a table of any arity; labels the copies, too."""
-    begin, end, weight = legs.ptr[a], legs.ptr[a + 1], weight_of(legs.weight, a)
+    begin, end = legs.ptr[a], legs.ptr[a + 1]
     for leg in range(begin, end):
         state[leg - begin] = 0
         label_c[legs.copy[leg]] = 0
@@ -141,8 +154,11 @@ def solve_factors(
                     top, t = _best_pair(theta_t, theta_c, legs, a, cache, slack)
                 label_c[legs.copy[first]] = t // n_second
                 label_c[legs.copy[first + 1]] = t % n_second
+            elif weight_of(legs.weight, a) == 1.0:
+                top, t = _best_table(theta_t, theta_c, legs, a, 1.0, label_c, cache.state, slack)
             else:
-                top, t = _best_table(theta_t, theta_c, legs, a, label_c, cache.state, slack)
+                weight = weight_of(legs.weight, a)
+                top, t = _best_table(theta_t, theta_c, legs, a, weight, label_c, cache.state, slack)
             top_f[a] = top
             choices.config[a] = t
         total += top_f[a]

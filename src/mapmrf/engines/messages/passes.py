@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassFigures, PassSpan, PassStopping, end_pass
-from mapmrf.engines.messages.strands import Crew, cut_visits
+from mapmrf.engines.messages.strands import Crew, arrange
 from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, begin_pass
 from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.problem import Problem
@@ -22,8 +22,8 @@ class SequentialPasses(ABC):
 
     Attributes
     ----------
-    seq : (n_vars,)
-        The variables in the order of the visits.
+    order, seq : (n_vars,)
+        The order of the visits, and the variables in it.
     stopping
         When passes stop.
     figures
@@ -46,12 +46,14 @@ class SequentialPasses(ABC):
     start: float
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping, work: int, kind: type) -> None:
-        self.seq, self.stopping, self.work = order.seq, stopping, work
+        begin, strand_ptr = np.array([0, problem.n_vars]), np.array([0, 1])
+        if work >= LARGE:
+            order, begin, strand_ptr = arrange(problem, order)
+        self.order, self.seq, self.stopping, self.work = order, order.seq, stopping, work
         self.labels: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.in_order: Ints = np.zeros(problem.n_vars, dtype=kind)
         self.figures = PassFigures()
         factors = FactorTurns(problem.scope_ptr, problem.scope, order.rank)
-        begin, strand_ptr = cut_visits(factors) if work >= LARGE else (np.array([0, problem.n_vars]), np.array([0, 1]))
         self.crew = Crew.gather(factors, begin, strand_ptr, problem.threads)
         self.board = Board.allocate(begin[:-1], begin[1:], self.n_workers)
 

@@ -37,7 +37,7 @@ class TablePasses(SequentialPasses):
         self.constant, self.start = problem.graph.constant, 0.0
         self.problem = problem
         largest = max((batch.n_configs for batch in problem.batches if batch.arity > 2), default=0)
-        self.model = lay_out(problem, order, with_tables=largest > 0)
+        self.model = lay_out(problem, self.order, with_tables=largest > 0)
         theta, lam = problem.graph.theta_v.copy(), np.zeros(problem.n_edge_states)
         self.messages = SrmpMessages(theta, lam, self.labels, self.in_order)
         n_states = int(problem.graph.card.max(initial=1))

@@ -10,6 +10,8 @@ import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
 from mapmrf.engines.messages.strands_kernels import Board, FactorTurns, Shares, find_needs, link_runs, longest_wait
+from mapmrf.engines.messages.visit_order import VisitOrder
+from mapmrf.problem import Problem
 
 LONG, SHORT = 256, 32
 """Visits from which a run is a good strand, and below which it is none."""
@@ -23,6 +25,20 @@ MIN_SPEED = 1.3
 """Times that workers must be quicker than one, if nothing but the order of visits held them up."""
 NAP = 50e-6
 """Seconds for which a worker that waits in vain lets other processes run."""
+
+
+def arrange(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
+    """Cut the visits of a large model into strands and chunks, as `cut_visits` does.
+
+    Where they are in no such order, as in most graphs that are not grids, they are sorted by depth first, if there are
+    few depths: each is a strand. Returns the order, too.
+    """
+    begin, strand_ptr = cut_visits(FactorTurns(problem.scope_ptr, problem.scope, order.rank))
+    if len(strand_ptr) == 2:
+        sorted_order, sizes = order.by_depth(problem)
+        if problem.n_vars >= LONG * len(sizes):
+            return sorted_order, *cut_strands(offsets(sizes)[:-1], problem.n_vars)
+    return order, begin, strand_ptr
 
 
 def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
@@ -39,6 +55,11 @@ def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
         rows = planes if len(planes) >= MIN_STRANDS else rows
     if len(rows) < MIN_STRANDS or n < SHORT * len(rows):
         return np.array([0, n]), np.array([0, 1])
+    return cut_strands(rows, n)
+
+
+def cut_strands(rows: Ints, n: int) -> tuple[Ints, Ints]:
+    """Cut strands that begin at these of `n` visits into chunks."""
     length = int(np.clip(-(-n // (PARTS * len(rows))), MIN_CHUNK, MAX_CHUNK))
     n_chunks = -(-np.diff(rows, append=n) // length)
     strand_ptr = offsets(n_chunks)

@@ -42,7 +42,7 @@ class LabelPasses(SequentialPasses):
         super().__init__(problem, order, stopping, label_work(problem), _label_type(problem))
         self.constant, self.start = problem.graph.constant, 0.0
         self.problem = problem
-        self.model = label_model(problem, order)
+        self.model = label_model(problem, self.order)
         size = int(self.model.block[-1]) if len(self.model.block) else self.model.width * problem.n_factors
         self.messages = LabelMessages(np.zeros(size), self.labels, self.in_order)
         n_states = int(problem.graph.card.max(initial=1))

@@ -58,12 +58,12 @@ class SpinPasses(SequentialPasses):
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
         self.problem = problem
-        at = order.seq[:0]
+        at = self.seq[:0]
         if self.crew is not None:
             begin, at = self.crew.own_places(self.board)
             self.board = self.board._replace(begin=begin, end=begin + self.board.end - self.board.begin)
-            self.seq = _placed(order.seq, at)
-        self.model = spin_model(problem, order, at)
+            self.seq = _placed(self.seq, at)
+        self.model = spin_model(problem, self.order, at)
         self.constant, self.start = 0.0, self.model.constant
         self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
 

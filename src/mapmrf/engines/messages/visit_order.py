@@ -10,6 +10,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, short
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.engines.messages.srmp_kernels import BETWEEN, FIRST, LAST
+from mapmrf.engines.messages.tiles_kernels import variable_depths
 from mapmrf.engines.messages.visit_order_kernels import (
     EndCounts,
     breadth_first,
@@ -77,6 +78,19 @@ class VisitOrder:
         if moved:
             n_shares[peeled] = 1
         return cls(seq, rank, n_shares[seq], n_back[seq]) if moved else cls(seq, rank, n_shares, n_back)
+
+    def by_depth(self, problem: Problem) -> tuple[VisitOrder, Ints]:
+        """The same visits, sorted by the longest chain of neighbours, each before the next, that leads to them.
+
+        Neighbours keep their order, and so all messages stay what they are; those of equal depth are not neighbours.
+        Also returns how many there are of every depth.
+        """
+        depth, last = np.zeros(problem.n_vars, dtype=np.int32), np.zeros(problem.n_vars, dtype=np.int32)
+        variable_depths(self.seq, Neighbours.of(problem), problem.scope_ptr, problem.scope, last, depth)
+        place = np.argsort(depth, kind="stable")
+        seq, rank = self.seq[place], np.empty_like(self.seq)
+        rank[seq] = np.arange(problem.n_vars, dtype=seq.dtype)
+        return VisitOrder(seq, rank, self.n_shares[place], self.n_back[place]), np.bincount(depth)
 
 
 def _order(problem: Problem, order: VariableOrder, degree: Ints) -> tuple[Ints, Bools, Bools]:

@@ -289,7 +289,7 @@ def test_numbers_that_are_too_large_are_named(card: object, scopes: object, tabl
 def test_potentials_that_cannot_be_added_up_are_refused(large: float) -> None:
     graph = FactorGraph.from_pairwise([[large, 0], [large, 0]], [[0, 1]], [[large, 0], [0, 0]])
     for method in ("auto", "trws", "lslp"):
-        with pytest.raises(mapmrf.GraphError, match="add up to .*, expected at most 1e"):
+        with pytest.raises(mapmrf.GraphError, match=r"add up to .*, expected at most 1e"):
             mapmrf.solve(graph, method)
 
 

@@ -1,6 +1,7 @@
 """FactorGraph: constructors, checks that name the culprit, values and evidence."""
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -265,3 +266,35 @@ def test_weights_must_be_finite_numbers_that_tables_can_bear() -> None:
     with pytest.raises(GraphError, match="too large for a float"):
         build([1e200], ((1e200, 0.0), (0.0, 0.0)))
     assert build([-2.0]).value([1, 1]) == -1.0
+
+
+@pytest.mark.parametrize(
+    ("card", "scopes", "tables", "said"),
+    [
+        ([2**40, 2], [(1,)], [[0, 1]], "variable 0 has 1099511627776 states"),
+        ([2**70, 2], [(1,)], [[0, 1]], "card must be whole numbers below 2^63"),
+        (np.array([2**63, 2], dtype=np.uint64), [(1,)], [[0, 1]], "card must be whole numbers below 2^63"),
+        ([1e30, 2], [(1,)], [[0, 1]], "card must be whole numbers"),
+        ([2], [(10**30,)], [[0, 1]], "scopes must be whole numbers below 2^63"),
+        ([2], [(0,)], [[0, 10**400]], "factor 0: the table is not an array of numbers (int too large"),
+        ([1] * 70 + [2], [range(71)], [[0, 1]], "factor 0 has 71 variables, expected at most"),
+    ],
+)
+def test_numbers_that_are_too_large_are_named(card: object, scopes: object, tables: object, said: str) -> None:
+    with pytest.raises(mapmrf.GraphError, match=re.escape(said)):
+        FactorGraph.from_tables(card, scopes, tables)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("large", [1e308, -1e308, 4e299])
+def test_potentials_that_cannot_be_added_up_are_refused(large: float) -> None:
+    graph = FactorGraph.from_pairwise([[large, 0], [large, 0]], [[0, 1]], [[large, 0], [0, 0]])
+    for method in ("auto", "trws", "lslp"):
+        with pytest.raises(mapmrf.GraphError, match=r"add up to .*, expected at most 1e"):
+            mapmrf.solve(graph, method)
+
+
+def test_large_potentials_that_can_be_added_up_are_not_refused() -> None:
+    graph = FactorGraph.from_pairwise([[1e299, 0], [0, 1e299]], [[0, 1]], [[0, 0], [0, 1e299]])
+    result = mapmrf.solve(graph)
+    assert result.labels.tolist() == [0, 1]
+    assert result.value == result.bound == 2e299

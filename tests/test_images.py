@@ -417,7 +417,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"label_costs": [1.0]}, GraphError, r"label_costs have shape \(1,\), expected a number or \(2,\)"),
     ({"label_costs": [1.0, -2.0]}, OptionError, "label_costs of label 1 is -2.0, expected a finite number of at least"),
     ({"guide": np.zeros((3, 2, 3)), "channel_axis": 0}, GraphError, r"expected \(3, 2\) or \(C, 3, 2\)"),
-    ({"memory_limit": 100}, MapMRFError, "this model takes .* MB, the limit is"),
+    ({"memory_limit": 100}, MapMRFError, "this model takes .* B, the limit is"),
     ({"memory_limit": 0}, OptionError, "memory_limit is 0"),
 ]
 

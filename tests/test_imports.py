@@ -15,7 +15,7 @@ SOURCE = Path(mapmrf.__file__).parent
 
 FLOORS = (
     ("_version", "errors", "arrays", "compilation", "interrupts", "workers"),
-    ("pair_forms", "plugins"),
+    ("pair_forms", "plugins", "memory"),
     ("graph_checks", "names", "options", "gap", "kernels"),
     ("graph_builders",),
     ("graph",),

@@ -36,7 +36,7 @@ from mapmrf.graph_builders import (
     negate_tables,
     slice_tables,
 )
-from mapmrf.graph_checks import as_array, as_ints
+from mapmrf.graph_checks import MOST, as_array, as_ints, check_sums
 from mapmrf.names import Names as Names
 from mapmrf.names import checked_names, locate_state, locate_variable
 
@@ -192,6 +192,20 @@ class FactorGraph:
         """The size of the largest finite potential of every variable and factor, summed up."""
         unary = sum(float(sizes.sum()) for sizes in size_chunks(self.theta_v, self.var_ptr))
         return unary + float(block_sizes(self.theta_t, self.table_ptr) @ self.uses)
+
+    def check_sums(self) -> None:
+        """Raise GraphError if the potentials are too large to be added up.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> mapmrf.FactorGraph.from_tables([2], [(0,)], [[0.0, 1e305]]).check_sums()
+        Traceback (most recent call last):
+        mapmrf.errors.GraphError: the sizes of the potentials add up to 1.0e+305, expected at most 1e+300
+        """
+        with np.errstate(over="ignore"):
+            crude = self._crude_round_off / ROUND_OFF
+            check_sums(crude if crude <= MOST else self.size, self.constant)
 
     @property
     def uses(self) -> Floats:

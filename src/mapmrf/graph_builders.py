@@ -98,7 +98,8 @@ def fold_pairs(unary: ArrayLike, edges: ArrayLike, pairwise: ArrayLike, weight: 
     theta_v, tables, pairs = _checked_pairs(unary, edges, pairwise)
     weights = None if weight is None else as_array(weight, "weight")
     n, m, k = len(theta_v), len(pairs), theta_v.shape[1]
-    finite = np.isfinite(theta_v.sum()) and np.isfinite(tables.sum())  # nothing is nan or infinite
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(theta_v.sum()) and np.isfinite(tables.sum())  # nothing is nan or infinite
     plain = weights is None or (weights.shape == (m,) and _are_plain(weights, largest_size(tables)))
     if not (finite and plain and m and k):
         return fold(list_pairs(unary, edges, pairwise, weight))

@@ -9,9 +9,16 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, block_sizes
 from mapmrf.errors import GraphError
+from mapmrf.memory import check_fits
 
-_NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError)
+_NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError, OverflowError)
 """What libraries raise that cannot hand their numbers over; RuntimeError: a torch tensor that requires a gradient."""
+MOST_VARIABLES = 64 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
+"""Dimensions of an array, and so of a factor's table."""
+FEW = 1_000_000
+"""States that fit into any memory."""
+MOST = 1e300
+"""What all potentials of a model may add up to: methods add up some of them many times over."""
 
 
 def as_array(values: ArrayLike, what: str) -> Floats:
@@ -42,8 +49,10 @@ def as_ints(values: ArrayLike, what: str) -> Ints:
         array = np.asarray(_readable(values))
     except _NO_ARRAY as error:
         raise GraphError(f"{what} must be whole numbers ({_first_line(error)})") from None
+    if array.dtype.kind == "O" or (array.dtype.kind == "u" and array.max(initial=0) >= 2**63):
+        raise GraphError(f"{what} must be whole numbers below 2^63")
     if array.dtype.kind not in "iub":
-        as_int = array.astype(np.int64) if array.dtype.kind == "f" and np.all(np.isfinite(array)) else None
+        as_int = array.astype(np.int64) if array.dtype.kind == "f" and np.all(np.abs(array) < 2**63) else None
         if as_int is None or not np.array_equal(as_int, array):
             raise GraphError(f"{what} must be whole numbers, found dtype {array.dtype}")
         array = as_int
@@ -65,6 +74,10 @@ def check_arrays(
     bad = np.flatnonzero(card < 1)
     if len(bad):
         raise GraphError(f"variable {bad[0]} has {card[bad[0]]} states, expected at least 1")
+    n_states = float(np.sum(card, dtype=np.float64))
+    if n_states > FEW:
+        most = int(card.argmax())
+        check_fits(8.0 * n_states, f"unary potentials (variable {most} has {card[most]} states)")
     _check_offsets(scope_ptr, len(table_of), len(scope), "scope")
     _check_offsets(table_ptr, len(table_ptr) - 1, len(theta_t), "table")
     bad = np.flatnonzero((table_of < 0) | (table_of >= len(table_ptr) - 1))
@@ -72,6 +85,9 @@ def check_arrays(
         found = table_of[bad[0]]
         raise GraphError(f"factor {bad[0]}: table {found} does not exist, expected 0 to {len(table_ptr) - 2}")
     arity = np.diff(scope_ptr)
+    bad = np.flatnonzero(arity > MOST_VARIABLES)
+    if len(bad):
+        raise GraphError(f"factor {bad[0]} has {arity[bad[0]]} variables, expected at most {MOST_VARIABLES}")
     owner = np.repeat(np.arange(len(arity)), arity)
     bad = np.flatnonzero((scope < 0) | (scope >= n))
     if len(bad):
@@ -97,6 +113,13 @@ def check_arrays(
         raise GraphError(f"{what}: entry {entry} is {theta_t[wrong[0]]}, expected a finite number or -inf")
     if weight is not None:
         _check_weight(weight, table_of, table_ptr, theta_t)
+
+
+def check_sums(size: float, constant: float) -> None:
+    """Raise GraphError if potentials of that size in all cannot be added up safely."""
+    total = size + abs(constant)
+    if not total <= MOST:
+        raise GraphError(f"the sizes of the potentials add up to {total:.1e}, expected at most {MOST:.0e}")
 
 
 def _check_weight(weight: Floats, table_of: Ints, table_ptr: Ints, theta_t: Floats) -> None:

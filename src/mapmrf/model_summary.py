@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.graph import FactorGraph
+from mapmrf.memory import shown_bytes
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class ModelSummary:
             "degree": f"{self.degree_mean:.2f} factors per variable, at most {self.degree_max}",
             "density": f"{self.density:.2g} of all pairs of variables share a factor",
             "structure": self._structure(),
-            "memory": f"{_bytes(self.model_bytes)}, compiled {_bytes(self.compiled_bytes)}",
+            "memory": f"{shown_bytes(self.model_bytes)}, compiled {shown_bytes(self.compiled_bytes)}",
         }
         return "\n".join(f"{key:<13}{text}" for key, text in rows.items())
 
@@ -168,11 +169,3 @@ def _span(low: int, high: int) -> str:
 
 def _listed(arities: dict[int, int]) -> str:
     return ", ".join(f"{count} on {arity} variables" for arity, count in arities.items()) or "none"
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"

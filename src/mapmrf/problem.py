@@ -131,6 +131,7 @@ class Problem:
     @classmethod
     def compile(cls, graph: FactorGraph, threads: int = 1) -> Problem:
         """Sort the factors by shape; where they are sorted already, the graph's arrays serve as they are."""
+        graph.check_sums()
         hard = _hard_tables(graph)
         group = _shape_groups(graph)
         if hard.any():

@@ -244,6 +244,7 @@ class _Run:
 
     def solve(self, graph: FactorGraph, start: Start, threads: int) -> Result:
         """Compile the graph, run the method and the polisher, and report."""
+        graph.check_sums()
         self.graph = graph
         self.incumbent = Incumbent(graph, Start().first_labels(graph), threads=threads)
         if start.labels is not None:

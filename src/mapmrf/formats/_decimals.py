@@ -11,6 +11,9 @@ from mapmrf.arrays import Floats
 DIGITS = 15
 """Digits of all costs together: sums stay exact in 53 bits, and far from the limits of 64."""
 
+MOST_DECIMALS = 300
+"""Powers of ten that a float can hold, with room for digits."""
+
 
 def choose_decimals(parts: list[Floats], total: float) -> tuple[int, bool]:
     """Return the number of decimals to write, negative for tens, and whether no number has more than that.
@@ -23,7 +26,7 @@ def choose_decimals(parts: list[Floats], total: float) -> tuple[int, bool]:
         What the costs may add up to.
     """
     most = DIGITS - math.ceil(math.log10(total)) if total > 0 else 0
-    most = min(most, 300)
+    most = min(most, MOST_DECIMALS)
     finite = [part[np.isfinite(part)] for part in parts]
     # 10^22 is the last power that a float holds exactly.
     for decimals in range(min(most, 0), min(most, 22) + 1):

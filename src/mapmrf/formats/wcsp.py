@@ -17,7 +17,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
-from mapmrf.formats._decimals import choose_decimals, rounding, scaled, unscaled
+from mapmrf.formats._decimals import MOST_DECIMALS, choose_decimals, rounding, scaled, unscaled
 from mapmrf.formats._tables import MOST_COUNT, Factors, build, check_states, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import read_bytes, replacing
@@ -58,6 +58,8 @@ def _graph(path: Path, card: Ints, factors: Factors, forbidden: Bools, name: str
     """Undo the scale that one of our own files has been written with."""
     ours = _OUR_NAME.fullmatch(name)
     theta_t = factors.theta_t
+    if ours is not None and abs(int(ours[1])) > MOST_DECIMALS:
+        raise FormatError(f"{path}: the name says {ours[1]} decimals, expected at most {MOST_DECIMALS}")
     if ours is not None:
         unscaled(theta_t, int(ours[1]))
     theta_t[forbidden] = -np.inf

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from mapmrf.errors import GraphError, MapMRFError, OptionError, UnknownName
 from mapmrf.images.lattice import neighbour_offsets, pairs_at
+from mapmrf.memory import machine_bytes, shown_bytes
 
 PROGRAM = 170_000_000
 """Python with NumPy, numba and the kernels of a method."""
@@ -89,8 +89,10 @@ class MemoryEstimate:
         >>> estimate_memory((700, 720), 16, "icm").summary().startswith("470 MB in all")
         True
         """
-        parts = f"program {_bytes(self.program)}, unaries {_bytes(self.unary)}, model {_bytes(self.model)}"
-        return f"{_bytes(self.total)} in all: {parts}, solving it {_bytes(self.solve)}"
+        parts = (
+            f"program {shown_bytes(self.program)}, unaries {shown_bytes(self.unary)}, model {shown_bytes(self.model)}"
+        )
+        return f"{shown_bytes(self.total)} in all: {parts}, solving it {shown_bytes(self.solve)}"
 
 
 def estimate_memory(
@@ -166,15 +168,7 @@ def check_limit(needed: int, limit: float | None, what: str) -> None:
     if needed > allowed:
         have = "this machine has" if limit is None else "the limit is"
         verb = "takes" if what.startswith("this") else "take"
-        raise MapMRFError(f"{what} {verb} {_bytes(needed)}, {have} {_bytes(allowed)}")
-
-
-def machine_bytes() -> float:
-    """Memory of the machine in bytes, infinite where the system does not say."""
-    try:
-        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return math.inf
+        raise MapMRFError(f"{what} {verb} {shown_bytes(needed)}, {have} {shown_bytes(allowed)}")
 
 
 def _solve_bytes(n: int, pairs: int, n_labels: int, method: str) -> int:
@@ -190,8 +184,3 @@ def _solve_bytes(n: int, pairs: int, n_labels: int, method: str) -> int:
     if method == "lslp" and 2 * pairs * n_labels <= KKT_STATES:
         own += KKT_RATE * pairs * n_labels
     return int(own + rate.entry * n_labels**2 + rate.fixed)
-
-
-def _bytes(count: float) -> str:
-    unit, name = (1e9, "GB") if count >= 1e9 else (1e6, "MB")
-    return f"{count / unit:.3g} {name}"

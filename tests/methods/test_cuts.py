@@ -78,16 +78,20 @@ def test_binary_models_are_exact_with_any_number_of_rounds(
     assert all(point.bound is None or point.bound >= optimum - 1e-9 for point in result.trace)
 
 
+def largest_cut(n: int) -> FactorGraph:
+    """The largest cut of a complete graph."""
+    pairs = list(itertools.combinations(range(n), 2))
+    return FactorGraph.from_pairwise(np.zeros((n, 2)), pairs, [[0.0, 1.0], [1.0, 0.0]])
+
+
 @each_solver
 def test_the_largest_cut_of_a_complete_graph_needs_the_search(solver: str) -> None:
     """Odd cycles leave a third of the pairs uncut; in truth n/2 times n/2 pairs are cut."""
     n = 9
-    pairs = list(itertools.combinations(range(n), 2))
-    graph = FactorGraph.from_pairwise(np.zeros((n, 2)), pairs, [[0.0, 1.0], [1.0, 0.0]])
-    result = mapmrf.solve(graph, "cuts", solver=solver)
+    result = mapmrf.solve(largest_cut(n), "cuts", solver=solver)
     assert result.status.closes_gap and result.value == n // 2 * (n - n // 2)
     after_cuts = next(point for point in reversed(result.trace) if point.phase == "cuts")
-    assert after_cuts.bound == pytest.approx(2 / 3 * len(pairs), abs=1e-3)
+    assert after_cuts.bound == pytest.approx(2 / 3 * (n * (n - 1) / 2), abs=1e-3)
     assert result.trace[-1].phase == "branch" and result.iterations >= 1
     assert result.gap is not None and result.gap <= 1e-6
 
@@ -146,8 +150,10 @@ def test_ferromagnets_are_fixed_whole_by_persistency() -> None:
     tables = np.abs(graph.theta_t.reshape(-1, 2, 2)) * np.array([[1, -1], [-1, 1]])
     graph = FactorGraph.from_pairwise(random.normal(size=(25, 2)), graph.scope.reshape(-1, 2), tables)
     result = mapmrf.solve(graph, "cuts")
-    assert (result.status, result.details["rounds"], result.details["cuts"]) == (Status.OPTIMAL, 1, 0)
-    assert result.details["fixed"] >= 25
+    assert (result.status, "columns" in result.details) == (Status.OPTIMAL, False)
+    without = mapmrf.solve(graph, "cuts", persistency=False, local_search=0)
+    assert (without.status, without.details["fixed"] >= 25) == (Status.OPTIMAL, True)
+    assert without.value == pytest.approx(result.value)
 
 
 # -- limits and options -----------------------------------------------------------------------------------------------
@@ -354,9 +360,9 @@ def test_a_solver_that_denies_a_known_labelling_is_not_believed(
 
 def test_a_relaxation_that_is_not_solved_leaves_the_rest_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LPRelaxation, "outcome", SolverOutcome.FAILED)
-    result = mapmrf.solve(spins(4), "cuts")
+    result = mapmrf.solve(largest_cut(7), "cuts")
     assert result.status.closes_gap and result.trace[-1].phase == "branch"
-    assert result.value == pytest.approx(brute_force(spins(4))[0])
+    assert result.value == pytest.approx(12.0)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +392,7 @@ def test_impossible_options_are_refused(options: dict[str, Any], message: str) -
         ("grids/grid20x20.f10.uai.gz", "cuts"),
         ("grids/grid20x20.f15.wrap.uai.gz", "cuts"),
         ("grids/grid40x40.f5.uai.gz", "cuts"),
-        ("segmentation2/10_14_s.binary.uai.gz", "cuts"),
+        ("segmentation2/10_14_s.binary.uai.gz", "start"),
         ("segmentation21/2_2_s.21.uai.gz", "start"),
         ("scene/0000047.uai.gz", "start"),
         ("other/or_chain_10.fg.uai.gz", "start"),

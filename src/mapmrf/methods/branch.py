@@ -201,7 +201,7 @@ class BranchRun(PhasedRun):
             self.search_locally(STEP_ENTRIES, 0)
 
     def descend(self) -> Iterator[Progress]:
-        """Single-variable ascent from the first labelling."""
+        """Single-variable ascent."""
         while self.local.descending:
             self.search_locally(STEP_ENTRIES, 0)
             yield self.progress("local search")
@@ -238,16 +238,19 @@ class BranchRun(PhasedRun):
         """Lower the simple bound; the best states by max-marginals are a starting point for an ascent."""
         for _ in range(self.method.sweeps):
             before = self.incumbent.bound
-            shifting.sweep()
+            for _ in shifting.sweep():
+                yield self.progress("cost shifting")
             self.incumbent.tighten(shifting.bound())
-            self.ascend_from(shifting.labels)
-            yield self.progress("cost shifting")
+            self.local.restart(shifting.labels)
+            yield from self.descend()
             if self.stalls(before, self.incumbent.bound):
                 break
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
         """Cost shifting between small mini-buckets, as long as it lowers their bound."""
         after = math.inf
+        for _ in join.fill():
+            yield self.progress("join graph")
         while join.sweeps < self.method.join_sweeps:
             sweeps = join.sweeps
             join.advance(STEP_ADDITIONS)
@@ -294,7 +297,9 @@ class BranchRun(PhasedRun):
         yield from self.perturb()
         given = self.given_functions(tree, shifting)
         if self.method.join_sweeps > 0:
-            join = JoinGraph(tree, given, self.partition(tree, given, FIRST_SHARE))
+            partition = self.partition(tree, given, FIRST_SHARE)
+            yield self.progress("join graph")
+            join = JoinGraph(tree, given, partition)
             yield from self.shift_jointly(join)
             given = join.functions()
         short, full = (FIRST_SHARE, FIRST_STEPS), (1.0, math.inf)

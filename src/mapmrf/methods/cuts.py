@@ -12,7 +12,8 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from mapmrf.arrays import Ints, segment_argmax
+from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.compact import Compact, is_compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
@@ -22,6 +23,7 @@ from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
+from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
@@ -47,6 +49,9 @@ STEP_ENTRIES = 2_000_000
 LOCAL_STEPS = 25
 """Steps of local search after the first descent, at most."""
 
+EXACT_PAIRS = 50_000
+"""Pairs up to which the simplex method goes on with the relaxation where the quick rounds have ended."""
+
 MAX_ENTRIES = 200_000_000
 """Entries of the largest constraint matrix that is built: some 20 GB in a solver."""
 
@@ -64,13 +69,13 @@ class Cuts(Phases):
     max_iterations
         Nodes of the branch and bound.
     solver
-        ``highs``, ``scip`` (an optional extra), or ``auto``: SCIP for the branch and bound if it is installed. The
-        relaxations are always solved by HiGHS.
+        ``highs``, ``scip`` (an optional extra), or ``auto``: SCIP for the branch and bound if it is installed.
+        Relaxations that are solved exactly are always left to HiGHS.
     rounds
         Rounds of odd-cycle inequalities, at most; 0 leaves all cuts to the solver. They end early when they bring
         little.
     persistency
-        Fix the variables that the first relaxation sets to 0 or 1: some optimum has them so.
+        Fix the variables of a binary pairwise model that roof duality decides: some optimum has them so.
     local_search
         Effort of local search before the first program: perturbations per variable, for half a second or so at most.
     lp_iterations
@@ -129,7 +134,9 @@ class Cuts(Phases):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutsRun:
         """Simplify the model; the run begins with local search."""
-        return CutsRun(self, simplify(problem), seed, initial.labels)
+        roof = self.persistency and problem.only_binary and why_no_roof(problem) is None
+        excluded = excluded_by_roof(problem) if roof else None
+        return CutsRun(self, simplify(problem, excluded), seed, initial.labels)
 
 
 class CutsRun(PhasedRun):
@@ -298,18 +305,41 @@ class CutsRun(PhasedRun):
 
     def cut(self, compact: Compact) -> Generator[Progress, None, Program]:
         """Rounds of the relaxation, each with more odd-cycle inequalities; the program with those that are tight."""
+        quick = SpinPlanes(compact)
+        while quick.n_rounds < self.method.rounds:
+            for _ in quick.solve(self.incumbent.value):
+                yield self.progress("cuts")
+            self.round_point(compact, quick.point)
+            while quick.is_closing(self.incumbent.value, 2 * self.tolerance):
+                for _ in quick.close(self.incumbent.value):
+                    yield self.progress("cuts")
+                self.round_point(compact, quick.point)
+            self.read_round(quick)
+            yield self.progress("cuts", self.verdict)
+            if quick.tails_off(self.incumbent.value):
+                break
+            for _ in quick.separate():
+                yield self.progress("cuts")
         failure = highs_failure()
         if failure is not None:
-            log.warning("cuts continues without cutting planes: %s", failure)
-            return compact.program
-        planes = self.planes = CuttingPlanes(compact, self.seed)
+            log.warning("cuts continues without exact relaxations: %s", failure)
+        ended = quick.n_rounds >= self.method.rounds or len(compact.first) > EXACT_PAIRS
+        if failure is not None or ended:
+            return quick.strengthened()
+        return (yield from self.cut_exactly(compact, quick))
+
+    def cut_exactly(self, compact: Compact, quick: SpinPlanes) -> Generator[Progress, None, Program]:
+        """More rounds, in which the relaxation is solved to its end."""
+        planes = self.planes = CuttingPlanes(compact, self.seed, quick)
         while planes.n_rounds < self.method.rounds:
             planes.relaxation.start()
             while not planes.relaxation.wait(POLL):
                 yield self.progress("cuts")
             if planes.relaxation.outcome is not SolverOutcome.OPTIMAL:
                 break
-            self.read_round(compact, planes)
+            planes.read()
+            self.round_point(compact, planes.point)
+            self.read_round(planes)
             yield self.progress("cuts", self.verdict)
             n_before = planes.n_cuts
             for _ in planes.separate():
@@ -318,16 +348,19 @@ class CutsRun(PhasedRun):
                 break
         return planes.strengthened()
 
-    def read_round(self, compact: Compact, planes: CuttingPlanes) -> None:
-        """Take over bound and labelling of a solved relaxation, and fix the columns that they decide."""
-        planes.read()
-        self.n_turns += 1
-        self.tighten(planes.bound)
-        self.local.restart(compact.rounded(planes.point))
+    def round_point(self, compact: Compact, point: Floats) -> None:
+        """A labelling near a relaxed point, improved by local search."""
+        self.local.restart(compact.rounded(point))
         self.improve(STEP_ENTRIES // 4, self.problem.n_vars)
-        if self.method.persistency and planes.n_rounds == 1:
-            planes.fix_persistent()
+
+    def read_round(self, planes: SpinPlanes | CuttingPlanes) -> None:
+        """Take over the bound of a solved relaxation, and fix the columns that it decides."""
+        self.n_turns += 1
         planes.fix_by_cost(self.incumbent.value)
+        labels = planes.decided()
+        if labels is not None:  # no other labelling is better
+            self.incumbent.offer(labels)
+        self.tighten(planes.bound if labels is None else self.incumbent.value)
         self.details |= {
             "rounds": float(planes.n_rounds), "cuts": float(planes.n_cuts), "fixed": float(planes.n_fixed)
         }  # fmt: skip

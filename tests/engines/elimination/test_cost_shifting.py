@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 from elimination_models import frustrated
+from mapmrf.engines.elimination import cost_shifting
 from mapmrf.engines.elimination.cost_shifting import CostShifting
 from mapmrf.problem import Problem
 from strategies import Recipe, brute_force, recipes, with_weights
@@ -21,7 +22,7 @@ def test_cost_shifting_keeps_every_value_and_never_raises_the_bound(recipe: Reci
     shifting = CostShifting(problem, np.arange(problem.n_vars))
     bounds = [shifting.bound()]
     for _ in range(4):
-        shifting.sweep()
+        list(shifting.sweep())
         bounds.append(shifting.bound())
     assert bounds[-1] >= brute_force(graph)[0] - 1e-9
     assert all(after <= before + 1e-9 for before, after in itertools.pairwise(bounds))
@@ -41,5 +42,15 @@ def test_the_best_states_by_max_marginals_are_a_labelling() -> None:
     graph = frustrated(1, 12, states=3, seed=2)
     problem = Problem.compile(graph)
     shifting = CostShifting(problem, np.arange(12))
-    shifting.sweep()
+    list(shifting.sweep())
     assert shifting.bound() == pytest.approx(graph.value(shifting.labels))
+
+
+def test_the_steps_of_a_sweep_do_not_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = Problem.compile(frustrated(4, 5, states=3, seed=1))
+    whole, stepwise = (CostShifting(problem, np.arange(20)) for _ in range(2))
+    assert len(list(whole.sweep())) == 2
+    monkeypatch.setattr(cost_shifting, "STEP_ENTRIES", 50)
+    assert len(list(stepwise.sweep())) > 10
+    assert np.array_equal(stepwise.theta_f, whole.theta_f) and np.array_equal(stepwise.theta_v, whole.theta_v)
+    assert np.array_equal(stepwise.labels, whole.labels)

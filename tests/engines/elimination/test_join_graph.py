@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elimination_models import frustrated, prepared
+from mapmrf.engines.elimination import join_graph
 from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_buckets import find_partition
 from mapmrf.graph import FactorGraph
@@ -21,7 +22,9 @@ def join_graph_of(graph: FactorGraph, max_vars: int) -> JoinGraph:
     _, tree, given = prepared(graph)
     partition = find_partition(tree, given, max_vars, math.inf)
     assert partition is not None
-    return JoinGraph(tree, given, partition)
+    join = JoinGraph(tree, given, partition)
+    list(join.fill())
+    return join
 
 
 @given(recipe=with_weights(recipes()), max_vars=st.integers(0, 7))
@@ -56,3 +59,10 @@ def test_sweeps_in_pieces_are_those_at_once_and_each_call_ends_with_its_sweep() 
     while pieces.sweeps < 2:
         pieces.advance(1)
     assert whole.functions().theta.tolist() == pieces.functions().theta.tolist()
+
+
+def test_clusters_are_filled_alike_in_one_step_or_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = frustrated(4, 5, states=3, seed=1)
+    whole = join_graph_of(graph, 4).functions().theta
+    monkeypatch.setattr(join_graph, "FILL_ENTRIES", 50)
+    assert np.array_equal(join_graph_of(graph, 4).functions().theta, whole)

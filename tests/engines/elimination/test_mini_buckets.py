@@ -79,7 +79,7 @@ def buckets_of(graph: FactorGraph, max_vars: int, sweeps: int = 0, additions: in
     if sweeps:
         shifting = CostShifting(problem, np.arange(problem.n_vars))
         for _ in range(sweeps):
-            shifting.sweep()
+            list(shifting.sweep())
         given = Functions.of(problem, tree, shifting.theta_v, shifting.theta_f, shifting.table_ptr[:-1])
     partition = find_partition(tree, given, max_vars, math.inf)
     assert partition is not None

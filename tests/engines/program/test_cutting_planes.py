@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from binary_models import binary_graphs, spins
+from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.solver_run import SolverOutcome
+from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.problem import Problem
 from strategies import brute_force
 
@@ -61,23 +62,41 @@ def test_every_round_cuts_its_point_off_and_lowers_the_bound() -> None:
 
 @given(graph=binary_graphs())
 @settings(max_examples=30)
-def test_fixed_variables_leave_an_optimum(graph: FactorGraph) -> None:
-    """Roof duality on the first relaxation, and reduced costs given the optimum's own value."""
+def test_fixed_columns_leave_an_optimum(graph: FactorGraph) -> None:
+    """Reduced costs, given the optimum's own value."""
     optimum, _ = brute_force(graph)
     compact = Compact.build(Problem.compile(graph))
-    for fix in ("persistent", "cost"):
-        planes = CuttingPlanes(compact, 0)
-        planes.relaxation.start()
-        assert planes.relaxation.wait(60)
-        planes.read()
-        if fix == "persistent":
-            planes.fix_persistent()
-        else:
-            planes.fix_by_cost(optimum)
-        low, high = planes.program.lower, planes.program.upper
-        best = -math.inf
-        for labels in itertools.product([0, 1], repeat=graph.n_vars):
-            columns = compact.columns(np.array(labels))
-            if np.all((low <= columns) & (columns <= high)):
-                best = max(best, graph.value(labels))
-        assert best == pytest.approx(optimum, abs=1e-9)
+    planes = CuttingPlanes(compact, 0)
+    planes.relaxation.start()
+    assert planes.relaxation.wait(60)
+    planes.read()
+    planes.fix_by_cost(optimum)
+    low, high = planes.program.lower, planes.program.upper
+    best = -math.inf
+    for labels in itertools.product([0, 1], repeat=graph.n_vars):
+        columns = compact.columns(np.array(labels))
+        if np.all((low <= columns) & (columns <= high)):
+            best = max(best, graph.value(labels))
+    assert best == pytest.approx(optimum, abs=1e-9)
+    decided = planes.decided()
+    assert decided is None or graph.value(decided) == pytest.approx(optimum, abs=1e-9)
+
+
+def test_rounds_go_on_from_the_quick_ones() -> None:
+    compact = Compact.build(Problem.compile(complete(10)))
+    quick = SpinPlanes(compact)
+    for _ in range(8):
+        for _ in quick.solve(-math.inf):
+            pass
+        for _ in quick.separate():
+            pass
+    planes = CuttingPlanes(compact, 0, quick)
+    assert (planes.n_rounds, planes.n_cuts, planes.bound) == (quick.n_rounds, quick.n_cuts, quick.bound)
+    assert planes.rows.n > planes.program.rows.n == compact.program.rows.n
+    planes.relaxation.start()
+    assert planes.relaxation.wait(60)
+    planes.read()
+    assert planes.bound <= quick.bound
+    for _ in planes.separate():
+        pass
+    assert planes.strengthened().rows.n >= compact.program.rows.n

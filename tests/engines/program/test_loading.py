@@ -73,12 +73,14 @@ def test_cuts_says_in_one_line_that_it_has_no_solver(solver: str, tmp_path: Path
 @needs_scip
 def test_cuts_without_highs_goes_on_with_scip_alone(tmp_path: Path) -> None:
     code = """
-    result = mapmrf.solve(graph, "cuts")
+    pairs = [[i, j] for i in range(7) for j in range(i)]
+    largest_cut = mapmrf.FactorGraph.from_pairwise([[0, 0]] * 7, pairs, [[0, 1], [1, 0]])
+    result = mapmrf.solve(largest_cut, "cuts")
     print(result.status.closes_gap, result.trace[-1].phase)
     """
     lines = run_without(["highspy"], code, tmp_path)
     assert lines[-1] == "True branch"
-    warning = "cuts continues without cutting planes: HiGHS cannot be loaded: undefined symbol: solve"
+    warning = "cuts continues without exact relaxations: HiGHS cannot be loaded: undefined symbol: solve"
     assert lines[:-1] == [warning]
 
 

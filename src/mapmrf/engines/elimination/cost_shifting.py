@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from mapmrf.arrays import Ints, segment_max
 from mapmrf.engines.elimination.bucket_tree import inverse
 from mapmrf.engines.elimination.cost_shifting_kernels import ShiftedModel, shift_costs
 from mapmrf.problem import Problem
+
+STEP_ENTRIES = 2_000_000
+"""Table entries of a step, each of which is looked at several times: some hundredths of a second."""
 
 
 class CostShifting:
@@ -41,10 +46,19 @@ class CostShifting:
         self._gathered = np.zeros(int(graph.card.max(initial=1)))
         self._order, self._rank = order, inverse(order)
 
-    def sweep(self) -> None:
-        """Shift costs along the order and back."""
+    def sweep(self) -> Iterator[None]:
+        """Shift costs along the order and back, in steps of some table entries."""
         for order, rank in ((self._order, self._rank), (self._order[::-1].copy(), -self._rank)):
-            shift_costs(order, rank, self._model, self.theta_v, self.theta_f, self._gathered, self.labels)
+            for some in np.split(order, self._ends(order)):
+                shift_costs(some, rank, self._model, self.theta_v, self.theta_f, self._gathered, self.labels)
+                yield
+
+    def _ends(self, order: Ints) -> Ints:
+        """Where the steps along an order end, but for the last."""
+        sizes = np.diff(self.table_ptr)[self._model.factor_of]
+        total = np.concatenate([[0], np.cumsum(sizes)])
+        work = np.cumsum((total[self._model.nbr_ptr[1:]] - total[self._model.nbr_ptr[:-1]])[order])
+        return np.flatnonzero(np.diff(work // STEP_ENTRIES)) + 1
 
     def bound(self) -> float:
         """The sum of the largest entries of all potentials."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, segment_max
@@ -18,6 +21,9 @@ from mapmrf.engines.elimination.join_graph_kernels import (
     sweep_clusters,
 )
 from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
+
+FILL_ENTRIES = 2_000_000
+"""Table entries that are filled in one step: some hundredths of a second."""
 
 
 class JoinGraph:
@@ -36,10 +42,18 @@ class JoinGraph:
         self._links = _links(partition, given.n)
         self._buffer, self._scratch = _scratch(tree, partition, ptr, sizes)
         self._cursor = SweepCursor(bucket=0, to_leaves=False, n_sweeps=0)
-        functions = FunctionTables(
+        self._partition = partition
+        self._given = FunctionTables(
             tree.card, partition.fn_ptr, partition.fn_var, given.stride, given.at, given.n, given.theta, np.empty(0)
         )
-        fill_clusters(self._clusters, partition, functions, self._scratch)
+
+    def fill(self) -> Iterator[None]:
+        """Sum the given functions up, in steps of some table entries; this comes before everything else."""
+        at = self._clusters.at
+        ends = np.flatnonzero(np.diff(at // FILL_ENTRIES)) + 1
+        for first, last in pairwise([0, *ends.tolist(), len(at) - 1]):
+            fill_clusters(first, last, self._clusters, self._partition, self._given, self._scratch)
+            yield
 
     @property
     def sweeps(self) -> int:

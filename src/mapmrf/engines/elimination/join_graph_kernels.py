@@ -188,11 +188,16 @@ def agree(
 
 @compiled
 def fill_clusters(
-    clusters: JoinClusters, partition: BucketPartition, fns: FunctionTables, scratch: SeparatorScratch
+    first: int,
+    last: int,
+    clusters: JoinClusters,
+    partition: BucketPartition,
+    fns: FunctionTables,
+    scratch: SeparatorScratch,
 ) -> None:
-    """Sum up the given functions of every cluster."""
+    """Sum up the given functions of the clusters from `first` to `last`."""
     tables, digit, stride = clusters.tables, scratch.digit, scratch.stride
-    for m in range(len(clusters.ptr) - 1):
+    for m in range(first, last):
         for at in range(clusters.at[m], clusters.at[m + 1]):
             tables[at] = 0.0
         n_dims = clusters.ptr[m + 1] - clusters.ptr[m]

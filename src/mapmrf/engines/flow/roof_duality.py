@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Ints
+from mapmrf.arrays import Bools, Ints
 from mapmrf.engines.flow.cut_model import CutModel, binary_pairs, flips_of, why_not_binary_pairs
 from mapmrf.engines.flow.cut_model_kernels import NONE, BinaryPairs, set_excess
 from mapmrf.engines.flow.maximum_flow import MaximumFlow
@@ -104,3 +104,12 @@ def persistent_states(problem: Problem) -> Persistency:
     if model.bound == -math.inf:
         return Persistency(np.full(problem.n_vars, UNDECIDED), -math.inf)
     return Persistency(model.labels if isinstance(model, CutModel) else model.states, model.bound)
+
+
+def excluded_by_roof(problem: Problem) -> Bools:
+    """States that some optimal labelling does without, (n_states,), by roof duality; none in an infeasible model."""
+    states = persistent_states(problem).states
+    excluded: Bools = np.zeros(problem.n_states, dtype=bool)
+    decided = np.flatnonzero(states != UNDECIDED)
+    excluded[2 * decided + 1 - states[decided]] = True
+    return excluded

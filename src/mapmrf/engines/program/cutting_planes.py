@@ -8,23 +8,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.highs import LPRelaxation
-from mapmrf.engines.program.odd_cycle_kernels import (
-    ClosedWalk,
-    OddCycles,
-    PairAdjacency,
-    SeparationLimits,
-    SeparationPlace,
-    ShortestPaths,
-    odd_cycles,
-    sources_of,
-)
+from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
-
-STEP_WORK = 3_000_000
-"""Pairs visited in one step of separation: some 40 ms."""
+from mapmrf.engines.program.spin_planes import SpinPlanes
 
 EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
 """Least violation and surcharge per pair of a cycle; the second is tried where the first finds nothing."""
@@ -40,7 +29,7 @@ TAIL, TAIL_GAIN = 10, 0.9
 
 
 class CuttingPlanes:
-    """The linear relaxation with the cuts so far, its point and its bound.
+    """The linear relaxation with the cuts so far, its point and its bound; it may begin where quick rounds have ended.
 
     Attributes
     ----------
@@ -54,21 +43,22 @@ class CuttingPlanes:
         The optimal point of the last relaxation.
     """
 
-    def __init__(self, compact: Compact, seed: int) -> None:
-        program = compact.program
+    def __init__(self, compact: Compact, seed: int, quick: SpinPlanes | None = None) -> None:
+        program = compact.program if quick is None else quick.strengthened()
         self.compact = compact
-        self.program = dataclasses.replace(program, lower=program.lower.copy(), upper=program.upper.copy())
+        lower, upper = program.lower.copy(), program.upper.copy()
+        self.program = dataclasses.replace(program, lower=lower, upper=upper, rows=compact.program.rows)
         self.rows = program.rows
         # The dual tolerance is that of a branch and cut; each round starts from the last basis.
         settings = {"dual_feasibility_tolerance": DUAL_TOL, "presolve": "off", "solver": "simplex", "parallel": "off"}
         self.relaxation = LPRelaxation(program, seed, settings)
-        self.bound = math.inf
+        self.bound = math.inf if quick is None else quick.bound
         self.point: Floats = np.zeros(len(program.cost))
-        self.n_rounds = 0
-        self.n_cuts = 0
+        self.n_rounds = 0 if quick is None else quick.n_rounds
+        self.n_cuts = 0 if quick is None else quick.n_cuts
         self._reduced: Floats = np.zeros(len(program.cost))
         self._now = math.inf
-        self._age = np.zeros(0, dtype=np.int64)
+        self._age = np.zeros(self.rows.n - self.program.rows.n, dtype=np.int64)
         self._gaps: list[float] = []
         self._separation = OddCycleSeparation(compact)
 
@@ -88,12 +78,6 @@ class CuttingPlanes:
         self.bound = min(self.bound, self._now)
         self.n_rounds += 1
 
-    def fix_persistent(self) -> None:
-        """Fix the variables that are 0 or 1 in the relaxation without cuts: some optimum agrees with them."""
-        # Weak persistency of roof duality (Hammer, Hansen and Simeone 1984), which holds for any optimal point.
-        n = self.compact.n
-        self._fix(np.flatnonzero(np.abs(self.point[:n] - 0.5) > 0.5 - 1e-9), self.point)
-
     def fix_by_cost(self, value: float) -> None:
         """Fix the columns whose reduced cost rules out their other bound, given a labelling of this value."""
         price = self.program.scale * np.abs(self._reduced)
@@ -105,6 +89,11 @@ class CuttingPlanes:
         self.program.lower[free] = self.program.upper[free] = np.round(point[free])
         if len(free):
             self.relaxation.change_bounds(free, self.program.lower[free], self.program.upper[free])
+
+    def decided(self) -> Ints | None:
+        """The only labelling that can be better than the one by which columns were fixed, if they all are."""
+        lower = self.program.lower[: self.compact.n]
+        return lower.astype(np.int64) if np.all(lower == self.program.upper[: self.compact.n]) else None
 
     def tails_off(self, value: float) -> bool:
         """Whether the last rounds have closed little of the gap."""
@@ -146,82 +135,3 @@ class CuttingPlanes:
         tight = self.rows.upper - self.rows.matrix @ self.point <= SLACK
         tight[:n_needed] = True
         return dataclasses.replace(self.program, rows=self.rows.only(tight))
-
-
-class OddCycleSeparation:
-    """The search for violated odd cycles of a compact program.
-
-    Attributes
-    ----------
-    found, n_found
-        The cycles of the last search, and how many there are.
-    """
-
-    found: OddCycles
-    n_found: int
-
-    def __init__(self, compact: Compact) -> None:
-        n, m = compact.n, len(compact.first)
-        self.n = n
-        self.first, self.second = compact.first, compact.second
-        ends = np.concatenate([compact.first, compact.second])
-        order = np.argsort(ends, kind="stable")
-        self._graph = PairAdjacency(
-            offsets(np.bincount(ends, minlength=n)),
-            np.concatenate([compact.second, compact.first])[order],
-            np.concatenate([np.arange(m), np.arange(m)])[order],
-        )
-        self._paths, self._walk = _paths(n, m), _walk(n)
-        # Sums of these tell cycles apart.
-        self._code = np.random.default_rng(0).random(2 * m)
-
-    def run(self, cut: Floats, violation: float, hop: float) -> Iterator[None]:
-        """Look for the shortest odd cycles through all variables that may have a violated one, in short steps."""
-        sources = self._sources(cut)
-        limits = SeparationLimits(STEP_WORK, violation, hop)
-        found, place = self._room(), SeparationPlace(0, 0)
-        self._paths.stamp.fill(-1)
-        while place.turn < len(sources):
-            place = odd_cycles(place, limits, sources, cut, self._graph, self._paths, self._walk, found)
-            yield
-        self.found, self.n_found = found, place.n_found
-
-    def best(self, n_most: int) -> OddCycles:
-        """The cycles found, each once, the most violated if there are too many."""
-        n, found = self.n_found, self.found
-        ptr, violation = found.ptr[: n + 1], found.violation[:n]
-        if n == 0:
-            return OddCycles(ptr, found.var[:0], found.edge[:0], found.odd[:0], violation)
-        end = ptr[-1]
-        code = np.add.reduceat(self._code[2 * found.edge[:end] + found.odd[:end]], ptr[:-1])
-        _, once = np.unique(np.round(code, 9), return_index=True)
-        order = np.argsort(-np.round(violation[once], 9), kind="stable")[:n_most]
-        chosen = np.sort(once[order])
-        counts = np.diff(ptr)[chosen]
-        places = ranges(ptr[:-1][chosen], counts)
-        return OddCycles(offsets(counts), found.var[places], found.edge[places], found.odd[places], violation[chosen])
-
-    def _sources(self, cut: Floats) -> Ints:
-        """The variables through which a violated cycle may go."""
-        parent, parity, is_source = np.zeros((3, self.n), dtype=np.int64)
-        sources_of(self.first, self.second, cut, 1e-9, parent, parity, is_source)
-        return np.flatnonzero(is_source)
-
-    def _room(self) -> OddCycles:
-        """Room for a cycle per variable."""
-        n = self.n
-        var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
-        return OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
-
-
-def _paths(n: int, m: int) -> ShortestPaths:
-    """Scratch for n variables and m pairs."""
-    came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
-    heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
-    return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
-
-
-def _walk(n: int) -> ClosedWalk:
-    """Scratch for n variables."""
-    var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
-    return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))

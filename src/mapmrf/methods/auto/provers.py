@@ -14,7 +14,7 @@ from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, semidefinite
 from mapmrf.methods.auto.shared import Phase, Steps
 from mapmrf.methods.branch import Branch
-from mapmrf.methods.cuts import Cuts
+from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
 from mapmrf.methods.wcsp import WCSP
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mapmrf")
 
-MAX_PAIRS = 50_000
+MAX_PAIRS = 300_000
 """Pairs up to which a binary model is given to the cutting planes."""
 
 PROGRAM_ENTRIES = 300_000
@@ -40,8 +40,9 @@ the 0/1 program take longer than others."""
 WCSP_FIRST = 20
 """Iterations of the first turn of soft arc consistency: it reduces the model further, and solves many at once."""
 
-CUTS_TURN = 20_000
-"""Pairs that the rounds of cutting planes of one turn go through; a turn is at least one round."""
+CUTS_TURN = 60_000
+"""Pairs that the rounds of cutting planes of one turn go through; a turn is at least one round. On two threads such a
+turn and those of the search take about the same time."""
 
 REPORTS = 3
 """Reports of HiGHS or SCIP in an iteration of a branch and bound: each comes after some hundredths of a second."""
@@ -82,12 +83,13 @@ class Provers:
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
         if not compact and (is_compact(problem) or entries > PROGRAM_ENTRIES):
             return
-        method = Cuts(solver=options.solver, local_search=0, lp_iterations=0, memory=options.memory)
+        method = Cuts(solver=options.solver, persistency=False, local_search=0, lp_iterations=0, memory=options.memory)
         reason = method.supports(problem)
         if reason is not None:
             log.warning("auto goes on without cutting planes: %s", reason)
             return
-        yield Phase(self.cut(method, compact), max(1, CUTS_TURN // problem.n_factors) if compact else PROGRAM_TURN)
+        turn = max(1, CUTS_TURN // problem.n_factors) if compact else PROGRAM_TURN
+        yield Phase(self.cut(method, compact), turn, first=turn)
 
     def is_sparse(self) -> bool:
         """Whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
@@ -105,12 +107,12 @@ class Provers:
 
         Waiting for a solver counts as none: how often that happens is a matter of time.
         """
-        race = self.portfolio.race
+        race, too_large = self.portfolio.race, self.problem.n_factors > EXACT_PAIRS
         with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
             state.reports = REPORTS
             step = Progress(0)
             while step.finished is None:
-                if compact and step.phase == "branch" and race.known.gap > self.options.branch_gap:
+                if compact and step.phase == "branch" and (too_large or race.known.gap > self.options.branch_gap):
                     return
                 state.inform(race.known.labels)
                 n_turns = state.n_turns

@@ -1,0 +1,172 @@
+"""The compact program in spins: s = 2 x - 1 by variable, and d = s_i s_j by pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.engines.program.compact import Compact
+from mapmrf.engines.program.odd_cycle_kernels import OddCycles
+from mapmrf.engines.program.program import Rows
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True)
+class SpinCuts:
+    """Rows with entries 1 and -1: the sum over some columns without that over others is at most `upper`.
+
+    Attributes
+    ----------
+    ptr, middle, column
+        Row r has 1 in ``column[ptr[r]:middle[r]]`` and -1 in ``column[middle[r]:ptr[r + 1]]``.
+    upper
+        Its right-hand side.
+    code
+        A number that tells rows apart.
+    """
+
+    ptr: Ints
+    middle: Ints
+    column: Ints
+    upper: Floats
+    code: Floats
+
+    @classmethod
+    def none(cls) -> SpinCuts:
+        """No rows."""
+        ints = np.zeros(0, dtype=np.int64)
+        return cls(np.zeros(1, dtype=np.int64), ints, ints, np.zeros(0), np.zeros(0))
+
+    @classmethod
+    def of_entries(cls, ptr: Ints, column: Ints, positive: Bools, upper: Floats, code: Floats) -> SpinCuts:
+        """Rows from their columns and signs in any order."""
+        owner = np.repeat(np.arange(len(upper)), np.diff(ptr))
+        order = np.lexsort((~positive, owner))
+        middle = ptr[:-1] + np.bincount(owner[positive], minlength=len(upper))
+        return cls(ptr, middle, column[order], upper, code)
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.upper)
+
+    @property
+    def size(self) -> Ints:
+        """Entries of every row."""
+        return np.diff(self.ptr)
+
+    def plus(self, other: SpinCuts) -> SpinCuts:
+        """These rows and others below."""
+        shift = self.ptr[-1]
+        return SpinCuts(
+            np.concatenate([self.ptr, other.ptr[1:] + shift]),
+            np.concatenate([self.middle, other.middle + shift]),
+            np.concatenate([self.column, other.column]),
+            np.concatenate([self.upper, other.upper]),
+            np.concatenate([self.code, other.code]),
+        )
+
+    def only(self, kept: Bools) -> SpinCuts:
+        """Some of the rows."""
+        size, start = self.size[kept], self.ptr[:-1][kept]
+        ptr = offsets(size)
+        middle = ptr[:-1] + self.middle[kept] - start
+        return SpinCuts(ptr, middle, self.column[ranges(start, size)], self.upper[kept], self.code[kept])
+
+    def new(self, known: SpinCuts) -> SpinCuts:
+        """The rows that are not among those known."""
+        return self.only(~np.isin(self.code, known.code))
+
+    def matrix(self, n_columns: int) -> csr_array:
+        """The rows as a matrix."""
+        from scipy import sparse
+
+        owner = np.repeat(np.arange(self.n), self.size)
+        entries = np.where(np.arange(len(self.column)) < self.middle[owner], 1.0, -1.0)
+        return sparse.csr_array((entries, self.column, self.ptr), shape=(self.n, n_columns))
+
+
+@dataclass(frozen=True)
+class SpinForm:
+    """Maximise constant + cost z, in the unit of the compact program; z are the n spins and the m products of pairs."""
+
+    compact: Compact
+    constant: float
+    cost: Floats
+
+    @classmethod
+    def of(cls, compact: Compact) -> SpinForm:
+        """With x = (1 + s) / 2 and y = (1 + s_i + s_j + d) / 4."""
+        n, cost = compact.n, compact.program.cost
+        linear, coupling = cost[:n], cost[n:]
+        around = np.bincount(compact.first, coupling, n) + np.bincount(compact.second, coupling, n)
+        constant = float(linear.sum() / 2 + coupling.sum() / 4)
+        return cls(compact, constant, np.concatenate([linear / 2 + around / 4, coupling / 4]))
+
+    @property
+    def n_columns(self) -> int:
+        """Spins and products."""
+        return len(self.cost)
+
+    def value(self, objective: float) -> float:
+        """An objective, without the constant, as a log potential."""
+        return self.compact.program.value(self.constant + objective)
+
+    def objective(self, value: float) -> float:
+        """The objective, without the constant, of a log potential."""
+        program = self.compact.program
+        return (value - program.offset) / program.scale - self.constant
+
+    def columns(self, z: Floats) -> Floats:
+        """The point of the compact program that stands for one in spins."""
+        n, first, second = self.compact.n, self.compact.first, self.compact.second
+        spin, product = z[:n], z[n:]
+        return np.concatenate([(1 + spin) / 2, (1 + spin[first] + spin[second] + product) / 4])
+
+    def rows(self, cuts: SpinCuts) -> Rows:
+        """Cuts as rows of the compact program."""
+        from scipy import sparse
+
+        n, m = self.compact.n, len(self.compact.first)
+        pairs = np.arange(m)
+        # s = 2 x - 1 and d = 1 - 2 x_i - 2 x_j + 4 y, both divided by 4.
+        row = np.concatenate([np.arange(n), n + pairs, n + pairs, n + pairs])
+        column = np.concatenate([np.arange(n), self.compact.first, self.compact.second, n + pairs])
+        entries = np.repeat([0.5, -0.5, -0.5, 1.0], [n, m, m, m])
+        by_columns = sparse.csr_array((entries, (row, column)), shape=(n + m, n + m))
+        at_zero = np.repeat([-1.0, 1.0], [n, m])
+        in_spins = cuts.matrix(n + m)
+        matrix = (in_spins @ by_columns).tocsr()
+        matrix.eliminate_zeros()
+        return Rows(matrix, np.full(cuts.n, -np.inf), (cuts.upper - in_spins @ at_zero) / 4)
+
+    def cycles(self, found: OddCycles, code: Floats) -> SpinCuts:
+        """Odd-cycle inequalities: the sum of the even pairs without that of the odd ones is at most |C| - 2."""
+        size = np.diff(found.ptr)
+        column = self.compact.n + found.edge.astype(np.int64)
+        return SpinCuts.of_entries(found.ptr, column, found.odd == 0, (size - 2).astype(np.float64), code)
+
+    def missing(self, z: Floats, violation: float) -> SpinCuts:
+        """The rows of pairs that the program lacks and a point violates.
+
+        A pair of positive cost has none that keep its product up, one of negative cost none that keep it down.
+        """
+        n, first, second = self.compact.n, self.compact.first, self.compact.second
+        up = self.cost[n:] <= 0
+        sign = np.where(up, 1.0, -1.0)
+        level, tilt = sign * z[n:] - 1.0, z[first] - sign * z[second]
+        found = []
+        for side in (1.0, -1.0):
+            pairs = np.flatnonzero(level + side * tilt > violation)
+            column = np.stack([n + pairs, first[pairs], second[pairs]], axis=1).ravel()
+            positive = np.stack([up[pairs], np.full(len(pairs), side > 0), (side > 0) != up[pairs]], axis=1).ravel()
+            # Codes of cycles are positive.
+            code = -1.0 - 2.0 * pairs.astype(np.float64) - (side > 0)
+            ones = np.ones(len(pairs))
+            found.append(SpinCuts.of_entries(offsets(np.full(len(pairs), 3)), column, positive, ones, code))
+        return found[0].plus(found[1])

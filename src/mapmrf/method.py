@@ -12,6 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.graph import FactorGraph
+from mapmrf.plugins import revive, source_of
 from mapmrf.polytope import FactorMarginals
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -179,6 +180,13 @@ class Method(ABC):
 
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """How a method is pickled: one of a file such as ``my_file.py:Greedy`` by that file, which a worker imports."""
+        path = source_of(type(self))
+        if path is None:
+            return super().__reduce_ex__(protocol)
+        return revive, (path, type(self).__qualname__, dict(vars(self)))
 
 
 @contextmanager

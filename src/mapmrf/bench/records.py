@@ -32,6 +32,7 @@ _TEXTS = {
     "model",
     "run",
     "method",
+    "source",
     "outcome",
     "message",
     "status",

@@ -120,7 +120,9 @@ def tune(
     for cell in cells:  # bad options are the caller's error, found before anything runs
         asked = {key: value for key, value in cell.items() if key != "seed"}
         make_method(method, {**options, **asked, **({"rho_upper": uppers[0]} if uppers else {})})
-    search = GridSearch(graph, method, options, uppers, None if time_limit is None else time.perf_counter() + time_limit)
+    search = GridSearch(
+        graph, method, options, uppers, None if time_limit is None else time.perf_counter() + time_limit
+    )
     tasks = (CellTask(search, cell) for cell in cells)
     with TerminalBar("tuning", "bar", "count", "elapsed", total=len(cells), wanted=progress) as bar:
         counter = itertools.count(1)

@@ -69,7 +69,7 @@ def group(records: Iterable[Record]) -> list[Group]:
     """The records by set: the paper's sets first, models by number, methods in the order of the paper."""
     groups: dict[str, Group] = {}
     records = list(records)
-    name = _namer(records)
+    name = run_namer(records)
     for record in records:
         groups.setdefault(record["set"], Group(record["set"])).add(record, name(record))
     for mine in groups.values():
@@ -78,7 +78,7 @@ def group(records: Iterable[Record]) -> list[Group]:
     return sorted(groups.values(), key=lambda mine: (_place(mine.name), mine.name))
 
 
-def _namer(records: Sequence[Record]) -> Callable[[Record], str]:
+def run_namer(records: Sequence[Record]) -> Callable[[Record], str]:
     """Names of runs that tell apart runs of other time limits, and of code that was changed in between."""
     limits = {record["time_limit"] for record in records}
     sources: dict[str, set[str]] = {}

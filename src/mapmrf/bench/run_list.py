@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
+import importlib
 import inspect
 import json
 import math
@@ -83,7 +85,11 @@ class MethodConfig:
             raise OptionError(f"methods: found {method!r}, expected a name, a class derived from Method, or an object")
         kind = checked_class(type(method), type(method).__name__)
         options = _changed(method)
-        if kind.name in method_names() and method_class(kind.name) is kind and make_method(kind.name, options) == method:
+        if (
+            kind.name in method_names()
+            and method_class(kind.name) is kind
+            and make_method(kind.name, options) == method
+        ):
             return cls(kind.name, options, name)
         return cls(kind.name, options, name, _digest(kind), _pickled(method))
 
@@ -123,19 +129,17 @@ def _changed(method: Method) -> dict[str, Any]:
 
 
 def _digest(cls: type) -> str:
-    """Digest of the file that defines a class, as far as it is known; in a notebook, of the cell."""
-    try:
-        text = inspect.getsource(inspect.getmodule(cls) or cls)
-    except (OSError, TypeError):
-        text = cls.__qualname__
+    """Digest of the source of a class: of its file, in a notebook of the class alone, otherwise of its name."""
+    text = cls.__qualname__
+    for thing in (cls, inspect.getmodule(cls)):
+        with contextlib.suppress(OSError, TypeError):
+            text = inspect.getsource(thing)  # type: ignore[arg-type]
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _pickled(method: Method) -> bytes:
-    """A method as bytes; joblib's pickle also sends classes of a notebook or a script."""
-    from joblib.externals import cloudpickle
-
-    return bytes(cloudpickle.dumps(method))
+    """A method as bytes; unlike pickle, cloudpickle also sends classes of a notebook or a script."""
+    return bytes(importlib.import_module("cloudpickle").dumps(method))
 
 
 def _check_peer(name: str, options: Mapping[str, Any]) -> None:

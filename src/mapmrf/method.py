@@ -120,7 +120,8 @@ class Method(ABC):
     """A way to solve a problem: a frozen dataclass of options with four functions.
 
     Concrete methods live in ``mapmrf/methods/<name>.py``, one class each, and declare all their options, among them
-    `max_iterations`. Class attributes declare what a method promises; the contract tests hold it to that.
+    `max_iterations`. Class attributes declare what a method promises; the contract tests hold it to that. `family` is
+    the group of methods that it belongs to in the documentation, such as ``message passing``.
 
     There are two shapes. In a *kernel loop* `step` runs some iterations of a kernel. A *run of phases* derives from
     `Phases`: its steps are those of a generator.
@@ -148,6 +149,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    family: ClassVar[str] = ""
     gives_bound: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     exact_on_trees: ClassVar[bool] = False

@@ -289,15 +289,14 @@ def test_every_figure_is_svg_and_pdf(records: Records, tmp_path: Path) -> None:
 
 
 def test_figures_are_the_same_every_time_and_names_are_no_markup(records: Records, tmp_path: Path) -> None:
-    some = Records({**r, "run": f"</svg><script>{r['run']}$x$-->", "set": "../up"} for r in records[:8])
+    some = Records({**r, "run": f"</svg><script>{r['run']}$x$-->", "set": "../up"} for r in records[:4])
     for folder in ("one", "two"):
-        for path in some.figures(tmp_path / folder):
+        for path in some.figures(tmp_path / folder, ["svg"]):
             assert path.parent == tmp_path / folder
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "two" / path.name).read_bytes()
-        if path.suffix == ".svg":
-            ElementTree.parse(path)  # well formed
-            assert b"<script" not in path.read_bytes()
+        ElementTree.parse(path)  # well formed
+        assert b"<script" not in path.read_bytes()
 
 
 def test_figures_show_the_curves(records: Records) -> None:

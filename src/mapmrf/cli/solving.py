@@ -336,5 +336,5 @@ def methods(as_json: bool) -> None:
     for name, cls in methods().items():
         flags = {flag: getattr(cls, flag) for flag in ("gives_bound", "exact", "exact_on_trees")}
         options = dataclasses.asdict(cls())  # type: ignore[call-overload]
-        known[name] = {"title": cls.title, **flags, "options": options}
+        known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
     click.echo(strict_json(known) if as_json else methods_report(known))

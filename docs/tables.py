@@ -71,16 +71,18 @@ def method_table(page: Path) -> str:
 
 FAMILIES = {
     "portfolio": "What `solve` does unless told otherwise: simplify the model, then let the methods below take turns.",
-    "message passing": "Messages along the edges of the factor graph. `trws`, `mplp` and their relatives are block-coordinate "
-    "ascent on the dual of the linear relaxation and give a bound; `bp` and `trbp` pass beliefs.",
-    "ADMM": "The relaxation as a consensus problem, split into factors and variables. `ad3` solves the linear relaxation; "
-    "`lslp` and `l2box` add a sphere, so that the limit is a labelling.",
-    "LP and decomposition": "The linear relaxation by a general solver, or its dual over trees and factors by subgradients.",
+    "message passing": "Messages along the edges of the factor graph. `trws`, `mplp` and relatives descend on the "
+    "dual of the linear relaxation and give a bound; `bp` passes beliefs.",
+    "ADMM": "The relaxation as a consensus problem, split into factors and variables. `ad3` solves the linear "
+    "relaxation; `lslp` and `l2box` add a sphere, so that the limit is a labelling.",
+    "LP and decomposition": "The linear relaxation by a general solver, or its dual over trees and factors by "
+    "subgradients.",
     "exact": "Searches that end with a proof of optimality, if they are given the time and the memory.",
-    "graph cuts": "Minimum cuts: exact for submodular binary models, persistent states for all binary ones, and large moves "
-    "for many labels.",
+    "graph cuts": "Minimum cuts: exact for submodular binary models, persistent states for all binary ones, and large "
+    "moves for many labels.",
     "dense binary": "For binary pairwise models in which most variables interact, such as Max-Cut and QUBO.",
-    "local search": "Labellings that improve by moves, without a bound. Fast, and a good last step (`polish`) after others.",
+    "local search": "Labellings that improve by moves, without a bound. Fast, and a good last step (`polish`) after "
+    "others.",
 }
 """Groups of methods in the order of the overview, each with what its methods have in common."""
 

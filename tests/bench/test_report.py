@@ -146,14 +146,18 @@ def test_sections_without_data_are_not_on_the_page(records: list[dict[str, Any]]
 EVIL = "<script>alert('x')</script><!--data--> \\1 & \" onload=x"
 
 
-def test_no_name_gets_into_the_page_as_markup(records: list[dict[str, Any]]) -> None:
-    """Names of models, methods, sets and options, messages, versions, phases: whatever a record may hold."""
+def with_markup(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records whose names are markup: of models, methods, sets and options, messages, versions, phases."""
     evil = []
     for record in records:
         texts = {key: EVIL + value for key, value in record.items() if isinstance(value, str) and key in NAMES}
         trace = [[*row[:-1], EVIL] for row in record.get("trace", [])]
         evil.append({**record, **texts, "trace": trace, "given": {EVIL: EVIL}, "cpu": EVIL, "package": EVIL})
-    page = build_report(evil, EVIL)
+    return evil
+
+
+def test_no_name_gets_into_the_page_as_markup(records: list[dict[str, Any]]) -> None:
+    page = build_report(with_markup(records), EVIL)
     tags = Tags()
     tags.feed(page)
     assert tags.open == [] and tags.outside == []
@@ -239,6 +243,21 @@ def test_the_page_opens_and_the_charts_draw(
     wide = page.evaluate("document.documentElement.scrollWidth > innerWidth + 1")
     assert not wide, "the page must not scroll sideways"
     assert complaints == []
+
+
+@pytest.mark.browser
+def test_names_that_are_markup_do_nothing_in_a_browser(
+    browser: Any, records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The charts and their legends are drawn by a script, which must not make markup of names either."""
+    page, complaints = opened(browser, with_markup(records), tmp_path)
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.locator("#loss-chart circle").first.hover()
+    page.locator("#accuracy-chart .legend button").first.click()
+    assert "<script>alert" in page.locator("#accuracy-chart .legend").inner_text()
+    assert page.locator("script").count() == 2
+    assert (dialogs, complaints) == ([], [])
 
 
 @pytest.mark.browser

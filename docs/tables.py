@@ -69,6 +69,38 @@ def method_table(page: Path) -> str:
     return markdown(["name", "what it is", "upper bound", "exact"], rows)
 
 
+FAMILIES = {
+    "portfolio": "What `solve` does unless told otherwise: simplify the model, then let the methods below take turns.",
+    "message passing": "Messages along the edges of the factor graph. `trws`, `mplp` and relatives descend on the "
+    "dual of the linear relaxation and give a bound; `bp` passes beliefs.",
+    "ADMM": "The relaxation as a consensus problem, split into factors and variables. `ad3` solves the linear "
+    "relaxation; `lslp` and `l2box` add a sphere, so that the limit is a labelling.",
+    "LP and decomposition": "The linear relaxation by a general solver, or its dual over trees and factors by "
+    "subgradients.",
+    "exact": "Searches that end with a proof of optimality, if they are given the time and the memory.",
+    "graph cuts": "Minimum cuts: exact for submodular binary models, persistent states for all binary ones, and large "
+    "moves for many labels.",
+    "dense binary": "For binary pairwise models in which most variables interact, such as Max-Cut and QUBO.",
+    "local search": "Labellings that improve by moves, without a bound. Fast, and a good last step (`polish`) after "
+    "others.",
+}
+"""Groups of methods in the order of the overview, each with what its methods have in common."""
+
+
+def overview(page: Path) -> str:
+    """All methods by family: what they have in common, then a table of each."""
+    parts = []
+    for family, about in FAMILIES.items():
+        rows = [
+            [f"[`{name}`]({name}.md)", cls.title, bound_promise(cls), exact_promise(cls)]
+            for name, cls in ordered_methods()
+            if cls.family == family
+        ]
+        table = markdown(["name", "what it is", "upper bound", "exact"], rows)
+        parts.append(f"## {family[0].upper()}{family[1:]}\n\n{about}\n\n{table}")
+    return "\n\n".join(parts)
+
+
 def class_list(page: Path) -> str:
     """The classes of all methods as mkdocstrings wants them."""
     return "\n\n".join(
@@ -176,6 +208,7 @@ def format_row(module: ModuleType) -> list[str]:
 
 TABLES: dict[str, Callable[[Path], str]] = {
     "methods": method_table,
+    "overview": overview,
     "classes": class_list,
     "options": option_table,
     "formats": format_table,

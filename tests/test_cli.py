@@ -18,6 +18,7 @@ from mapmrf import pictures
 from mapmrf.cli import main
 from mapmrf.datasets import grid, potts_image, random_graph
 from mapmrf.formats.solution import read_solution, write_solution
+from mapmrf.tuning import PAPER_AXES
 
 HEAVY = ("numba", "scipy", "highspy", "joblib", "matplotlib", "PIL", "pooch", "rich")
 INFEASIBLE = "MARKOV 2  2 2  1  2 0 1  4  0 0 0 0"
@@ -372,24 +373,26 @@ def fake_tuning(calls):
         table = [{**row, "value": -1.0, **ends}, {**row, "rho": 0.7, "value": result.value, **ends}]
         return SimpleNamespace(best={"rho": 0.7, "eta": 1.0}, result=result, table=table)
 
-    return SimpleNamespace(tune=tune)
+    return SimpleNamespace(tune=tune, PAPER_AXES=PAPER_AXES)
 
 
 def test_tune_hands_over_and_reports(model, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setitem(sys.modules, "mapmrf.tuning", fake_tuning(calls))
-    given = ["-m", "icm", "--grid", "rho=0.1,0.7", "--grid", "seeds=0,1", "--set", "starts=2", "--jobs", 2]
+    given = ["-m", "lslp", "--grid", "rho=0.1,0.7", "--grid", "seeds=0,1", "--set", "warm_rho=2", "--jobs", 2]
     text = done("tune", model, *given, "--time-limit", 3, "--output", tmp_path / "table.csv")
     assert "--set rho=0.7 --set eta=1.0" in text
     assert text.splitlines()[1].startswith("0.7")
-    asked = {"rho": [0.1, 0.7], "seeds": [0, 1], "starts": 2, "jobs": 2, "time_limit": 3.0, "progress": True}
-    assert calls == [("icm", asked)]
+    asked = {"rho": [0.1, 0.7], "seeds": [0, 1], "warm_rho": 2, "jobs": 2, "time_limit": 3.0, "progress": True}
+    assert calls == [("lslp", asked)]
     rows = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     assert [row["rho"] for row in rows] == ["0.1", "0.7"]
     data = json.loads(done("tune", model, "-m", "icm", "--json"))
     assert data["best"] == {"rho": 0.7, "eta": 1.0}
     assert data["table"][0]["rho_upper"] == "inf"
     assert data["result"]["method"] == "icm"
+    done("tune", model, "-m", "icm", "--grid", "starts=1,5", "--grid", "seeds=3")
+    assert calls[-1][0] == "icm" and calls[-1][1]["grid"] == {"starts": [1, 5]} and calls[-1][1]["seeds"] == [3]
 
 
 # -- as a process ----------------------------------------------------------------------------------------------------

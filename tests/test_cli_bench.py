@@ -76,7 +76,7 @@ def test_tables_can_be_chosen(tmp_path: Path, model: Path) -> None:
     text = call("report", records, "--tables", "own-l*,datasets").stdout
     assert "Own models: log potential" in text and "iterations" not in text
     for arguments, message in (
-        (["--tables", "own-logpt"], "found 'own-logpt', expected one of 7 such as own-logpot"),
+        (["--tables", "own-logpt"], "found 'own-logpt', expected one of 8 such as own-logpot"),
         (["--tables", "datasets", "-o", tmp_path / "x.html"], "--tables cannot be combined"),
     ):
         done = call("report", records, *arguments)

@@ -152,7 +152,8 @@ def test_commands_run_and_print_what_the_page_shows(
     monkeypatch.chdir(tmp_path)
     put_files(page, tmp_path)
     for block in blocks(page, "console"):
-        for command in re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]:
+        joined = re.sub(r" \\\n +", " ", block.code)  # a backslash continues a command
+        for command in re.split(r"^\$ ", joined, flags=re.MULTILINE)[1:]:
             line, *shown = command.splitlines()
             program, *arguments = shlex.split(line)
             assert program == "mapmrf"
@@ -210,6 +211,22 @@ def anchors(page: Path) -> set[str]:
         plain = unicodedata.normalize("NFKD", heading).encode("ascii", "ignore").decode()
         found.add(re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", plain).strip().lower()))
     return found
+
+
+CODE_WIDTH = 80
+
+
+@every_page
+def test_code_is_narrow_enough_to_be_read_without_scrolling(page: Path) -> None:
+    """Code and commands; texts such as the listing of a folder, and what a command prints, may be wider."""
+    wide = []
+    for block in blocks(page):
+        lines = enumerate(block.code.splitlines(), start=block.line)
+        if block.language == "console":  # commands, with the lines that continue them
+            lines = iter([(at, line) for at, line in lines if line.startswith(("$ ", "    "))])
+        if block.language not in ("", "text"):
+            wide += [f"{page.name}:{at}: {line}" for at, line in lines if len(line) > CODE_WIDTH]
+    assert wide == []
 
 
 def test_every_page_is_in_the_navigation() -> None:

@@ -94,3 +94,39 @@ def test_check_names_the_pages_that_are_out_of_date(
     assert "| old |" not in page.read_text() and page.read_text().endswith("<!-- end -->\n\nMore.\n")
     monkeypatch.setattr("sys.argv", ["tables.py", "--check"])
     assert tables.main() == 0
+
+
+# -- families ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(mapmrf.methods()))
+def test_every_method_belongs_to_a_family(name: str) -> None:
+    assert mapmrf.methods()[name].family in tables.FAMILIES
+
+
+def test_the_overview_lists_every_method_once_under_its_family() -> None:
+    text = (ROOT / "docs" / "methods" / "index.md").read_text(encoding="utf-8")
+    found = {}
+    for section in text.split("\n## ")[1:]:
+        heading = section.partition("\n")[0]
+        for name in re.findall(r"^\| \[`(\w+)`\]\(\1\.md\) \|", section, re.MULTILINE):
+            assert name not in found
+            found[name] = heading.lower()
+    assert found == {name: cls.family.lower() for name, cls in mapmrf.methods().items()}
+
+
+def test_the_navigation_groups_the_methods_by_family_in_the_same_order() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    part = text.split("  - Methods:\n")[1].split("\n  - ")[0]
+    found: dict[str, list[str]] = {}
+    for line in part.splitlines():
+        if group := re.fullmatch(r"      - (.+):", line):
+            found[group[1].lower()] = []
+        elif entry := re.fullmatch(r"          - (\w+): methods/\1\.md", line):
+            found[list(found)[-1]].append(entry[1])
+        else:
+            assert line == "      - methods/index.md"
+    assert list(found) == [family.lower() for family in tables.FAMILIES]
+    for family in tables.FAMILIES:
+        expected = {name for name, cls in mapmrf.methods().items() if cls.family == family}
+        assert set(found[family.lower()]) == expected and len(found[family.lower()]) == len(expected)

@@ -23,7 +23,7 @@ from mapmrf.formats.names import names_lost
 from mapmrf.method import PhasedRun
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
-PACKAGES = ("datasets", "images", "bridges", "plots", "formats")
+PACKAGES = ("datasets", "images", "bridges", "plots", "formats", "bench")
 ARRAYS = re.compile(r"\b(ArrayLike|Floats|Ints|Bools)\b")
 SHAPE = re.compile(r"\([\w. +*-]+,[\w ,.+*-]*\)")
 """A tuple in brackets: (n_vars,) or (H, W, L)."""

@@ -35,7 +35,7 @@ FLOORS = (
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
     ("best", "certainty", "summing"),
     ("plots", "tuning", "precompile"),
-    ("display",),
+    ("display", "frames"),
     ("bench",),
     ("cli",),
     ("__init__", "__main__"),
@@ -46,6 +46,7 @@ LAZY = {
     ("registry", "methods"),  # lists the folder
     ("graph", "display"),  # how a thing shows itself
     ("result", "display"),
+    ("result", "frames"),  # on request
     ("solver", "certainty"),  # on request
 }
 """Imports inside functions that may point upwards."""

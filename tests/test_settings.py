@@ -3,6 +3,7 @@ from typing import Literal
 
 import pytest
 
+import mapmrf
 from mapmrf import OptionError
 from mapmrf.cli.settings import parse_grid, parse_settings
 from mapmrf.method import Method
@@ -68,6 +69,9 @@ def test_other_values_are_refused(text, says):
 
 
 def test_grid_of_lists():
-    assert parse_grid(["rho=1,2.5", "seeds=3"]) == {"rho": [1.0, 2.5], "seeds": [3]}
+    assert parse_grid(mapmrf.LSLP, ["rho=1,2.5", "seeds=3"]) == {"rho": [1.0, 2.5], "seeds": [3]}
+    assert parse_grid(mapmrf.BP, ["decode=argmax,sequential"]) == {"decode": ["argmax", "sequential"]}
     with pytest.raises(OptionError, match="option eta: found '', expected a number"):
-        parse_grid(["eta=1,"])
+        parse_grid(mapmrf.LSLP, ["eta=1,"])
+    with pytest.raises(OptionError, match="found 'rho', expected seeds or an option of icm: max_iterations"):
+        parse_grid(mapmrf.ICM, ["rho=1"])

@@ -58,3 +58,22 @@ def test_an_error_of_a_run_is_the_callers():
         mapmrf.tune(odd, rhoo=1.0, jobs=1)
     with pytest.raises(mapmrf.OptionError, match="nothing to tune"):
         mapmrf.tune(odd, rho=[], jobs=1)
+
+
+def test_a_grid_of_any_options_replaces_the_papers():
+    tuning = mapmrf.tune(GRAPH, "icm", grid={"starts": [1, 4], "max_iterations": [50]}, seeds=[0, 1], jobs=2)
+    expected = [(starts, 50, seed) for starts in (1, 4) for seed in (0, 1)]
+    assert [(row["starts"], row["max_iterations"], row["seed"]) for row in tuning.table] == expected
+    assert set(tuning.best) == {"starts", "max_iterations", "seed"}
+    alone = mapmrf.solve(GRAPH, "icm", starts=4, max_iterations=50, seed=1)
+    assert tuning.table[3]["value"] == alone.value
+    assert tuning.result.value == max(row["value"] for row in tuning.table)
+
+
+def test_a_method_without_the_papers_parameters_needs_a_grid():
+    with pytest.raises(mapmrf.OptionError, match=r"icm has no option 'rho', expected a grid .* max_iterations, starts"):
+        mapmrf.tune(GRAPH, "icm", jobs=1)
+    with pytest.raises(mapmrf.OptionError, match="did you mean 'starts'"):
+        mapmrf.tune(GRAPH, "icm", grid={"start": [1]}, jobs=1)
+    with pytest.raises(mapmrf.OptionError, match="nothing to tune"):
+        mapmrf.tune(GRAPH, "icm", grid={"starts": []}, jobs=1)

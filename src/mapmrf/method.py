@@ -12,6 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.graph import FactorGraph
+from mapmrf.plugins import revive, source_of
 from mapmrf.polytope import FactorMarginals
 from mapmrf.problem import Problem
 from mapmrf.result import Status
@@ -119,7 +120,8 @@ class Method(ABC):
     """A way to solve a problem: a frozen dataclass of options with four functions.
 
     Concrete methods live in ``mapmrf/methods/<name>.py``, one class each, and declare all their options, among them
-    `max_iterations`. Class attributes declare what a method promises; the contract tests hold it to that.
+    `max_iterations`. Class attributes declare what a method promises; the contract tests hold it to that. `family` is
+    the group of methods that it belongs to in the documentation, such as ``message passing``.
 
     There are two shapes. In a *kernel loop* `step` runs some iterations of a kernel. A *run of phases* derives from
     `Phases`: its steps are those of a generator.
@@ -147,6 +149,7 @@ class Method(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
+    family: ClassVar[str] = ""
     gives_bound: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     exact_on_trees: ClassVar[bool] = False
@@ -179,6 +182,13 @@ class Method(ABC):
 
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """How a method is pickled: one of a file such as ``my_file.py:Greedy`` by that file, which a worker imports."""
+        path = source_of(type(self))
+        if path is None:
+            return super().__reduce_ex__(protocol)
+        return revive, (path, type(self).__qualname__, dict(vars(self)))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import logging
 import sys
+import traceback
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -52,8 +53,8 @@ def load(entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except Exception as error:  # whatever somebody else's code raises while it is imported
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise MapMRFError(f"{entry.name} of {_owner(entry)} ({entry.value}) cannot be loaded: {reason}") from error
+        place = f"{entry.name} of {_owner(entry)} ({entry.value})"
+        raise MapMRFError(f"{place} cannot be loaded: {_reason(error)}") from error
 
 
 def _owner(entry: EntryPoint) -> str:
@@ -80,24 +81,64 @@ def classes_in_file(name: str, base: type) -> dict[str, type]:
         If the file cannot be run, or has no such class.
     """
     path, _, wanted = name.partition(".py:")
-    module = _run_file(str(Path(path.removesuffix(".py") + ".py").resolve()))
+    path = path.removesuffix(".py") + ".py"
+    module = _module_of(path)
     found = {
         key: value
         for key, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, base) and value.__module__ == module.__name__
     }
     if wanted and wanted not in found:
-        known = ", ".join(found) or "none"
-        raise OptionError(
-            f"{path}.py: found no {base.__name__} named {wanted!r}, expected one of those it has: {known}"
-        )
+        raise OptionError(_no_such_class(path, wanted, vars(module).get(wanted), base, found))
     return {wanted: found[wanted]} if wanted else found
 
 
+def _no_such_class(path: str, wanted: str, thing: object, base: type, found: dict[str, type]) -> str:
+    known = ", ".join(found) or "none"
+    if thing is None:
+        return f"{path}: found no {base.__name__} named {wanted!r}, expected one of those it has: {known}"
+    if isinstance(thing, type) and issubclass(thing, base):
+        return f"{path}: {wanted} is imported from {thing.__module__}, expected one that the file defines: {known}"
+    what = f"a class that is not derived from mapmrf.{base.__name__}" if isinstance(thing, type) else f"{thing!r}"
+    return f"{path}: {wanted} is {what}, expected a {base.__name__}; it has: {known}"
+
+
+# -- files as modules --------------------------------------------------------------------------------------------------
+
+_PREFIX = "mapmrf_plugin_"
+
+
+def source_of(cls: type) -> str | None:
+    """The file that `classes_in_file` has found a class in, None for any other class."""
+    if not cls.__module__.startswith(_PREFIX) or "<locals>" in cls.__qualname__:
+        return None
+    return getattr(sys.modules.get(cls.__module__), "__file__", None)
+
+
+def revive(path: str, name: str, state: dict[str, Any]) -> Any:
+    """An object of a class in a file, which a process that has not seen it imports: how such objects are pickled."""
+    found: Any = _module_of(path)
+    for part in name.split("."):
+        found = getattr(found, part)
+    made = object.__new__(found)
+    vars(made).update(state)
+    return made
+
+
+def _module_of(path: str) -> ModuleType:
+    """The module of a file; it is run again only if the file has changed."""
+    whole = Path(path).resolve()
+    try:
+        about = whole.stat()
+    except OSError:
+        raise OptionError(f"{path}: no such file") from None
+    return _run_file(str(whole), about.st_mtime_ns, about.st_size)
+
+
 @cache
-def _run_file(path: str) -> ModuleType:
-    """Import a file as a module of its own, once."""
-    name = f"mapmrf_plugin_{Path(path).stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}"
+def _run_file(path: str, changed: int, size: int) -> ModuleType:
+    """Import a file, as it was at that time, as a module of its own."""
+    name = f"{_PREFIX}{Path(path).stem}_{hashlib.sha256(path.encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise OptionError(f"{path}: no such file")
@@ -107,6 +148,21 @@ def _run_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:  # the user's own code
         del sys.modules[name]
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise OptionError(f"{path}: cannot be run: {reason}") from error
+        line = _line_in(path, error)
+        place = f"{path}: line {line}" if line else path
+        raise OptionError(f"{place}: cannot be run: {_reason(error)}") from error
     return module
+
+
+def _line_in(path: str, error: Exception) -> int | None:
+    """The last line of the file that an error went through."""
+    if isinstance(error, SyntaxError) and error.filename == path:
+        return error.lineno
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return lines[-1] if lines else None
+
+
+def _reason(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
+    said = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {said}".splitlines()[0]

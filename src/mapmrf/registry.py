@@ -59,7 +59,7 @@ def _declared_class(name: str) -> type[Method]:
     found = load(declared(GROUP)[name])
     if not (isinstance(found, type) and issubclass(found, Method)):
         raise UnknownName(f"{declared(GROUP)[name].value} is {found!r}, expected a class derived from mapmrf.Method")
-    return found
+    return checked_class(found, declared(GROUP)[name].value)
 
 
 def _class_in_file(name: str) -> type[Method]:
@@ -68,7 +68,30 @@ def _class_in_file(name: str) -> type[Method]:
     if len(found) != 1:
         which = ", ".join(found) or "none"
         raise UnknownName(f"{name}: found {len(found)} methods ({which}), expected one: say {name}:CLASS")
-    return next(iter(found.values()))
+    return checked_class(next(iter(found.values())), name)
+
+
+def checked_class(cls: type[Method], place: str) -> type[Method]:
+    """A class that somebody else has written, if it has what `solve` relies on.
+
+    Raises
+    ------
+    OptionError
+        If it has not, in one line that begins with `place`.
+
+    Examples
+    --------
+    >>> checked_class(method_class("icm"), "icm").name
+    'icm'
+    """
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if missing:
+        raise OptionError(f"{place}: {cls.__name__} has no {', '.join(missing)}, expected start, step and answer")
+    if not isinstance(getattr(cls, "name", None), str):
+        raise OptionError(f"{place}: {cls.__name__} has no name, expected for instance name: ClassVar[str] = 'greedy'")
+    if "__dataclass_fields__" not in vars(cls):
+        raise OptionError(f"{place}: {cls.__name__} is not a dataclass, expected @dataclass(frozen=True) above it")
+    return cls
 
 
 def methods() -> dict[str, type[Method]]:

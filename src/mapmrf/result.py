@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -373,6 +373,36 @@ class Result:
         ['time', 'iterations', 'value', 'bound']
         """
         write_trace(self.trace, path)
+
+    def to_pandas(self, of: Literal["labels", "trace"] = "labels") -> Any:
+        """Return a `pandas.DataFrame` with a row per variable, or per point of the trace; `attrs` has the figures.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> frame = mapmrf.solve(graph).to_pandas()
+        >>> frame["label"].tolist(), frame.attrs["value"]
+        ([1, 1], 2.0)
+        """
+        from mapmrf.frames import result_frame
+
+        return result_frame(self, of)
+
+    def to_xarray(self) -> Any:
+        """Return an `xarray.Dataset`: labels by `variable`, the trace by `point`, the figures in `attrs`.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> data = mapmrf.solve(graph, "trws").to_xarray()
+        >>> data["label"].values.tolist(), float(data["value"].max())
+        ([1, 1], 2.0)
+        """
+        from mapmrf.frames import result_dataset
+
+        return result_dataset(self)
 
     def _repr_html_(self) -> str:
         """The form that notebooks show."""

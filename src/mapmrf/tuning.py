@@ -1,25 +1,28 @@
-"""Parameter tuning as in the paper: run LS-LP on a grid of its parameters and keep the best labelling."""
+"""Parameter tuning: run a method on a grid of its options, by default the paper's of LS-LP, and keep the best run."""
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from mapmrf.batch.pool import run_in_order
 from mapmrf.errors import OptionError
 from mapmrf.graph import FactorGraph
 from mapmrf.progress import TerminalBar
-from mapmrf.registry import make_method
+from mapmrf.registry import make_method, method_class
 from mapmrf.result import Result, Status
 from mapmrf.solver import solve
 
 PAPER_RHO = (0.05, 0.1, 1.0, 5.0, 10.0, 1e2, 1e3, 1e4)
 PAPER_ETA = (1.01, 1.03, 1.05, 1.1, 1.2)
 PAPER_RHO_UPPER = (1e6, 1e8)
+PAPER_AXES = ("rho", "eta", "rho_upper")
+"""Options that the paper tunes."""
 
 GridRun = tuple[dict[str, Any], Result]
 """A row of the table, and the result that it is taken from."""
@@ -61,6 +64,7 @@ def tune(
     rho_upper: Sequence[float] = PAPER_RHO_UPPER,
     seeds: Sequence[int] = (0,),
     preset: str = "paper",
+    grid: Mapping[str, Sequence[Any]] | None = None,
     time_limit: float | None = None,
     jobs: int | None = None,
     progress: bool = False,
@@ -77,11 +81,13 @@ def tune(
     graph
         The model.
     method
-        Name of a method that has these parameters.
+        Name of the method; ``my_file.py:Greedy`` is a class in a file.
     rho, eta, rho_upper, seeds
         Values to try.
     preset
-        Preset of the method for all other options.
+        Preset of the method for all other options, where it has presets.
+    grid
+        Values to try for any options of the method, by name, instead of `rho`, `eta` and `rho_upper`.
     time_limit
         Seconds for the whole search, after which the best run so far is returned.
     jobs
@@ -98,15 +104,25 @@ def tune(
     >>> tuning = mapmrf.tune(graph, rho=[0.1, 1], eta=[1.03], rho_upper=[1e6], jobs=1)
     >>> tuning.result.value, len(tuning.table)
     (2.0, 2)
+    >>> mapmrf.tune(graph, "icm", grid={"starts": [1, 5]}, seeds=[0, 1], jobs=1).best
+    {'starts': 1, 'seed': 0}
     """
-    cells = [GridCell(float(r), float(e), int(s)) for r, e, s in itertools.product(rho, eta, seeds)]
-    uppers = sorted(float(upper) for upper in rho_upper)
-    if not cells or not uppers:
+    options = _with_preset(method, preset, options)
+    if grid is None:
+        _check_paper_axes(method)
+        axes: dict[str, Sequence[Any]] = {"rho": [float(r) for r in rho], "eta": [float(e) for e in eta]}
+        uppers: list[float] = sorted(float(upper) for upper in rho_upper)
+    else:
+        axes, uppers = {key: list(values) for key, values in grid.items()}, []
+    cells = _product({**axes, "seed": [int(seed) for seed in seeds]})
+    if not cells or (grid is None and not uppers):
         raise OptionError("nothing to tune: every parameter needs at least one value")
-    fixed = {"preset": preset, **options}
     for cell in cells:  # bad options are the caller's error, found before anything runs
-        make_method(method, {**fixed, "rho": cell.rho, "eta": cell.eta, "rho_upper": uppers[0]})
-    search = GridSearch(graph, method, fixed, uppers, None if time_limit is None else time.perf_counter() + time_limit)
+        asked = {key: value for key, value in cell.items() if key != "seed"}
+        make_method(method, {**options, **asked, **({"rho_upper": uppers[0]} if uppers else {})})
+    search = GridSearch(
+        graph, method, options, uppers, None if time_limit is None else time.perf_counter() + time_limit
+    )
     tasks = (CellTask(search, cell) for cell in cells)
     with TerminalBar("tuning", "bar", "count", "elapsed", total=len(cells), wanted=progress) as bar:
         counter = itertools.count(1)
@@ -117,19 +133,39 @@ def tune(
     return _best(list(itertools.chain.from_iterable(done)))
 
 
+def _product(axes: Mapping[str, Sequence[Any]]) -> list[GridCell]:
+    """All combinations, the last axis fastest."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def _with_preset(method: str, preset: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of every run, with the preset if the method has presets."""
+    return {"preset": preset, **options} if "preset" in _options_of(method) else options
+
+
+def _options_of(method: str) -> list[str]:
+    return [item.name for item in dataclasses.fields(method_class(method))]  # type: ignore[arg-type]
+
+
+def _check_paper_axes(method: str) -> None:
+    known = _options_of(method)
+    absent = [name for name in PAPER_AXES if name not in known]
+    if absent:
+        raise OptionError(
+            f"{method} has no option {absent[0]!r}, expected a grid of its own options; known: {', '.join(known)}"
+        )
+
+
 def _best(runs: list[GridRun]) -> Tuning:
     """The best of all runs, the first one of equals."""
     table = [row for row, _ in runs]
     best = max(range(len(runs)), key=lambda index: (table[index]["value"], -index))
-    return Tuning({key: table[best][key] for key in ("rho", "eta", "rho_upper", "seed")}, runs[best][1], table)
+    chosen = {key: value for key, value in table[best].items() if key not in FIGURES}
+    return Tuning(chosen, runs[best][1], table)
 
 
-class GridCell(NamedTuple):
-    """A combination of parameters, but for `rho_upper`."""
-
-    rho: float
-    eta: float
-    seed: int
+GridCell = dict[str, Any]
+"""A combination of options and a seed, but for `rho_upper` of the paper's grid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,13 +178,12 @@ class GridSearch:
     uppers: list[float]
     deadline: float | None
 
-    def solve(self, cell: GridCell, upper: float, stopped: Callable[[], bool]) -> GridRun:
+    def solve(self, cell: GridCell, stopped: Callable[[], bool]) -> GridRun:
         """One run, and its row of the table."""
         left = None if self.deadline is None else max(0.0, self.deadline - time.perf_counter())
-        parameters: dict[str, Any] = {"rho": cell.rho, "eta": cell.eta, "rho_upper": upper, "seed": cell.seed}
         limits: dict[str, Any] = {"time_limit": left, "callback": lambda point, labels: stopped()}
-        result = solve(self.graph, self.method, **parameters, **limits, **self.fixed)
-        return {**parameters, **_figures(result)}, result
+        result = solve(self.graph, self.method, **cell, **limits, **self.fixed)
+        return {**cell, **_figures(result)}, result
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,13 +195,20 @@ class CellTask:
 
     def run(self, stopped: Callable[[], bool]) -> list[GridRun]:
         """Run from the smallest value up; copy the row where rho never reached the value before."""
+        if not self.search.uppers:
+            return [self.search.solve(self.cell, stopped)]
         runs: list[GridRun] = []
         for upper in self.search.uppers:
             if runs and runs[-1][1].details.get("rho", upper) < runs[-1][0]["rho_upper"]:
                 runs.append(({**runs[-1][0], "rho_upper": upper}, runs[-1][1]))
             else:
-                runs.append(self.search.solve(self.cell, upper, stopped))
+                runs.append(self.search.solve(self._with(upper), stopped))
         return runs
+
+    def _with(self, upper: float) -> GridCell:
+        """The combination with a limit of rho, before the seed as in the table."""
+        seed = {"seed": self.cell["seed"]}
+        return {key: value for key, value in self.cell.items() if key != "seed"} | {"rho_upper": upper} | seed
 
     def unsolved(self) -> list[GridRun]:
         """Rows of runs that were stopped at once."""
@@ -175,6 +217,10 @@ class CellTask:
     def lost(self, error: Exception) -> list[GridRun]:
         """Threads do not lose tasks."""
         raise error
+
+
+FIGURES = ("value", "relaxed_value", "kind", "iterations", "runtime", "status")
+"""Columns of the table that are outcomes."""
 
 
 def _figures(result: Result) -> dict[str, Any]:

@@ -59,10 +59,12 @@ class Tags(HTMLParser):
         super().__init__()
         self.open: list[str] = []
         self.outside: list[str] = []
+        self.attributes: set[str] = set()
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         if tag not in self.VOID:
             self.open.append(tag)
+        self.attributes |= {key for key, _ in attributes}
         for key, value in attributes:
             if key in ("src", "href") and value and not value.startswith(("#", "data:")):
                 self.outside.append(value)
@@ -106,17 +108,66 @@ def test_the_data_hold_values_losses_and_traces(records: list[dict[str, Any]]) -
 
 
 def test_models_without_a_place_in_a_picture_have_no_map_and_the_page_says_why(records: list[dict[str, Any]]) -> None:
-    plain = [{**record, "shape": None, "index": ""} for record in records]
+    """Where another set has maps; without any, there is no section at all."""
+    plain = [{**record, "shape": None, "index": "", "key": f"plain {record['key']}"} for record in records]
     for which, reason in {
-        "own": "no model is a grid in reading order",
+        "other": "no model is a grid in reading order",
         "seg-2": "superpixels: the files hold which ones touch",
         "scene-like": "superpixels",
         "protein": "interactions of proteins",
     }.items():
-        page = build_report([{**record, "set": which} for record in plain])
-        assert reason in page and "<details class=maps>" not in page
-    huge = [{**record, "labels": None} for record in records]
-    assert "up to 100000 variables only" in build_report(huge)
+        others = [{**record, "set": which} for record in plain]
+        page = build_report([*records, *others])
+        assert reason in page and page.count("<details class=maps>") == 2
+        assert 'id="maps"' not in build_report(others) and "#maps" not in build_report(others).split("</nav>")[0]
+    huge = [{**record, "set": "huge", "labels": None} for record in records]
+    assert "up to 100000 variables only" in build_report([*records, *huge])
+
+
+def test_sections_without_data_are_not_on_the_page(records: list[dict[str, Any]]) -> None:
+    def sections(some: list[dict[str, Any]]) -> set[str]:
+        page = build_report(some)
+        found = set(re.findall(r'<section id="(\w+)">', page))
+        assert found == set(re.findall(r'<a href="#(\w+)">', page))
+        return found
+
+    every = {"summary", "profile", "target", "accuracy", "loss", "anytime", "convergence", "maps", "tables"}
+    assert sections(records) == {*every, "troubles", "machine"}
+    done = [record for record in records if record["outcome"] == "done"]
+    assert sections(done) == {*every, "machine"}
+    icm = [record for record in done if record["run"] == "icm" and record["model"] == "mixed"]
+    assert sections(icm) == every - {"profile", "convergence", "maps"} | {"machine"}
+    assert sections([{**record, "trace": []} for record in icm]) == {
+        "summary", "target", "accuracy", "loss", "tables", "machine"
+    }  # fmt: skip
+    assert sections([records[-1]]) == {"tables", "troubles", "machine"}
+
+
+EVIL = "<script>alert('x')</script><!--data--> \\1 & \" onload=x"
+
+
+def with_markup(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records whose names are markup: of models, methods, sets and options, messages, versions, phases."""
+    evil = []
+    for record in records:
+        texts = {key: EVIL + value for key, value in record.items() if isinstance(value, str) and key in NAMES}
+        trace = [[*row[:-1], EVIL] for row in record.get("trace", [])]
+        evil.append({**record, **texts, "trace": trace, "given": {EVIL: EVIL}, "cpu": EVIL, "package": EVIL})
+    return evil
+
+
+def test_no_name_gets_into_the_page_as_markup(records: list[dict[str, Any]]) -> None:
+    page = build_report(with_markup(records), EVIL)
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == [] and tags.outside == []
+    assert "<script>alert" not in page and page.count("<script") == 2
+    assert "onload" not in tags.attributes
+    assert EVIL + "icm" in payload(page)["runs"]
+    assert build_report(records, "<!--data-->").count("&lt;!--data--&gt;") == 2
+
+
+NAMES = ("set", "model", "run", "method", "message", "status", "kind_text", "version")
 
 
 def test_the_sets_types_and_warnings_are_on_the_page(records: list[dict[str, Any]]) -> None:
@@ -186,12 +237,27 @@ def test_the_page_opens_and_the_charts_draw(
     browser: Any, records: list[dict[str, Any]], tmp_path: Path, scheme: str, width: int
 ) -> None:
     page, complaints = opened(browser, records, tmp_path, color_scheme=scheme, viewport={"width": width, "height": 800})
-    for chart in ("profile", "anytime", "convergence"):
+    for chart in ("profile", "target", "accuracy", "anytime", "convergence"):
         assert page.locator(f"#{chart}-chart path.line").count() >= 1, chart
     assert page.locator("#loss-chart circle").count() >= 6
     wide = page.evaluate("document.documentElement.scrollWidth > innerWidth + 1")
     assert not wide, "the page must not scroll sideways"
     assert complaints == []
+
+
+@pytest.mark.browser
+def test_names_that_are_markup_do_nothing_in_a_browser(
+    browser: Any, records: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """The charts and their legends are drawn by a script, which must not make markup of names either."""
+    page, complaints = opened(browser, with_markup(records), tmp_path)
+    dialogs: list[str] = []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.locator("#loss-chart circle").first.hover()
+    page.locator("#accuracy-chart .legend button").first.click()
+    assert "<script>alert" in page.locator("#accuracy-chart .legend").inner_text()
+    assert page.locator("script").count() == 2
+    assert (dialogs, complaints) == ([], [])
 
 
 @pytest.mark.browser

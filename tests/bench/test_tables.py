@@ -116,11 +116,23 @@ def test_the_statistics_of_the_sets_stand_beside_the_papers() -> None:
         record("old", "icm", 1.0, which="own", n_vars=3, n_factors=2),
     ]
     table = named(records, "datasets")
-    assert column(table, "set") == ["Grids"] * 3 + ["Grids look-alikes"] * 3 + ["Own models"]
-    assert column(table, "of") == ["ours", "paper", "difference"] * 2 + ["ours"]
-    assert column(table, "models") == ["2", "21", "-19", "1", "21", "-20", "1"]
-    assert column(table, "variables") == ["1000", "3142.86", "-2142.86", "400", "3142.86", "-2742.86", "400"]
+    assert column(table, "set") == ["Grids"] * 3 + ["Grids look-alikes", "Own models"]
+    assert column(table, "of") == ["ours", "paper", "difference", "ours", "ours"]
+    assert column(table, "models") == ["2", "21", "-19", "1", "1"]
+    assert column(table, "variables") == ["1000", "3142.86", "-2142.86", "400", "400"]
     assert column(table, "factor states")[:3] == ["4", "4", "0"]
+
+
+def test_the_paper_is_mentioned_only_beside_its_own_models() -> None:
+    facts = {**STATISTICS, "factor_states": 4.0}
+    for which in ("own", "grids-like", "seg-2-like"):
+        both = [record(model, run, 1.0, which=which, kind_text="V", **facts) for model in "ab" for run in ("lp", "icm")]
+        for table in tables(both):
+            heads = [column.full for column in table.columns]
+            assert not any("paper" in head or head == "of" for head in heads), table.name
+            assert "paper" not in table.note
+    both = [record(model, run, 1.0, **facts) for model in ("grid20x20.f10", "b") for run in ("lp", "icm")]
+    assert "paper's name" in [column.full for column in named(both, "grids-overview").columns]
 
 
 def test_means_over_a_set_stand_beside_the_papers() -> None:
@@ -175,7 +187,7 @@ def test_bounds_have_a_table_of_their_own() -> None:
     assert column(bounds, "lp") == ["3736.73", ""]
     assert [row[3].best for row in bounds.rows] == [True, False]
     assert {table.name for table in tables(RECORDS[2:3])} == {
-        "grids-overview", "grids-logpot", "grids-iters", "grids-runtime", "grids-kinds",
+        "grids-overview", "grids-logpot", "grids-iters", "grids-runtime", "grids-kinds", "grids-target",
     }  # fmt: skip
 
 

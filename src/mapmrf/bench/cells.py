@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from mapmrf.frames import needed
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -49,7 +51,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table, ready to be written in any format; `of` is its set, empty for all."""
+    """A table, ready to be written in any format; `of` is its set, empty for all.
+
+    Printed, it is text in aligned columns; a notebook shows it as a table.
+
+    Examples
+    --------
+    >>> table = Table("speed", "Seconds", [Column("run", key=True), Column("s")], [[Cell("icm"), number(0.5, 2)]])
+    >>> print(table)
+    Seconds
+    <BLANKLINE>
+    run     s
+    ---  ----
+    icm  0.50
+    """
 
     name: str
     title: str
@@ -68,6 +83,32 @@ class Table:
     def grouped(self) -> bool:
         """Whether several columns belong to one run, so that the head has two lines."""
         return any(column.of for column in self.columns)
+
+    def __str__(self) -> str:
+        from mapmrf.bench.forms import to_text
+
+        return to_text(self)
+
+    def _repr_html_(self) -> str:
+        """The form that notebooks show."""
+        from mapmrf.bench.page_tables import table_html
+
+        return table_html(self)
+
+    def to_pandas(self) -> Any:
+        """The table as a `pandas.DataFrame`: figures as numbers, without the ranks and the row below.
+
+        Examples
+        --------
+        >>> table = Table("speed", "Seconds", [Column("run", key=True), Column("s")], [[Cell("icm"), number(0.5, 2)]])
+        >>> float(table.to_pandas()["s"].sum())
+        0.5
+        """
+        pandas = needed("pandas")
+        return pandas.DataFrame(
+            [[cell.value if cell.is_figure else cell.text for cell in row] for row in self.rows],
+            columns=[column.full for column in self.columns],
+        )
 
     def numeric(self) -> list[bool]:
         """Which columns hold figures."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from mapmrf.bench.records import Record
@@ -69,14 +69,28 @@ def group(records: Iterable[Record]) -> list[Group]:
     """The records by set: the paper's sets first, models by number, methods in the order of the paper."""
     groups: dict[str, Group] = {}
     records = list(records)
-    limits = {record["time_limit"] for record in records}
+    name = run_namer(records)
     for record in records:
-        run = record["run"] if len(limits) == 1 else f"{record['run']} {record['time_limit']:g} s"
-        groups.setdefault(record["set"], Group(record["set"])).add(record, run)
+        groups.setdefault(record["set"], Group(record["set"])).add(record, name(record))
     for mine in groups.values():
         mine.models.sort(key=lambda model: (number_in(model[0]), model))
         mine.runs.sort(key=_order)
     return sorted(groups.values(), key=lambda mine: (_place(mine.name), mine.name))
+
+
+def run_namer(records: Sequence[Record]) -> Callable[[Record], str]:
+    """Names of runs that tell apart runs of other time limits, and of code that was changed in between."""
+    limits = {record["time_limit"] for record in records}
+    sources: dict[str, set[str]] = {}
+    for record in records:
+        sources.setdefault(record["run"], set()).add(record.get("source") or "")
+
+    def name(record: Record) -> str:
+        source = f" @{record.get('source', '')[:6]}" if len(sources[record["run"]]) > 1 else ""
+        limit = f" {record['time_limit']:g} s" if len(limits) > 1 else ""
+        return f"{record['run']}{source}{limit}"
+
+    return name
 
 
 def _order(run: tuple[str, str]) -> tuple[int, str, str]:

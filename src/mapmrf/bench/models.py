@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import pickle
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -40,6 +41,8 @@ class ModelRef:
         Checksum of the content of the file, where it is known.
     checksum
         For a file of the catalogue ``right``, ``differs``, or ``unknown`` where the catalogue has no checksum.
+    pickled
+        File of a model that was in memory, instead of `path`.
     """
 
     set: str
@@ -51,10 +54,13 @@ class ModelRef:
     best: float | None = None
     digest: str = ""
     checksum: str = ""
+    pickled: str = ""
 
     @property
     def identity(self) -> str:
         """Equal for references to the same model."""
+        if self.pickled:
+            return f"{self.set}/{self.name}/{self.digest}"
         if not self.path:
             return f"{self.set}/{self.name}@{self.scale:g}"
         return f"{self.set}/{self.name}/{self.digest or Path(self.path).name}"
@@ -65,6 +71,8 @@ class ModelRef:
             from mapmrf.formats import read
 
             return read(self.path)
+        if self.pickled:  # its arrays are made read-only again: kernels are compiled for such
+            return replace(cast(FactorGraph, pickle.loads(Path(self.pickled).read_bytes())))
         from mapmrf.datasets.lookalikes import lookalike
 
         return lookalike(self.set.removesuffix("-like"), self.number, scale=self.scale)
@@ -123,6 +131,16 @@ def from_files(paths: Iterable[str | Path]) -> list[ModelRef]:
     for path in files:
         name = _name(path) if count[_name(path)] == 1 else f"{path.resolve().parent.name}/{path.name}"
         found.append(ModelRef(set="own", name=name, path=str(path.resolve()), digest=_digest(path)))
+    return found
+
+
+def from_graphs(graphs: Mapping[str, FactorGraph], folder: str | Path) -> list[ModelRef]:
+    """Models in memory by name, put into a folder where workers find them, and identified by their content."""
+    found = []
+    for number, (name, graph) in enumerate(graphs.items()):
+        path = Path(folder, f"{number}.pickle")
+        path.write_bytes(pickle.dumps(replace(graph), protocol=5))
+        found.append(ModelRef("own", name, digest=_digest(path), pickled=str(path)))
     return found
 
 

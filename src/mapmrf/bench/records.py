@@ -32,6 +32,7 @@ _TEXTS = {
     "model",
     "run",
     "method",
+    "source",
     "outcome",
     "message",
     "status",
@@ -90,7 +91,7 @@ class RecordFile:
         """Write a record and wait until it is on disk; a second one with the same key is refused."""
         if record["key"] in self.keys:
             raise MapMRFError(f"{self.path}: this run already has a record")
-        line = memoryview((json.dumps(plain(record)) + "\n").encode("utf-8"))
+        line = memoryview((json.dumps(plain(record), default=str) + "\n").encode("utf-8"))
         while line:
             line = line[os.write(self._file, line) :]
         os.fsync(self._file)

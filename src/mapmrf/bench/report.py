@@ -5,21 +5,27 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Sequence
 from importlib.resources import files
-from itertools import groupby
 from typing import Any
+
+import numpy as np
 
 from mapmrf.bench.cells import Cell, Column, Table
 from mapmrf.bench.groups import DIFFERS, PROVEN, TIE, Group, figure, group, loss, seconds, title
 from mapmrf.bench.maps import maps_of
+from mapmrf.bench.page_tables import table_html
+from mapmrf.bench.profiles import TARGETS, anytime, profiles, time_distributions
 from mapmrf.bench.records import TRACE_COLUMNS, Record
 from mapmrf.bench.tables import tables
 
 CURVES_PER_SET = 24
 """Number of models per set with curves on the page; the tables have all."""
+BAND_POINTS = 40
+"""Points of the band over the seeds around an anytime curve."""
 
 
 def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -> str:
@@ -29,12 +35,14 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         "runs": _runs(groups),
         "sets": [_set(mine) for mine in groups],
         "columns": TRACE_COLUMNS,
+        "targets": list(TARGETS),
+        "curves": [_shares(some) for some in _pools(groups)],
     }
     parts = {
         "heading": html.escape(heading),
         "lead": _lead(records, groups),
         "warnings": _warnings(groups),
-        "overviews": "\n".join(_table(table) for table in made if _is_overview(table)),
+        "overviews": "\n".join(table_html(table) for table in made if _is_overview(table)),
         "tables": "\n".join(_section(which, made) for which in ("", *(mine.name for mine in groups))),
         "maps": "\n".join(maps_of(mine) for mine in groups),
         "troubles": _troubles(records),
@@ -44,9 +52,35 @@ def build_report(records: Sequence[Record], heading: str = "mapmrf benchmark") -
         # a "<" in a name could end the script element, or begin a comment, in the middle of the data
         "data": json.dumps(_rounded(data), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
     }
-    page = _asset("report.html")
-    for key, text in parts.items():
-        page = page.replace(f"<!--{key}-->", text)
+    page = _without(_asset("report.html"), _empty_sections(data, parts))
+    return re.sub(r"<!--(\w+)-->", lambda mark: parts[mark[1]], page)  # in one pass: a name may look like a mark
+
+
+def _empty_sections(data: dict[str, Any], parts: dict[str, str]) -> list[str]:
+    """Sections of the page that would have nothing in them."""
+    models = [model for some in data["sets"] for model in some["models"]]
+    runs = [run for model in models for run in model["runs"].values()]
+    places = [TRACE_COLUMNS.index(name) for name in ("primal", "sphere", "rho")]
+    traces = [run["trace"] for run in runs]
+    filled = {
+        "profile": any(target["profile"] for pool in data["curves"] for target in pool),
+        "target": any(target["target"] for pool in data["curves"] for target in pool),
+        "accuracy": any(model["best"] is not None for model in models) and bool(runs),
+        "loss": any(run["loss"] is not None for run in runs),
+        "anytime": any(traces),
+        "convergence": any(all(row[k] is not None for k in places) for trace in traces for row in trace),
+        "maps": "<details class=maps>" in parts["maps"],
+        "summary": bool(parts["overviews"]),
+        "troubles": bool(parts["troubles"]),
+    }
+    return [name for name, has in filled.items() if not has]
+
+
+def _without(page: str, sections: Sequence[str]) -> str:
+    """The page without some sections, and without the links to them."""
+    for name in sections:
+        page = re.sub(rf' *<a href="#{name}">.*?</a>\n', "", page)
+        page = re.sub(rf'<section id="{name}">.*?</section>\n', "", page, flags=re.DOTALL)
     return page
 
 
@@ -73,6 +107,19 @@ def _runs(groups: Sequence[Group]) -> list[str]:
     return list(dict.fromkeys(run for mine in groups for _, run in mine.runs))
 
 
+def _pools(groups: Sequence[Group]) -> list[Sequence[Group]]:
+    """All sets together if there are several, then each."""
+    return [*([groups] if len(groups) > 1 else []), *([mine] for mine in groups)]
+
+
+def _shares(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Performance profiles and times to target, for every target."""
+    return [
+        {"profile": profiles(groups, distance), "target": time_distributions(groups, distance)}
+        for distance in TARGETS.values()
+    ]
+
+
 def _set(mine: Group) -> dict[str, Any]:
     models = [_model(mine, index, name, curves=k < CURVES_PER_SET) for k, (index, name) in enumerate(mine.models)]
     return {"name": title(mine.name), "models": models}
@@ -93,8 +140,17 @@ def _model(mine: Group, index: str, name: str, curves: bool) -> dict[str, Any]:
             "seconds": mine.mean(name, run, seconds),
             "status": first["status"],
             "trace": first["trace"] if curves else [],
+            "band": _band(mine.cells[name, run]) if curves else None,
         }
     return {"name": f"{index} {name}".strip(), "best": best, "runs": runs}
+
+
+def _band(records: Sequence[Record]) -> list[list[float]] | None:
+    """Times, and median and interval of the values over several seeds; None for a single one."""
+    band = anytime(records, BAND_POINTS) if len(records) > 1 else None
+    if band is None:
+        return None
+    return [list(row) for row in np.column_stack([band.times, band.low, band.middle, band.high]).tolist()]
 
 
 def _shown(distance: float) -> float | None:
@@ -145,74 +201,19 @@ def _section(which: str, made: Sequence[Table]) -> str:
 
 
 def _details(table: Table) -> str:
-    return f"<details><summary>{html.escape(table.title)}</summary>{_table(table, heading=False)}</details>"
-
-
-def _table(table: Table, *, heading: bool = True) -> str:
-    """A table that can be sorted by its columns, by the values of the cells."""
-    right = table.numeric()
-    body = "\n".join(_line(table.columns, row, right) for row in table.rows)
-    foot = "" if table.summary is None else f"<tfoot>{_line(table.columns, table.summary, right)}</tfoot>"
-    note = f"<p class=note>{html.escape(table.note)}</p>" if table.note else ""
-    caption = f"<h3>{html.escape(table.title)}</h3>" if heading else ""
-    frame = f"<div class=scroll tabindex=0><table id='{html.escape(table.name)}'>"
-    return (
-        f"{caption}{frame}<thead>{_head(table.columns, right)}</thead><tbody>{body}</tbody>{foot}</table></div>{note}"
-    )
-
-
-def _head(columns: Sequence[Column], right: Sequence[bool]) -> str:
-    """One line of headings, or two if several columns belong to one run."""
-    grouped = any(column.of for column in columns)
-    above, below = [], []
-    for of, places in groupby(range(len(columns)), key=lambda k: columns[k].of or k):
-        some = list(places)
-        if isinstance(of, str):
-            above.append(f"<th scope=colgroup class=group colspan={len(some)}>{html.escape(of)}</th>")
-            below += [_heading(columns[k], k, right[k]) for k in some]
-        else:
-            above.append(_heading(columns[some[0]], some[0], right[some[0]], rows=2 if grouped else 1))
-    return f"<tr>{''.join(above)}</tr>" + (f"<tr>{''.join(below)}</tr>" if grouped else "")
-
-
-def _heading(column: Column, place: int, right: bool, rows: int = 1) -> str:
-    """A heading to sort by, with the index of its column."""
-    span = f" rowspan={rows}" if rows > 1 else ""
-    of = f" data-of='{html.escape(column.of)}'" if column.of else ""
-    key = " data-key" if column.key else ""
-    name = html.escape(column.name)
-    about = f"{_class(column, right)}{span}{of}{key} data-name='{name}' data-place={place}"
-    return f"<th scope=col{about}><button>{name}</button></th>"
-
-
-def _line(columns: Sequence[Column], cells: Sequence[Cell], right: Sequence[bool]) -> str:
-    made = (_cell(cell, column, to) for cell, column, to in zip(cells, columns, right, strict=True))
-    return f"<tr>{''.join(made)}</tr>"
-
-
-def _cell(cell: Cell, column: Column, right: bool) -> str:
-    value = "" if cell.value is None else f" data-value={cell.value!r}"
-    rank = "" if cell.rank is None else f"<sup>{cell.rank}</sup>"
-    return f"<td{_class(column, right, cell.best)}{value}>{html.escape(cell.text)}{rank}</td>"
-
-
-def _class(column: Column, right: bool, best: bool = False) -> str:
-    """CSS classes of a cell: `t` for text, `p` for the paper's figures, `best` for the best of a row."""
-    about_paper = column.of and column.name != "ours"
-    names = [name for name, has in (("t", not right), ("p", about_paper), ("best", best)) if has]
-    return f" class='{' '.join(names)}'" if names else ""
+    return f"<details><summary>{html.escape(table.title)}</summary>{table_html(table, heading=False)}</details>"
 
 
 def _plain_table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
     columns = [Column(name) for name in heads]
-    return _table(Table("troubles", "", columns, rows), heading=False)
+    return table_html(Table("troubles", "", columns, rows), heading=False)
 
 
 def _troubles(records: Sequence[Record]) -> str:
     """Runs that failed, and methods that do not support a model."""
     lost = [record for record in records if record["outcome"] != "done"]
     if not lost:
-        return "<p>Every run came to its end.</p>"
+        return ""
     kinds = Counter((r["run"], r["outcome"], r["message"]) for r in lost)
     rows = [
         [Cell(run), Cell(outcome), Cell(str(count), float(count)), Cell(message)]

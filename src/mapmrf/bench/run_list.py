@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
+import importlib
+import inspect
 import json
 import math
+import pickle
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, cast
 
 from mapmrf.bench.models import ModelRef
 from mapmrf.errors import OptionError
-from mapmrf.registry import make_method
+from mapmrf.method import Method
+from mapmrf.plugins import is_file_name
+from mapmrf.registry import checked_class, make_method, method_class, method_names
 
 PEER = "peer:"
 """Prefix of other packages among the names of the methods."""
@@ -24,23 +31,81 @@ TIME_LIMIT = 60.0
 
 @dataclass(frozen=True)
 class MethodConfig:
-    """A method with its options, and its name in the tables."""
+    """A method with its options, and its name in the tables.
+
+    Attributes
+    ----------
+    method
+        Name of the method, of a class in a file (``my_file.py:Greedy``), or of another package (``peer:cpsat``).
+    options
+        Its options.
+    name
+        Name of the run in the tables.
+    source
+        Digest of the file of a method that is not ours: a run of other code is another run.
+    pickled
+        The method itself, if it has no name by which a worker could find it.
+    """
 
     method: str
     options: Mapping[str, Any] = field(default_factory=dict)
     name: str = ""
+    source: str = ""
+    pickled: bytes = b""
 
     def __post_init__(self) -> None:
+        if is_file_name(self.method):
+            object.__setattr__(self, "source", _digest(method_class(self.method)))
         if not self.name:
             given = " ".join(f"{key}={value}" for key, value in self.options.items())
-            object.__setattr__(self, "name", f"{self.method} {given}".strip())
+            object.__setattr__(self, "name", f"{self.short} {given}".strip())
         if self.is_peer:
             _check_peer(self.peer, self.options)
             return
         try:  # a bad option is an error now, not when its turn comes
-            make_method(self.method, dict(self.options))
+            self.make()
         except TypeError as error:
             raise OptionError(f"{self.method}: an option is of the wrong type: {error}") from None
+
+    @classmethod
+    def of(cls, method: str | Method | type[Method], name: str = "") -> MethodConfig:
+        """The run of a method that is given by name, as a class or as an object.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> MethodConfig.of(mapmrf.ICM(starts=3)).name, MethodConfig.of(mapmrf.ICM).name
+        ('icm starts=3', 'icm')
+        """
+        if isinstance(method, str):
+            return cls(method, name=name)
+        if isinstance(method, type) and issubclass(method, Method):
+            method = checked_class(method, method.__name__)()
+        if not isinstance(method, Method):
+            raise OptionError(f"methods: found {method!r}, expected a name, a class derived from Method, or an object")
+        kind = checked_class(type(method), type(method).__name__)
+        options = _changed(method)
+        if (
+            kind.name in method_names()
+            and method_class(kind.name) is kind
+            and make_method(kind.name, options) == method
+        ):
+            return cls(kind.name, options, name)
+        return cls(kind.name, options, name, _digest(kind), _pickled(method))
+
+    def make(self) -> Method:
+        """The method with its options."""
+        if self.pickled:
+            return cast(Method, pickle.loads(self.pickled))
+        return make_method(self.method, dict(self.options))
+
+    @property
+    def short(self) -> str:
+        """The method's name, of one in a file without the folder: ``my_file.py:Greedy``."""
+        if not is_file_name(self.method):
+            return self.method
+        path, mark, chosen = self.method.rpartition(".py")
+        return f"{PurePath(path).name}{mark}{chosen}"
 
     @property
     def is_peer(self) -> bool:
@@ -51,6 +116,30 @@ class MethodConfig:
     def peer(self) -> str:
         """The name of the package's adapter."""
         return self.method.removeprefix(PEER)
+
+
+def _changed(method: Method) -> dict[str, Any]:
+    """Options of a method that are not the default."""
+    items = dataclasses.fields(method)  # type: ignore[arg-type]
+    return {
+        item.name: getattr(method, item.name)
+        for item in items
+        if item.init and (item.default is dataclasses.MISSING or getattr(method, item.name) != item.default)
+    }
+
+
+def _digest(cls: type) -> str:
+    """Digest of the source of a class: of its file, in a notebook of the class alone, otherwise of its name."""
+    text = cls.__qualname__
+    for thing in (cls, inspect.getmodule(cls)):
+        with contextlib.suppress(OSError, TypeError):
+            text = inspect.getsource(thing)  # type: ignore[arg-type]
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _pickled(method: Method) -> bytes:
+    """A method as bytes; unlike pickle, cloudpickle also sends classes of a notebook or a script."""
+    return bytes(importlib.import_module("cloudpickle").dumps(method))
 
 
 def _check_peer(name: str, options: Mapping[str, Any]) -> None:
@@ -74,8 +163,9 @@ class BenchTask:
     @property
     def key(self) -> str:
         """Identifies the run, whatever else the list holds and wherever the model file is."""
-        parts = {"model": self.model.identity, "method": self.run.method, "options": dict(self.run.options)}
-        text = json.dumps({**parts, "seed": self.seed, "time_limit": self.time_limit}, sort_keys=True)
+        parts = {"model": self.model.identity, "method": self.run.short, "options": dict(self.run.options)}
+        parts |= {"source": self.run.source} if self.run.source else {}
+        text = json.dumps({**parts, "seed": self.seed, "time_limit": self.time_limit}, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def fields(self) -> dict[str, Any]:
@@ -88,7 +178,8 @@ class BenchTask:
             "checksum": self.model.checksum,
             "model": self.model.name,
             "run": self.run.name,
-            "method": self.run.method,
+            "method": self.run.short,
+            "source": self.run.source,
             "given": dict(self.run.options),
             "seed": self.seed,
             "time_limit": self.time_limit,

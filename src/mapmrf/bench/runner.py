@@ -6,12 +6,14 @@ is a record with its exit code; joblib ends all workers together.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import queue
+import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
@@ -207,7 +209,7 @@ class _BenchWorker:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(theirs, self.limits.memory), daemon=True)
         resource_tracker.ensure_running()  # otherwise started with the process, which would unblock the signal
-        with blocked():
+        with blocked(), _without_main():
             self.process.start()
         theirs.close()
 
@@ -225,6 +227,27 @@ class _BenchWorker:
             self.process.join()
             self.pipe.close()
         self.process = None
+
+
+_STARTING = threading.Lock()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """Keep a new process from importing the main module: a user's script, which may run a benchmark itself.
+
+    Methods that are defined there are sent by their content.
+    """
+    main: Any = sys.modules["__main__"]
+    with _STARTING:
+        spec, path = getattr(main, "__spec__", None), vars(main).pop("__file__", None)
+        main.__spec__ = None
+        try:
+            yield
+        finally:
+            main.__spec__ = spec
+            if path is not None:
+                main.__file__ = path
 
 
 def _lost(task: BenchTask, outcome: str, message: str) -> Record:

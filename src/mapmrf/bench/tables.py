@@ -26,7 +26,9 @@ from mapmrf.bench.groups import (
     seconds,
     title,
 )
+from mapmrf.bench.profiles import TARGETS, median_time, target_times
 from mapmrf.bench.records import Record
+from mapmrf.bench.significance import wilcoxon_table
 from mapmrf.datasets.figures import COLUMNS, SETS, model_figure, model_kind, set_figure, set_kinds
 from mapmrf.datasets.statistics import Statistics, mean_statistics, paper_statistics
 
@@ -46,7 +48,9 @@ MODEL = (Column("no.", key=True), Column("model", key=True))
 def tables(records: Iterable[Record]) -> list[Table]:
     """All tables of some records."""
     groups = group(records)
-    made = [datasets(groups), *([everything(groups)] if len(groups) > 1 else [])]
+    made = [datasets(groups)]
+    if len(groups) > 1:
+        made += [everything(groups), targets("all", "All sets", groups), significance("all", "All sets", groups)]
     for mine in groups:
         made += [replace(table, of=mine.name) for table in _of_set(mine)]
     return [table for table in made if table.rows]
@@ -57,7 +61,9 @@ def _of_set(mine: Group) -> list[Table]:
     if family(mine.name) in SUMMARISED:
         made += [by_set(mine, measure) for measure in MEASURES]
         made.append(kind_counts(mine))
-    return [*made, *(by_model(mine, measure) for measure in MEASURES), kinds(mine), bounds(mine)]
+    made += [*(by_model(mine, measure) for measure in MEASURES), kinds(mine), bounds(mine)]
+    name = title(mine.name)
+    return [*made, targets(mine.name, name, [mine]), significance(mine.name, name, [mine])]
 
 
 # -- the sets ---------------------------------------------------------------------------------------------------------
@@ -74,11 +80,17 @@ def datasets(groups: Sequence[Group]) -> Table:
         if ours is not None:
             rows += _beside_the_paper(mine, [getattr(ours, name) for name in names])
     heads = [Column("set", key=True), Column("of", key=True), *(Column(name.replace("_", " ")) for name in names)]
-    note = (
-        "Means over the models. Factors and edges as the paper counts them, without those on a single variable. "
-        "The paper's figures are over its whole sets, ours over the models that were run."
-    )
-    return Table("datasets", "Statistics of the sets", heads, rows, note)
+    note = "Means over the models. Factors and edges without those on a single variable."
+    table = Table("datasets", "Statistics of the sets", heads, rows, note)
+    if any(is_papers(mine) for mine in groups):
+        about = "The paper's figures are over its whole sets, ours over the models that were run."
+        return replace(table, note=f"{note} {about}")
+    return table.only([k for k, column in enumerate(heads) if column.name != "of"])
+
+
+def is_papers(mine: Group) -> bool:
+    """Whether these are models of the paper, which alone have figures of the paper beside ours."""
+    return mine.name in SETS
 
 
 def _statistics(record: Record) -> Statistics | None:
@@ -89,10 +101,10 @@ def _statistics(record: Record) -> Statistics | None:
 
 
 def _beside_the_paper(mine: Group, ours: Sequence[float]) -> list[list[Cell]]:
-    """Our row and, for a set of the paper or its look-alike, the paper's row and the difference."""
+    """Our row and, for a set of the paper, the paper's row and the difference."""
     lines = {"ours": ours}
-    if family(mine.name) in SETS:
-        lines["paper"] = list(vars(paper_statistics(family(mine.name))).values())
+    if is_papers(mine):
+        lines["paper"] = list(vars(paper_statistics(mine.name)).values())
         lines["difference"] = [a - b for a, b in zip(ours, lines["paper"], strict=True)]
     return [
         [Cell(title(mine.name)), Cell(of), *(_short(x, sign=of == "difference") for x in figures)]
@@ -134,7 +146,8 @@ def _summary(name: str, what: str, groups: Sequence[Group]) -> Table:
     for k, sign in ((3, -1), (4, -1), (5, 1), (6, 1), (7, 1)):
         _mark(rows, k, sign)
     heads = [Column("run", key=True), Column("paper's name"), *map(Column, _SUMMARY)]
-    return Table(name, f"{what}: overview", heads, rows, _LOSS)
+    table = Table(name, f"{what}: overview", heads, rows, _LOSS)
+    return table if any(map(is_papers, groups)) else table.only([0, *range(2, len(heads))])
 
 
 def _line(done: Sequence[tuple[Group, str]], run: str, mean_rank: float) -> list[Cell]:
@@ -180,7 +193,7 @@ def by_model(mine: Group, measure: str) -> Table:
                 row += [_ranked(number(paper, digits), theirs.get(method)), _difference(ours, paper, digits)]
         rows.append(row)
     below = _mean_ranks(mine, printed) if with_ranks else None
-    note = "Ranks: ours among our runs by the labelling's value, the paper's by its own figures."
+    note = "Ranks: among the runs by the labelling's value" + ("; the paper's by its own figures." if printed else ".")
     text = f"{title(mine.name)}: {name}"
     return Table(f"{mine.name}-{measure}", text, heads, rows, note if with_ranks else "", below)
 
@@ -240,6 +253,36 @@ def _bound(bound: float | None, least: float) -> Cell:
     cell = number(bound, 2)
     tight = bound is not None and math.isfinite(least) and bound <= least + TIE * max(1.0, abs(least))
     return replace(cell, best=tight)
+
+
+# -- time to a target, and significance -------------------------------------------------------------------------------
+
+
+def targets(name: str, what: str, groups: Sequence[Group]) -> Table:
+    """One row per run: for every target the share of models and seeds that reach it, and the median seconds."""
+    heads = [Column("run", key=True)]
+    rows: dict[str, list[Cell]] = {}
+    for target, distance in TARGETS.items():
+        heads += [Column("reached %", target), Column("median s", target)]
+        for run, models in target_times(groups, distance).items():
+            times = [time for some in models for time in some]
+            if times:
+                share = number(100 * sum(map(math.isfinite, times)) / len(times), 1)
+                middle = median_time(times)
+                rows.setdefault(run, [Cell(run)]).extend([share, number(middle, 3) if middle < math.inf else Cell()])
+    made = list(rows.values())
+    for k, column in enumerate(heads[1:], start=1):
+        _mark(made, k, -1 if column.name == "reached %" else 1)
+    note = (
+        "Targets are relative distances to the best known value. Share and median are over all models and seeds that "
+        "were run; no median where half of them or more do not get there. Times are taken from the trace."
+    )
+    return Table(f"{name}-target", f"{what}: time to target", heads, made, note)
+
+
+def significance(name: str, what: str, groups: Sequence[Group]) -> Table:
+    """One row per pair of runs: Wilcoxon's signed-rank test."""
+    return wilcoxon_table(f"{name}-wilcoxon", f"{what}: significance of differences", groups)
 
 
 # -- over a set -------------------------------------------------------------------------------------------------------
@@ -309,8 +352,8 @@ _PAPERS_TYPES = {
 
 
 def _kinds_note(which: str) -> str:
-    about = _PAPERS_TYPES.get(which, "The paper has no figures for these models.")
-    return f"{_TYPES} Methods that give labellings alone are valid by nature. {about}"
+    about = _PAPERS_TYPES.get(which, "")
+    return f"{_TYPES} Methods that give labellings alone are valid by nature. {about}".strip()
 
 
 def kind_counts(mine: Group) -> Table:

@@ -158,9 +158,7 @@ def _timed(task: BenchTask, graph: FactorGraph, clock: RunClock) -> tuple[Result
 
 
 def _solve(task: BenchTask, graph: FactorGraph, time_limit: float | None, callback: Callback | None = None) -> Result:
-    return mapmrf.solve(
-        graph, task.run.method, time_limit=time_limit, seed=task.seed, callback=callback, **task.run.options
-    )
+    return mapmrf.solve(graph, task.run.make(), time_limit=time_limit, seed=task.seed, callback=callback)
 
 
 def _figures(result: Result) -> Record:

@@ -19,7 +19,6 @@ from mapmrf.errors import OptionError
 if TYPE_CHECKING:
     from mapmrf.bench.cells import Table
     from mapmrf.bench.models import ModelRef
-    from mapmrf.bench.records import Record
     from mapmrf.bench.run_list import MethodConfig, RunList
 
 EVERY_PEER = "peers"
@@ -178,99 +177,61 @@ def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> i
 
 # -- report -----------------------------------------------------------------------------------------------------------
 
-PAGES = (".html", ".htm")
-NAMED = 8
-"""Number of tables that an error lists."""
-
 
 @main.command()
 @click.argument("records", nargs=-1, required=True, metavar="RECORDS...")
 @click.option("--output", "-o", metavar="FILE", help="Page (.html), tables (.md, .tex, .txt), or .csv or a folder.")
 @click.option("--tables", "wanted", callback=_names, metavar="A,B", help="Only these tables; * and ? match any.")
+@click.option("--figures", metavar="DIR", help="Folder for every figure as SVG and PDF.")
 @click.option("--title", default="mapmrf benchmark", show_default=True, help="Title of the page.")
-def report(records: Sequence[str], output: str | None, wanted: list[str] | None, title: str) -> None:
-    """Turn RECORDS into tables or a page.
+def report(
+    records: Sequence[str], output: str | None, wanted: list[str] | None, figures: str | None, title: str
+) -> None:
+    """Turn RECORDS into tables, figures or a page.
 
-    Without --output the tables are printed. CSV has one file per table: NAME.csv becomes NAME-TABLE.csv, unless
-    --tables selects a single one; in a folder they are called TABLE.csv.
+    Without --output and --figures the tables are printed. CSV has one file per table: NAME.csv becomes NAME-TABLE.csv,
+    unless --tables selects a single one; in a folder they are called TABLE.csv.
     """
-    _check_output(output, wanted)
-    from mapmrf.bench.records import read_records
+    _check_output(output, wanted, figures)
+    from mapmrf.bench import Records
+    from mapmrf.bench.files import PAGES, choose
 
-    found = read_records(*records)
-    if not found:
+    found = Records.read(*records)
+    if not len(found):
         raise OptionError(f"{', '.join(records)}: no records")
+    if figures is not None:
+        made = found.figures(figures)
+        click.echo(f"{len(made)} files in {figures}")
     if output is not None and output.endswith(PAGES):
-        from mapmrf.bench.report import build_report
-        from mapmrf.formats.files import write_bytes
-
-        write_bytes(output, build_report(found, title).encode())
-    else:
-        _write_tables(_chosen(found, wanted), output)
+        found.report(output, title)
+    elif output is not None or figures is None:
+        _write_tables(choose(found.tables(), wanted), output)
 
 
-def _check_output(output: str | None, wanted: list[str] | None) -> None:
+def _check_output(output: str | None, wanted: list[str] | None, figures: str | None) -> None:
     """Refuse now what could not be written after the work."""
-    from mapmrf.bench.forms import SUFFIXES
+    from mapmrf.bench.files import PAGES, check_suffix, is_folder
 
-    if output is None or _is_folder(output):
+    if figures is not None and os.path.exists(figures) and not os.path.isdir(figures):
+        raise OptionError(f"--figures: {figures} is not a folder")
+    if output is None or is_folder(output):
         return
-    if not output.endswith((*PAGES, *SUFFIXES.values())):
-        known = ", ".join(SUFFIXES.values())
-        raise OptionError(f"{output}: expected a name that ends in .html, {known}, or a folder for CSV")
+    check_suffix(output)
     if output.endswith(PAGES) and wanted is not None:
         raise OptionError("--tables cannot be combined with --output FILE.html: the page contains all tables")
     check_outputs(output)
 
 
-def _is_folder(output: str) -> bool:
-    return output.endswith(("/", os.sep)) or os.path.isdir(output)
-
-
-def _chosen(records: Sequence[Record], wanted: list[str] | None) -> list[Table]:
-    """The tables of some records, all or those selected by name."""
-    from difflib import get_close_matches
-    from fnmatch import fnmatchcase
-
-    from mapmrf.bench.tables import tables
-
-    made = tables(records)
-    names = [table.name for table in made]
-    for pattern in wanted or []:
-        if not any(fnmatchcase(name, pattern) for name in names):
-            near = get_close_matches(pattern, names) or [*names[:NAMED], "..."]
-            raise OptionError(f"--tables: found {pattern!r}, expected one of {len(names)} such as {', '.join(near)}")
-    return [table for table in made if not wanted or any(fnmatchcase(table.name, pattern) for pattern in wanted)]
-
-
 def _write_tables(made: Sequence[Table], output: str | None) -> None:
-    from mapmrf.bench.forms import SUFFIXES, TEXT_WIDTH, to_text, write_tables
-    from mapmrf.formats.files import write_bytes
+    from mapmrf.bench.files import is_folder, table_paths, write_table_files
+    from mapmrf.bench.forms import TEXT_WIDTH, to_text
 
     if output is None:
         width = shutil.get_terminal_size((TEXT_WIDTH, 0)).columns if sys.stdout.isatty() else TEXT_WIDTH
         click.echo("\n\n\n".join(to_text(table, width) for table in made))
-    elif _is_folder(output) or output.endswith(SUFFIXES["csv"]):
-        _write_csv(made, output)
-    else:
-        form = next(form for form, suffix in SUFFIXES.items() if output.endswith(suffix))
-        write_bytes(output, (write_tables(made, form) + "\n").encode())
-
-
-def _write_csv(made: Sequence[Table], output: str) -> None:
-    """Write one file per table, in a folder or with a common prefix."""
-    from mapmrf.bench.forms import to_csv
-    from mapmrf.formats.files import write_bytes
-
-    if _is_folder(output):
-        Path(output).mkdir(parents=True, exist_ok=True)
-        paths = [str(Path(output) / f"{table.name}.csv") for table in made]
-    elif len(made) == 1:
-        paths = [output]
-    else:
-        paths = [f"{output.removesuffix('.csv')}-{table.name}.csv" for table in made]
-    check_outputs(*paths)
-    for path, table in zip(paths, made, strict=True):
-        write_bytes(path, to_csv(table).encode())
-    if len(made) > 1:
-        click.echo(f"{len(made)} tables: {paths[0]} to {Path(paths[-1]).name}")
+        return
+    if not is_folder(output):
+        check_outputs(*table_paths(made, output))
+    paths = write_table_files(made, output)
+    if len(paths) > 1:
+        click.echo(f"{len(paths)} tables: {paths[0]} to {Path(paths[-1]).name}")

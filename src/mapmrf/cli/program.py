@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from mapmrf.interrupts import Interrupts, check, raising, settle
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
 
+ASKED = "_MAPMRF_COMPLETE"
+"""Set by a shell that completes a command line."""
 BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,6 +51,10 @@ class CommandGroup(click.Group):
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
             try:
                 check()
+                if ASKED in os.environ:  # a shell wants to know what may follow
+                    from mapmrf.cli.completion import prepare
+
+                    prepare(self)
                 code = super().main(*args, **extra)
             except (Exception, KeyboardInterrupt) as error:
                 code = explain(KeyboardInterrupt() if interrupts.raised else error)

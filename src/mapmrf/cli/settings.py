@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from collections.abc import Iterable
@@ -30,20 +31,28 @@ def parse_settings(cls: type[Method], texts: Iterable[str]) -> dict[str, Any]:
     return options
 
 
-def parse_grid(texts: Iterable[str], integers: Iterable[str] = ("seeds",)) -> dict[str, list[Any]]:
-    """Parse texts such as ``rho=0.1,0.5`` as lists of numbers, integers for the keys named.
+def parse_grid(cls: type[Method], texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Parse texts such as ``rho=0.1,0.5`` as lists of values of a method's options; `seeds` are whole numbers.
+
+    Raises
+    ------
+    OptionError
+        If the method has no such option, or a value is not of its type.
 
     Examples
     --------
-    >>> parse_grid(["rho=0.1,0.5", "seeds=0,1"])
+    >>> import mapmrf
+    >>> parse_grid(mapmrf.LSLP, ["rho=0.1,0.5", "seeds=0,1"])
     {'rho': [0.1, 0.5], 'seeds': [0, 1]}
     """
-    names = set(integers)
+    known = [item.name for item in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    hints = {name: hint for name, hint in typing.get_type_hints(cls).items() if name in known} | {"seeds": int}
     result: dict[str, list[Any]] = {}
     for text in texts:
         key, values = split_setting(text)
-        hint = int if key in names else float
-        result[key] = [parse_value(key, value, hint) for value in values.split(",")]
+        if key not in hints:
+            raise OptionError(f"--grid: found {key!r}, expected seeds or an option of {cls.name}: {', '.join(known)}")
+        result[key] = [parse_value(key, value, hints[key]) for value in values.split(",")]
     return result
 
 

@@ -274,7 +274,7 @@ def demo(models: Sequence[str], output: str) -> None:
 @click.argument("model")
 @method_option
 @evidence_option
-@click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for rho, eta, rho_upper or seeds.")
+@click.option("--grid", multiple=True, metavar="KEY=V,V,..", help="Values to try for an option, or seeds.")
 @set_option
 @time_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default all cores.")
@@ -293,15 +293,15 @@ def tune(
 ) -> int:
     """Search for the best parameters for MODEL.
 
-    Without --grid, the paper's grid is searched.
+    Without --grid, the paper's grid of rho, eta and rho_upper is searched; other options than these replace it.
     """
     check_outputs(output)
-    axes = _axes(grid)
     from mapmrf.cli.settings import parse_settings
     from mapmrf.registry import method_class
     from mapmrf.tuning import tune
 
     name = method or "lslp"
+    axes = _axes(method_class(name), grid)
     options = parse_settings(method_class(name), settings)
     graph = read_model(model, evidence)
     search: dict[str, Any] = {**axes, **options}
@@ -312,15 +312,16 @@ def tune(
     return _exit_code(tuning.result)
 
 
-def _axes(grid: Sequence[str]) -> dict[str, list[Any]]:
-    """Values to try, by parameter."""
+def _axes(cls: type[Method], texts: Sequence[str]) -> dict[str, Any]:
+    """Values to try: those of the paper's parameters by name, or a grid of any options."""
     from mapmrf.cli.settings import parse_grid
+    from mapmrf.tuning import PAPER_AXES
 
-    axes = parse_grid(grid)
-    unknown = sorted(set(axes) - {"rho", "eta", "rho_upper", "seeds"})
-    if unknown:
-        raise OptionError(f"--grid: found {unknown[0]!r}, expected rho, eta, rho_upper or seeds")
-    return axes
+    axes = parse_grid(cls, texts)
+    seeds = {"seeds": axes.pop("seeds")} if "seeds" in axes else {}
+    if set(axes) <= set(PAPER_AXES):
+        return {**axes, **seeds}
+    return {"grid": axes, **seeds}
 
 
 @main.command()
@@ -335,5 +336,5 @@ def methods(as_json: bool) -> None:
     for name, cls in methods().items():
         flags = {flag: getattr(cls, flag) for flag in ("gives_bound", "exact", "exact_on_trees")}
         options = dataclasses.asdict(cls())  # type: ignore[call-overload]
-        known[name] = {"title": cls.title, **flags, "options": options}
+        known[name] = {"title": cls.title, "family": cls.family, **flags, "options": options}
     click.echo(strict_json(known) if as_json else methods_report(known))

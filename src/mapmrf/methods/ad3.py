@@ -75,6 +75,7 @@ class AD3(Method):
 
     name: ClassVar[str] = "ad3"
     title: ClassVar[str] = "LP relaxation by ADMM with exact factor steps (AD3)"
+    family: ClassVar[str] = "ADMM"
     gives_bound: ClassVar[bool] = True
 
     max_iterations: int = _BY_MODE

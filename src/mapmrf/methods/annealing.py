@@ -59,6 +59,7 @@ class Annealing(Method):
 
     name: ClassVar[str] = "annealing"
     title: ClassVar[str] = "simulated annealing of single variables"
+    family: ClassVar[str] = "local search"
 
     max_iterations: int = 10_000
     reads: int = 10

@@ -45,6 +45,7 @@ class Blocks(Method):
 
     name: ClassVar[str] = "blocks"
     title: ClassVar[str] = "block moves: exact optimisation over low-width parts"
+    family: ClassVar[str] = "local search"
 
     max_iterations: int = 1000
     width: float = 10.0

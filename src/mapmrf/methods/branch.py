@@ -94,6 +94,7 @@ class Branch(Phases):
 
     name: ClassVar[str] = "branch"
     title: ClassVar[str] = "exact: elimination or AND/OR branch and bound with mini-buckets (DAOOPT)"
+    family: ClassVar[str] = "exact"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

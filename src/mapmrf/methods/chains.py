@@ -44,6 +44,7 @@ class Chains(Method):
 
     name: ClassVar[str] = "chains"
     title: ClassVar[str] = "chains of flips: variable-depth search (Kernighan-Lin)"
+    family: ClassVar[str] = "local search"
 
     max_iterations: int = 1000
     length: int = 30

@@ -97,6 +97,7 @@ class Cuts(Phases):
 
     name: ClassVar[str] = "cuts"
     title: ClassVar[str] = "branch and cut over HiGHS or SCIP"
+    family: ClassVar[str] = "exact"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

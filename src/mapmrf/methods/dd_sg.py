@@ -64,6 +64,7 @@ class DDSG(Method):
 
     name: ClassVar[str] = "dd_sg"
     title: ClassVar[str] = "dual decomposition into trees, by subgradients (ogm-DD-SG)"
+    family: ClassVar[str] = "LP and decomposition"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

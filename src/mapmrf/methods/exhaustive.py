@@ -51,6 +51,7 @@ class Exhaustive(Method):
 
     name: ClassVar[str] = "exhaustive"
     title: ClassVar[str] = "exhaustive search over all labellings of a small model"
+    family: ClassVar[str] = "exact"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

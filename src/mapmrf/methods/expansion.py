@@ -48,6 +48,7 @@ class Expansion(Method):
 
     name: ClassVar[str] = "expansion"
     title: ClassVar[str] = "alpha-expansion and alpha-beta swap by minimum cuts"
+    family: ClassVar[str] = "graph cuts"
 
     max_iterations: int = sys.maxsize
     move: LabelMove = "expansion"

@@ -42,6 +42,7 @@ class Flips(Method):
 
     name: ClassVar[str] = "flips"
     title: ClassVar[str] = "best flips of single variables, pairs and small connected sets (lazy flipper)"
+    family: ClassVar[str] = "local search"
 
     max_iterations: int = 1000
     depth: int = 3

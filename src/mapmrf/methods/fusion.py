@@ -72,6 +72,7 @@ class Fusion(Method):
 
     name: ClassVar[str] = "fusion"
     title: ClassVar[str] = "local optima from many starts, recombined by partition crossover"
+    family: ClassVar[str] = "graph cuts"
 
     max_iterations: int = 1000
     starts: int = 100

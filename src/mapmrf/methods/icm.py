@@ -45,6 +45,7 @@ class ICM(Method):
 
     name: ClassVar[str] = "icm"
     title: ClassVar[str] = "iterated conditional modes: single-variable ascent (ogm-ICM)"
+    family: ClassVar[str] = "local search"
 
     max_iterations: int = 1000
     starts: int = 1

@@ -69,6 +69,7 @@ class L2Box(Method):
 
     name: ClassVar[str] = "l2box"
     title: ClassVar[str] = "binary quadratic program by ADMM over box and sphere (l2-Box)"
+    family: ClassVar[str] = "ADMM"
 
     max_iterations: int = 500
     rho: float = 0.3

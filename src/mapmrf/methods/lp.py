@@ -70,6 +70,7 @@ class LP(Method):
 
     name: ClassVar[str] = "lp"
     title: ClassVar[str] = "linear relaxation over the local polytope by HiGHS (LP-LP)"
+    family: ClassVar[str] = "LP and decomposition"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

@@ -135,6 +135,7 @@ class LSLP(Method):
 
     name: ClassVar[str] = "lslp"
     title: ClassVar[str] = "l2-sphere LP by perturbed ADMM"
+    family: ClassVar[str] = "ADMM"
     gives_bound: ClassVar[bool] = True
 
     preset: str = "default"

@@ -42,6 +42,7 @@ class MaxFlow(Method):
 
     name: ClassVar[str] = "maxflow"
     title: ClassVar[str] = "minimum cut: binary submodular models (Boykov-Kolmogorov)"
+    family: ClassVar[str] = "graph cuts"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

@@ -48,6 +48,7 @@ class MPLP(Method):
 
     name: ClassVar[str] = "mplp"
     title: ClassVar[str] = "block coordinate descent on the dual of the linear relaxation (MPLP-C without clusters)"
+    family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

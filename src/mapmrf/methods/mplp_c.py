@@ -80,6 +80,7 @@ class MPLPC(Phases):
 
     name: ClassVar[str] = "mplp_c"
     title: ClassVar[str] = "dual descent with clusters that tighten the relaxation (MPLP-C)"
+    family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

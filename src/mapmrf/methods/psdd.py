@@ -55,6 +55,7 @@ class PSDD(Method):
 
     name: ClassVar[str] = "psdd"
     title: ClassVar[str] = "projected subgradient dual decomposition into factors (PSDD)"
+    family: ClassVar[str] = "LP and decomposition"
     gives_bound: ClassVar[bool] = True
 
     max_iterations: int = 2000

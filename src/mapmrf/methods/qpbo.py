@@ -55,6 +55,7 @@ class QPBO(Phases):
 
     name: ClassVar[str] = "qpbo"
     title: ClassVar[str] = "roof duality for binary models, with improvement (QPBO-I)"
+    family: ClassVar[str] = "graph cuts"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

@@ -63,6 +63,7 @@ class Restarts(Method):
 
     name: ClassVar[str] = "restarts"
     title: ClassVar[str] = "kicks of random regions and their repair (iterated local search)"
+    family: ClassVar[str] = "local search"
 
     max_iterations: int = 1000
     patience: int = 50

@@ -58,6 +58,7 @@ class SDP(Phases):
 
     name: ClassVar[str] = "sdp"
     title: ClassVar[str] = "semidefinite bound with triangle inequalities and branch and bound, binary pairwise models"
+    family: ClassVar[str] = "dense binary"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

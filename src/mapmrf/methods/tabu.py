@@ -53,6 +53,7 @@ class Tabu(Phases):
 
     name: ClassVar[str] = "tabu"
     title: ClassVar[str] = "one-flip tabu search with rank-2 restarts and path relinking, binary pairwise models"
+    family: ClassVar[str] = "dense binary"
 
     max_iterations: int = sys.maxsize
     patience: int = 5

@@ -63,6 +63,7 @@ class Toulbar2(Method):
 
     name: ClassVar[str] = "toulbar2"
     title: ClassVar[str] = "branch and bound with soft local consistencies by toulbar2 (optional)"
+    family: ClassVar[str] = "exact"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

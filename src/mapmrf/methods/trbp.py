@@ -62,6 +62,7 @@ class TRBP(MessagePassing):
 
     name: ClassVar[str] = "trbp"
     title: ClassVar[str] = "tree-reweighted max-product belief propagation (ogm-TRBP)"
+    family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
 
     max_iterations: int = 1000

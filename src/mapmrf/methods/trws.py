@@ -52,6 +52,7 @@ class TRWS(Method):
 
     name: ClassVar[str] = "trws"
     title: ClassVar[str] = "sequential tree-reweighted message passing, any arity by SRMP (ogm-TRWS)"
+    family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

@@ -121,16 +121,44 @@
   const hiddenIn = {};
   const hiddenOf = (chart) => (hiddenIn[chart] ||= new Set());
 
-  // -- performance profile ---------------------------------------------------------------------------------------
+  // -- profiles --------------------------------------------------------------------------------------------------
   const every = { name: "All sets", models: data.sets.flatMap((set) => set.models) };
   const pools = data.sets.length > 1 ? [every, ...data.sets] : data.sets;
   const FLOOR = 1e-6;
-  const drawProfile = () => {
-    const place = $("profile-chart");
-    const models = pools[+$("profile-set").value].models.filter((model) => model.best !== null);
+  // Step functions that Python has computed: shares over times or ratios of times.
+  const drawShares = (id, family, low, name, text) => {
+    const draw = () => {
+      const place = $(`${id}-chart`);
+      const curves = data.curves[+$(`${id}-set`).value][+$(`${id}-target`).value][family];
+      const runs = data.runs.filter((run) => curves[run]);
+      if (!runs.length) return empty(place, "No run reaches this target.");
+      const hidden = hiddenOf(id);
+      const box = frame(place, 380);
+      const ends = runs.flatMap((run) => curves[run].map((point) => point[0]));
+      const most = Math.max(2 * low, ...ends) * 1.05;
+      const x = logarithmic(low, most, box.left, box.right), y = linear(0, 1, box.bottom, box.top);
+      axes(box, x, y, [name, "share of the models"]);
+      for (const run of runs.filter((one) => !hidden.has(one))) {
+        const points = [...curves[run], [most, curves[run].at(-1)[1]]];
+        const line = svg("path", { class: "line", d: path(points, x, y, true), stroke: colour(run), "stroke-dasharray": pattern(run) }, box.root);
+        hover(line, `${run}\n${text(curves[run])}`);
+      }
+      legend(place, runs, hidden, draw);
+    };
+    return draw;
+  };
+  const share = (points, limit) => points.filter((point) => point[0] <= limit).at(-1)?.[1] ?? 0;
+  const percentage = (x) => `${(100 * x).toFixed(0)} %`;
+  const drawProfile = drawShares("profile", "profile", 1, "times the fastest run",
+    (points) => `fastest: ${percentage(share(points, 1))}\nreached at all: ${percentage(points.at(-1)[1])}`);
+  const drawTarget = drawShares("target", "target", 1e-3, "seconds",
+    (points) => `within 1 s: ${percentage(share(points, 1))}\nreached at all: ${percentage(points.at(-1)[1])}`);
+  const drawAccuracy = () => {
+    const place = $("accuracy-chart");
+    const models = pools[+$("accuracy-set").value].models.filter((model) => model.best !== null);
     const runs = data.runs.filter((run) => models.some((model) => model.runs[run]));
     if (!models.length || !runs.length) return empty(place, "No run has a value here.");
-    const hidden = hiddenOf("profile");
+    const hidden = hiddenOf("accuracy");
     const box = frame(place, 380);
     const x = logarithmic(FLOOR, 1, box.left, box.right), y = linear(0, 1, box.bottom, box.top);
     const percent = (tick) => (tick <= FLOOR * 1.01 ? "best" : `${short(100 * tick)} %`);
@@ -143,7 +171,7 @@
       const line = svg("path", { class: "line", d: path(points, x, y, true), stroke: colour(run), "stroke-dasharray": pattern(run) }, box.root);
       hover(line, `${run}\nat the best: ${(100 * within(FLOOR)).toFixed(0)} %\nwithin 1 %: ${(100 * within(0.01)).toFixed(0)} %`);
     }
-    legend(place, runs, hidden, drawProfile);
+    legend(place, runs, hidden, drawAccuracy);
   };
 
   // -- distance to the best --------------------------------------------------------------------------------------
@@ -196,8 +224,9 @@
     const lines = [];
     for (const run of shown) {
       const mine = model.runs[run], end = Math.max(1e-4, mine.seconds ?? 1e-4);
-      const values = series(mine.trace, "value");
-      if (values.length) lines.push({ run, points: [...values, [Math.max(end, values.at(-1)[0]), mine.value]], kind: "value" });
+      const values = mine.band ? mine.band.map((row) => [row[0], row[2], "", row[1], row[3]]) : series(mine.trace, "value");
+      if (values.length && mine.band) lines.push({ run, points: values, kind: "value", band: true });
+      else if (values.length) lines.push({ run, points: [...values, [Math.max(end, values.at(-1)[0]), mine.value]], kind: "value" });
       const bounds = $("anytime-bounds").checked ? series(mine.trace, "bound") : [];
       if (bounds.length) lines.push({ run, points: bounds, kind: "bound" });
     }
@@ -220,6 +249,11 @@
     svg("rect", { x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top }, clip);
     const inside = svg("g", { "clip-path": "url(#anytime-clip)" }, box.root);
     if (model.best !== null) svg("line", { class: "reference", x1: box.left, x2: box.right, y1: y(model.best), y2: y(model.best) }, inside);
+    for (const { run, points } of lines.filter((line) => line.band)) {
+      const above = points.map((point) => [point[0], point[4]]), below = points.map((point) => [point[0], point[3]]).reverse();
+      const around = path(above, x, y, true) + path(below, x, y, false).replace("M", "L") + "Z";
+      hover(svg("path", { class: "band", d: around, fill: colour(run), "fill-opacity": 0.18 }, inside), `${run}: from the 10 % to the 90 % quantile over the seeds`);
+    }
     for (const { run, points, kind } of lines) {
       const dash = kind === "bound" ? "5 4" : pattern(run);
       const line = svg("path", { class: "line", d: path(points, x, y, true), stroke: colour(run), "stroke-dasharray": dash }, inside);
@@ -291,10 +325,13 @@
       head.querySelector("button").addEventListener("click", () => sortBy(table, +head.dataset.place, head));
     }
   }
-  const spans = [...document.querySelectorAll("th.group")].map((head) => [head, head.colSpan]);
+  const spans = [...document.querySelectorAll("th.group")].map((head) => {
+    const below = [...head.closest("table").querySelectorAll("th[data-of]")].filter((one) => one.dataset.of === head.textContent);
+    return [head, head.colSpan, below.filter((one) => !one.classList.contains("p")).length];
+  });
   const showPaper = (shown) => {
     $("tables").classList.toggle("without-paper", !shown);
-    for (const [head, span] of spans) if (head.closest("#tables")) head.colSpan = shown ? span : 1;
+    for (const [head, span, own] of spans) if (head.closest("#tables")) head.colSpan = shown ? span : own;
   };
 
   // -- printing: a table that is too wide for a sheet is printed as several ---------------------------------------
@@ -354,28 +391,31 @@
   };
 
   // -- wiring ----------------------------------------------------------------------------------------------------
-  choices($("profile-set"), pools.map((pool) => pool.name));
-  choices($("loss-set"), pools.map((pool) => pool.name));
-  choices($("anytime-model"), traced.map((model) => model.label));
-  choices($("convergence-model"), spherical.map((model) => model.label));
+  for (const id of ["profile", "target", "accuracy", "loss"]) if ($(`${id}-set`)) choices($(`${id}-set`), pools.map((pool) => pool.name));
+  for (const id of ["profile", "target"]) if ($(`${id}-target`)) choices($(`${id}-target`), data.targets);
+  if ($("anytime-model")) choices($("anytime-model"), traced.map((model) => model.label));
+  if ($("convergence-model")) choices($("convergence-model"), spherical.map((model) => model.label));
   // Begin with the model on which most runs stay below the best.
   const spread = (model) => Object.values(model.runs).filter((run) => run.loss > 1e-3).length;
   const hardest = (models) => models.reduce((best, model, k) => (spread(model) > spread(models[best]) ? k : best), 0);
-  if (traced.length) $("anytime-model").value = String(hardest(traced));
+  if (traced.length && $("anytime-model")) $("anytime-model").value = String(hardest(traced));
   const alike = spherical.filter((model) => model.run === spherical[0].run);
   const longest = alike.reduce((best, model, k) => (model.trace.length > alike[best].trace.length ? k : best), 0);
-  if (spherical.length) $("convergence-model").value = String(longest);
-  const charts = { "profile-set": drawProfile, "loss-set": drawLoss, "anytime-model": drawAnytime, "anytime-bounds": drawAnytime, "convergence-model": drawConvergence };
-  for (const [id, draw] of Object.entries(charts)) $(id).addEventListener("change", draw);
-  const drawAll = () => { drawProfile(); drawLoss(); drawAnytime(); drawConvergence(); };
+  if (spherical.length && $("convergence-model")) $("convergence-model").value = String(longest);
+  // A section without data is not on the page.
+  const draws = { profile: drawProfile, target: drawTarget, accuracy: drawAccuracy, loss: drawLoss, anytime: drawAnytime, convergence: drawConvergence };
+  const shown = Object.entries(draws).filter(([id]) => $(`${id}-chart`));
+  for (const [id, draw] of shown) {
+    for (const control of $(id).querySelectorAll(".controls select, .controls input")) control.addEventListener("change", draw);
+  }
+  const drawAll = () => { for (const [, draw] of shown) draw(); };
   dark.addEventListener("change", drawAll);
   let waiting = 0;
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(drawAll, 150); });
-  $("maps-differences").addEventListener("change", (event) => {
+  $("maps-differences")?.addEventListener("change", (event) => {
     $("maps").classList.toggle("show-differences", event.target.checked);
   });
-  if (!document.querySelector("#maps details")) $("maps-differences").closest(".controls").remove();
-  if (!spans.some(([head]) => head.closest("#tables"))) $("tables-paper").closest(".controls").remove();
+  if (!document.querySelector("#tables th.p")) $("tables-paper").closest(".controls").remove();
   else $("tables-paper").addEventListener("change", (event) => showPaper(event.target.checked));
   addEventListener("beforeprint", beforePrint);
   addEventListener("afterprint", afterPrint);

@@ -97,6 +97,7 @@ class Auto(Phases):
 
     name: ClassVar[str] = "auto"
     title: ClassVar[str] = "relaxation, reduction, LS-LP, local search and proofs, as far as the model needs them"
+    family: ClassVar[str] = "portfolio"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
 

@@ -1,0 +1,323 @@
+"""The benchmark in a program: `run` gives `Records`, which give tables, figures, a page, and data frames."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from mapmrf.bench.cells import Table
+from mapmrf.bench.files import PAGES, write_table_files
+from mapmrf.bench.groups import group
+from mapmrf.bench.models import ModelRef, from_files, from_graphs
+from mapmrf.bench.progress import BenchBar
+from mapmrf.bench.record_frames import records_dataset, records_frame
+from mapmrf.bench.records import Record, read_records
+from mapmrf.bench.run_list import TIME_LIMIT, BenchTask, MethodConfig, RunList
+from mapmrf.bench.runner import RunLimits, Summary, run_all
+from mapmrf.bench.tables import tables
+from mapmrf.errors import OptionError
+from mapmrf.formats.files import AnyPath, write_bytes
+from mapmrf.graph import FactorGraph
+from mapmrf.method import Method
+
+log = logging.getLogger("mapmrf")
+
+AnyMethod = str | Method | type[Method]
+AnyModel = FactorGraph | AnyPath | tuple[str, FactorGraph]
+
+
+def run(
+    methods: AnyMethod | Sequence[AnyMethod] | Mapping[str, AnyMethod],
+    models: AnyModel | Sequence[AnyModel] | Mapping[str, FactorGraph | AnyPath],
+    *,
+    seeds: Sequence[int] = (0,),
+    time_limit: float = TIME_LIMIT,
+    jobs: int = 1,
+    memory: int = 0,
+    output: AnyPath | None = None,
+    progress: bool = False,
+) -> Records:
+    """Run every method on every model with every seed, each run in a worker process, and record it.
+
+    What `mapmrf bench` does: a run that crashes, takes too much memory or ignores its time limit is a record, too, and
+    kernels are compiled before the clock starts. Ctrl-C ends the benchmark and gives the records so far.
+
+    Parameters
+    ----------
+    methods
+        Names (``"lslp"``, ``"my_file.py:Greedy"``, ``"peer:cpsat"``), classes derived from `mapmrf.Method`, or objects
+        of these such as ``mapmrf.LSLP(rho=0.1)``; with names of your own for the tables as a dict.
+    models
+        Model files, graphs, or pairs of a name and a graph; with names as a dict.
+    seeds
+        Random seeds.
+    time_limit
+        Seconds per run.
+    jobs
+        Runs at a time. Times are comparable only if there is a core for each.
+    memory
+        Limit of the memory of a run in bytes, 0 for none.
+    output
+        File of records, created or resumed: what it has is not run again. By default nothing is kept on disk.
+    progress
+        Show a progress bar, if standard error is a terminal.
+
+    Raises
+    ------
+    OptionError
+        If there is no such method, option or file, or two models or runs have the same name.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> models = {"weak": grid(4, 4, coupling=0.5), "strong": grid(4, 4, coupling=2.0)}
+    >>> records = mapmrf.bench.run({"plain": "icm", "many starts": mapmrf.ICM(starts=20)}, models, time_limit=5)
+    >>> [(record["model"], record["run"]) for record in records][:2]
+    [('weak', 'plain'), ('weak', 'many starts')]
+    >>> records.table("own-logpot").to_pandas()["model"].tolist()
+    ['strong', 'weak']
+    """
+    runs = [MethodConfig.of(method, name) for name, method in _named(methods)]
+    if not runs:
+        raise OptionError("methods: found none, expected at least one")
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mapmrf-bench-"))
+        tasks = RunList(runs, _models(models, folder), tuple(seeds), float(time_limit)).tasks()
+        path = Path(folder, "records.jsonl") if output is None else Path(output)
+        summary = _run(tasks, path, jobs, memory, progress)
+        if summary.interrupted:
+            log.warning("interrupted: %d of %d runs are recorded", summary.before + summary.done, summary.planned)
+        keys = [task.key for task in tasks]
+        found = {record["key"]: record for record in read_records(path)}
+        return Records(found[key] for key in keys if key in found)
+
+
+def _run(tasks: Sequence[BenchTask], path: Path, jobs: int, memory: int, progress: bool) -> Summary:
+    """Run all tasks, with a bar if it is wanted."""
+    limits = RunLimits(memory)
+    if not progress:
+        return run_all(tasks, path, jobs=jobs, limits=limits)
+    with BenchBar(tasks, jobs) as bar:
+        return run_all(tasks, path, jobs=jobs, limits=limits, listener=bar.update)
+
+
+def _named(given: Any) -> list[tuple[str, Any]]:
+    """Names (empty where none was given) and things, of a dict, a list or a single one."""
+    if isinstance(given, Mapping):
+        return [(str(name), thing) for name, thing in given.items()]
+    return [("", thing) for thing in ([given] if isinstance(given, str | Method | type) else given)]
+
+
+def _models(given: Any, folder: str) -> list[ModelRef]:
+    """References to models in the order given; those in memory are put into the folder."""
+    entries = [given] if isinstance(given, str | os.PathLike | FactorGraph) or _is_pair(given) else given
+    if not isinstance(entries, Mapping):
+        entries = dict(_model_names(list(entries)))
+    graphs = {name: graph for name, graph in entries.items() if isinstance(graph, FactorGraph)}
+    files = {name: os.fspath(path) for name, path in entries.items() if name not in graphs}
+    if not entries:
+        raise OptionError("models: found none, expected at least one")
+    made = {model.name: model for model in from_graphs(graphs, folder)}
+    for (name, _), model in zip(files.items(), from_files(files.values()), strict=True):
+        made[name] = ModelRef(model.set, str(name), model.path, digest=model.digest)
+    return [made[name] for name in entries]
+
+
+def _is_pair(thing: object) -> bool:
+    return isinstance(thing, tuple) and len(thing) == 2 and isinstance(thing[0], str) and not _is_path(thing[1])
+
+
+def _is_path(thing: object) -> bool:
+    return isinstance(thing, str | os.PathLike)
+
+
+def _model_names(models: Sequence[Any]) -> Iterator[tuple[str, FactorGraph | AnyPath]]:
+    """Names and models: those of files are as on the command line, a graph without a name is numbered."""
+    files = iter(from_files([path for path in models if _is_path(path)]))
+    seen: set[str] = set()
+    for number, model in enumerate(models, start=1):
+        if _is_pair(model):
+            name, model = model
+        else:
+            name = next(files).name if _is_path(model) else f"model {number}"
+        if not isinstance(model, FactorGraph) and not _is_path(model):
+            raise OptionError(f"models: found {model!r}, expected a file, a FactorGraph, or a name and a FactorGraph")
+        if name in seen:
+            raise OptionError(f"models: two are named {name!r}")
+        seen.add(name)
+        yield name, model
+
+
+class Records(Sequence[Record]):
+    """Finished runs, each a dict; `docs/benchmark.md` lists the fields.
+
+    Parameters
+    ----------
+    records
+        The runs.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> records = mapmrf.bench.run(["icm", "trws"], [("grid", grid(4, 4, seed=1))], time_limit=5)
+    >>> len(records), records[0]["run"], records[0]["outcome"]
+    (2, 'icm', 'done')
+    """
+
+    def __init__(self, records: Iterable[Record] = ()) -> None:
+        self._records = list(records)
+
+    @classmethod
+    def read(cls, *paths: AnyPath) -> Records:
+        r"""Read files that `mapmrf bench` or `run` has written; the last record of each run counts.
+
+        Examples
+        --------
+        >>> import json, mapmrf, pathlib, tempfile
+        >>> run = {"key": "k", "set": "own", "model": "a", "run": "icm", "method": "icm", "outcome": "error"}
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder, "records.jsonl")
+        ...     _ = path.write_text(json.dumps(run | {"message": "no memory", "time_limit": 5}) + "\n")
+        ...     mapmrf.bench.Records.read(path)
+        Records(1 runs of 1 methods on 1 models, 1 not done)
+        """
+        return cls(read_records(*(Path(path) for path in paths)))
+
+    @overload
+    def __getitem__(self, place: int) -> Record: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Records: ...
+
+    def __getitem__(self, place: int | slice) -> Record | Records:
+        return Records(self._records[place]) if isinstance(place, slice) else self._records[place]
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __add__(self, other: Iterable[Record]) -> Records:
+        return Records([*self._records, *other])
+
+    def __repr__(self) -> str:
+        runs = len({record["run"] for record in self})
+        models = len({(record["set"], record["model"]) for record in self})
+        lost = sum(record["outcome"] != "done" for record in self)
+        return f"Records({len(self)} runs of {runs} methods on {models} models{f', {lost} not done' if lost else ''})"
+
+    def _repr_html_(self) -> str:
+        """The form that notebooks show."""
+        return self.table()._repr_html_() if any(record["outcome"] == "done" for record in self) else repr(self)
+
+    def tables(self) -> list[Table]:
+        """All tables.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> records = mapmrf.bench.run(["icm", "trws"], grid(4, 4, seed=1), time_limit=5)
+        >>> [table.name for table in records.tables()][:3]
+        ['datasets', 'own-overview', 'own-logpot']
+        """
+        return tables(self)
+
+    def table(self, name: str | None = None) -> Table:
+        """One table by name, by default the overview of all runs.
+
+        Raises
+        ------
+        OptionError
+            If there is no such table.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> records = mapmrf.bench.run(["icm", "trws"], {"grid": grid(4, 4, seed=1)}, time_limit=5)
+        >>> print(records.table("own-bounds"))
+        Own models: upper bounds
+        <BLANKLINE>
+        no.  model  best known   trws
+        ---  -----  ----------  ------
+             grid        22.87  22.87*
+        """
+        made = self.tables()
+        sets = [mine.name for mine in group(self)]
+        wanted = name or ("all-overview" if len(sets) > 1 else f"{sets[0]}-overview" if sets else "")
+        for table in made:
+            if table.name == wanted:
+                return table
+        known = ", ".join(table.name for table in made)
+        raise OptionError(f"no table is named {wanted!r}; there are: {known or 'none, as there are no records'}")
+
+    def report(self, path: AnyPath, title: str = "mapmrf benchmark") -> None:
+        """Write a page (.html), all tables (.md, .tex, .txt), or CSV (NAME.csv or a folder, a file per table).
+
+        Examples
+        --------
+        >>> import mapmrf, pathlib, tempfile
+        >>> from mapmrf.datasets import grid
+        >>> records = mapmrf.bench.run(["icm", "trws"], grid(4, 4, seed=1), time_limit=5)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     page = pathlib.Path(folder, "report.html")
+        ...     records.report(page)
+        ...     page.read_text()[:15]
+        '<!doctype html>'
+        """
+        name = os.fspath(path)
+        if name.endswith(PAGES):
+            from mapmrf.bench.report import build_report
+
+            write_bytes(name, build_report(self, title).encode())
+        else:
+            write_table_files(self.tables(), name)
+
+    def figures(self, folder: AnyPath, formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
+        """Draw every figure of the page with matplotlib into a folder, in each format; return the files.
+
+        Examples
+        --------
+        >>> import mapmrf, tempfile
+        >>> from mapmrf.datasets import grid
+        >>> records = mapmrf.bench.run(["icm", "trws"], {"grid": grid(4, 4, seed=1)}, time_limit=5)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [path.name for path in records.figures(folder, ["svg"])][:2]
+        ['profile-own.svg', 'accuracy-own.svg']
+        """
+        from mapmrf.bench.charts import write_figures
+
+        return write_figures(self, folder, formats)
+
+    def to_pandas(self, of: Literal["runs", "trace"] = "runs") -> Any:
+        """Return a `pandas.DataFrame` with a row per run, or per point of every trace.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> records = mapmrf.bench.run("icm", grid(4, 4), seeds=[0, 1], time_limit=5)
+        >>> records.to_pandas()[["run", "seed", "status"]].values.tolist()
+        [['icm', 0, 'converged'], ['icm', 1, 'converged']]
+        """
+        return records_frame(self, of)
+
+    def to_xarray(self) -> Any:
+        """Return an `xarray.Dataset` of all figures by model, run and seed; nan where there is none.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> records = mapmrf.bench.run(["icm", "trws"], grid(4, 4, seed=1), seeds=[0, 1], time_limit=5)
+        >>> data = records.to_xarray()
+        >>> dict(data.sizes), float(data["value"].sel(run="trws", seed=0).max().round(2))
+        ({'model': 1, 'run': 2, 'seed': 2}, 22.87)
+        """
+        return records_dataset(self)

@@ -33,7 +33,7 @@ FLOORS = (
     ("engines.soft_consistency",),
     ("methods",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
-    ("best", "certainty", "summing"),
+    ("best", "certainty", "summing", "distributed"),
     ("plots", "tuning", "precompile"),
     ("display",),
     ("bench",),

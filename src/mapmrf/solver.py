@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import ArrayLike
 
@@ -184,6 +184,13 @@ def _constructor_for(model: object) -> str:
     return "FactorGraph.from_tables"
 
 
+class Closable(Protocol):
+    """What has a gap: an incumbent, of a model or of its parts."""
+
+    def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
+        """Whether the gap is at most one of these."""
+
+
 class GapTolerance(NamedTuple):
     """When a gap is small enough to end a run.
 
@@ -211,7 +218,7 @@ class GapTolerance(NamedTuple):
             return cls(GAP_TOLERANCE, absolute, patient=absolute == 0)
         return cls(relative, absolute, patient=False)
 
-    def met_by(self, incumbent: Incumbent) -> bool:
+    def met_by(self, incumbent: Closable) -> bool:
         """Whether the gap is small enough."""
         return incumbent.closed(self.relative, self.absolute)
 

@@ -21,6 +21,7 @@ from mapmrf.cli.output import (
     write_result,
     write_rows,
 )
+from mapmrf.cli.parting import PartsRequest, Saving, is_part_folder, solve_parts
 from mapmrf.cli.program import (
     INFEASIBLE,
     INTERRUPTED,
@@ -80,6 +81,9 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 )
 @click.option("--query", metavar="NAMES", help="Variables to maximise over, by name or index; sum out all others.")
 @click.option("--margins", is_flag=True, help="Find how sure each label is, for --json, -o *.json and `mapmrf plot`.")
+@click.option("--checkpoint", metavar="DIR", help="Save the state of the run in this folder, from time to time.")
+@click.option("--every", type=click.FloatRange(min=0), default=300.0, metavar="S", help="Seconds between checkpoints.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -105,13 +109,28 @@ def solve(
     distance: int | None,
     query: str | None,
     margins: bool,
+    checkpoint: str | None,
+    every: float,
+    resume: bool,
     quiet: bool,
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
 
     Several models are reported one per line, or with --json one object per line, in the order given. A model that
     cannot be solved does not stop the others. The time limit applies to each model.
+
+    MODEL may be a folder of parts, see `mapmrf partition`; under mpiexec the ranks share them.
     """
+    saving = Saving(checkpoint, every, resume)
+    if len(models) == 1 and is_part_folder(models[0]):
+        refused: dict[str, object] = {
+            "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend, "--polish": polish,
+            "--best": best, "--query": query, "--margins": margins or None,
+        }  # fmt: skip
+        request = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
+        limits = {"time_limit": time_limit, "seed": seed, "gap_tolerance": gap_tolerance}
+        limits |= {"abs_gap_tolerance": abs_gap_tolerance, "initial": initial, **saving._asdict()}
+        return solve_parts(models[0], _method(method or "lslp", settings), limits, request, refused)
     many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
     question = Question(best, distance, query)
     if many:

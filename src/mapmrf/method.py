@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.checkpoints import Snapshot
 from mapmrf.graph import FactorGraph
 from mapmrf.polytope import FactorMarginals
 from mapmrf.problem import Problem
@@ -179,6 +180,14 @@ class Method(ABC):
 
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""
+
+    def snapshot(self, problem: Problem, state: Any) -> Snapshot | None:
+        """All that `restore` needs to go on from here to the same answer; None if the method cannot do that."""
+        return None
+
+    def restore(self, problem: Problem, state: Any, snapshot: Snapshot) -> None:
+        """Put a state that `start` returned back to a snapshot."""
+        raise NotImplementedError(f"{self.name} takes no snapshots")
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from mpi_runs import needs_metis
 
 import mapmrf
 from mapmrf import FactorGraph, distributed
+from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
 from mapmrf.datasets import grid, potts_image, random_graph
-from mapmrf.distributed.arrayfile import ArrayFile, read_arrays, write_arrays
 from mapmrf.distributed.cutting import metis, n_cut, owners, slab_starts, slabs, split
 from mapmrf.distributed.evaluation import evaluate
 from mapmrf.distributed.parts import Part, is_parts, part_path

@@ -127,16 +127,19 @@ def solve(
             "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend, "--polish": polish,
             "--best": best, "--query": query, "--margins": margins or None,
         }  # fmt: skip
-        request = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
-        limits = {"time_limit": time_limit, "seed": seed, "gap_tolerance": gap_tolerance}
-        limits |= {"abs_gap_tolerance": abs_gap_tolerance, "initial": initial, **saving._asdict()}
-        return solve_parts(models[0], _method(method or "lslp", settings), limits, request, refused)
+        wanted = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
+        common: dict[str, Any] = {
+            "time_limit": time_limit, "seed": seed, "gap_tolerance": gap_tolerance,
+            "abs_gap_tolerance": abs_gap_tolerance, "initial": initial, **saving._asdict(),
+        }  # fmt: skip
+        return solve_parts(models[0], _method(method or "lslp", settings), common, wanted, refused)
     many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
     question = Question(best, distance, query)
     if many:
         single: dict[str, object] = {
             "--initial": initial, "--trace": trace, "--progress": progress or None, "--log": log or None,
             "--best": best, "--distance": distance, "--query": query, "--margins": margins or None,
+            "--checkpoint": checkpoint,
         }  # fmt: skip
         _refuse_for_many(models, evidence_table, single)
     else:
@@ -150,12 +153,13 @@ def solve(
         unused: dict[str, object] = {
             "--initial": initial, "--trace": trace, "--polish": polish, "--progress": progress or None,
             "--log": log or None, "--gap-tolerance": gap_tolerance, "--margins": margins or None,
+            "--checkpoint": checkpoint,
         }  # fmt: skip
         question.check(unused)
         shared = {key: limits[key] for key in ("time_limit", "seed", "threads")}
         return QuestionRun(chosen, shared, output, as_json, quiet).run(question, models[0], evidence)
     if not many:
-        limits["margins"] = margins
+        limits |= {"margins": margins, **saving._asdict()}
         lines: Lines | None = "log" if log else "improvements" if progress else None
         return SingleRun(chosen, limits, initial, output, trace, as_json, lines, quiet).run(models[0], evidence)
     options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.distributed.arrayfile import Array, ArrayFile, read_arrays, write_arrays
+from mapmrf.arrayfile import Array, ArrayFile, read_arrays, write_arrays
+from mapmrf.checkpoints import check_options, exact, from_exact
 from mapmrf.distributed.errors import together
 from mapmrf.distributed.parts import write_json
 from mapmrf.distributed.run import PartedRun
-from mapmrf.engines.admm.engine import Engine
-from mapmrf.engines.admm.sphere_run import Phase
+from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.errors import FormatError, OptionError
 from mapmrf.method import Method
 from mapmrf.result import plain
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
     from mapmrf.distributed.loop import PartedLoop
 
 MANIFEST = "checkpoint.json"
-RUN_FIGURES = ("unit", "phase_began", "iterations", "calm", "gaps", "best_value", "best_bound", "rested_value")
-ENGINE_ARRAYS = ("mu", "lam_v", "q")
-FACTOR_ARRAYS = ("s", "slots", "x", "n_slots")
-SPHERE_ARRAYS = ("target2", "norm2", "scale", "off2")
 
 
 class Checkpoints(NamedTuple):
@@ -55,28 +51,6 @@ class Checkpoints(NamedTuple):
         options = dataclasses.asdict(method)  # type: ignore[call-overload]
         origin = {"method": method.name, "options": plain(options), "seed": seed, "parts": checksums}
         return cls(Path(folder), every, resume, origin)
-
-
-def _exact(value: Any) -> Any:
-    """Numbers as JSON can hold them without loss."""
-    if isinstance(value, float):
-        return value.hex()
-    if isinstance(value, list | tuple):
-        return [_exact(one) for one in value]
-    if isinstance(value, dict):
-        return {key: _exact(one) for key, one in value.items()}
-    return value
-
-
-def _number(value: Any) -> Any:
-    """Undo `_exact`."""
-    if isinstance(value, str):
-        return float.fromhex(value) if value.lstrip("-")[:2] == "0x" or value in ("inf", "-inf", "nan") else value
-    if isinstance(value, list):
-        return [_number(one) for one in value]
-    if isinstance(value, dict):
-        return {key: _number(one) for key, one in value.items()}
-    return value
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -110,27 +84,17 @@ def _write_parts(folder: Path, generation: int, run: PartedRun, loop: PartedLoop
         write_arrays(_state_path(folder, generation, part.number), ArrayFile("state", figures, arrays))
 
 
-def engine_state(engine: Engine) -> dict[str, Array]:
-    """All arrays that an engine changes as it goes."""
-    arrays: dict[str, Array] = {name: getattr(engine, name) for name in ENGINE_ARRAYS}
-    arrays |= {name: getattr(engine.factors, name) for name in FACTOR_ARRAYS}
-    arrays |= {f"sphere_{name}": getattr(engine.sphere, name) for name in SPHERE_ARRAYS}
-    return arrays | {"labels": engine.labels, "penalty": engine.penalty.view(np.uint8)}
-
-
 def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, loop: PartedLoop) -> None:
     data = {
         "generation": generation,
         "origin": checkpoints.origin,
-        "run": {name: getattr(run, name) for name in RUN_FIGURES},
-        "phase": list(run.phase),
-        "waiting": [list(phase) for phase in run.waiting],
-        "has_rested": run.rested is not None,
+        "run": run_state(run),
+        "rested": run.rested_value if run.rested is not None else None,
         "loop": {"spent": loop.elapsed, "end": loop.end, "n_steps": loop.n_steps, "bound": loop.incumbent.bound},
         "best": list(loop.incumbent.shortfall),
         "trace": [dataclasses.asdict(point) for point in loop.trace],
     }
-    write_json(checkpoints.folder / MANIFEST, {"exact": _exact(data)})
+    write_json(checkpoints.folder / MANIFEST, {"exact": exact(data)})
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -142,14 +106,12 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
     data = together(ranks, lambda: read_manifest(folder))
     if data is None:
         return False
-    together(ranks, lambda: _check_origin(folder, data["origin"], checkpoints.origin))
-    for name in RUN_FIGURES:
-        setattr(run, name, data["run"][name])
-    run.phase = Phase(*data["phase"])
-    run.waiting = [Phase(*phase) for phase in data["waiting"]]
+    together(ranks, lambda: check_options(folder, data["origin"], checkpoints.origin))
+    restore_run(run, data["run"])
     labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
     together(ranks, lambda: _read_parts(folder, int(data["generation"]), run, labels, rested))
-    run.rested = rested if data["has_rested"] else None
+    if data["rested"] is not None:
+        run.rested, run.rested_value = rested, data["rested"]
     run.parted.start_sums()
     loop.trace = [TracePoint(**point) for point in data["trace"]]
     loop.iterations = run.iterations
@@ -165,23 +127,10 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        data: dict[str, Any] = _number(json.loads(path.read_text(encoding="utf-8"))["exact"])
+        data: dict[str, Any] = from_exact(json.loads(path.read_text(encoding="utf-8"))["exact"])
         return data
     except (ValueError, KeyError, TypeError) as error:
         raise FormatError(f"{path}: damaged: {error}") from None
-
-
-def _check_origin(folder: Path, found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Raise OptionError unless the run is the one that the checkpoint was written by."""
-    wanted = _number(_exact(expected))
-    for name in ("method", "seed", "parts"):
-        if found[name] != wanted[name]:
-            raise OptionError(f"{folder}: the checkpoint is of another run: its {name} differ")
-    for name, value in wanted["options"].items():
-        if found["options"].get(name) != value:
-            raise OptionError(
-                f"{folder}: the checkpoint was written with {name}={found['options'].get(name)}, found {name}={value}"
-            )
 
 
 def _read_parts(folder: Path, generation: int, run: PartedRun, labels: Array, rested: Array) -> None:
@@ -191,14 +140,3 @@ def _read_parts(folder: Path, generation: int, run: PartedRun, labels: Array, re
         labels[where] = arrays["best"]
         if "rested" in arrays:
             rested[where] = arrays["rested"]
-
-
-def restore_engine(engine: Engine, block: int, arrays: dict[str, Array]) -> None:
-    """Put the arrays of an engine back; they must be those of the same model and options."""
-    engine.set_blocks(block)
-    engine.penalty.view(np.uint8)[:] = arrays["penalty"]
-    engine.has_sphere = bool(engine.penalty[0].sphere)
-    for name, array in engine_state(engine).items():
-        if array.shape != arrays[name].shape:
-            raise FormatError(f"the checkpoint's array {name!r} has shape {arrays[name].shape}, expected {array.shape}")
-        array[...] = arrays[name]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
 from mapmrf.arrays import Ints, compact
-from mapmrf.distributed.arrayfile import ArrayFile, read_arrays, write_arrays
 from mapmrf.distributed.parts import Part
 from mapmrf.errors import FormatError
 

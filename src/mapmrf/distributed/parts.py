@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
 from mapmrf.arrays import Ints, frozen, short
-from mapmrf.distributed.arrayfile import ArrayFile, read_arrays, write_arrays
 from mapmrf.errors import FormatError
 from mapmrf.graph import FactorGraph
 

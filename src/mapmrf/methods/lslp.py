@@ -9,7 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, segment_argmax
+from mapmrf.checkpoints import Snapshot
 from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.kkt import kkt_residuals
@@ -17,7 +19,7 @@ from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.engines.admm.scale import interaction_scale
-from mapmrf.engines.admm.sphere_run import Phase, SphereRun, StartOptions
+from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
@@ -222,14 +224,14 @@ class LSLP(Method):
         state.waiting = self._phases()
         self._begin(state, state.waiting.pop(0))
 
-    def _phases(self) -> list[Phase]:
-        lp = Phase("lp", 0, certifying=self.sphere != "off")
+    def _phases(self) -> list[SpherePhase]:
+        lp = SpherePhase("lp", 0, certifying=self.sphere != "off")
         if self.sphere == "off":
             return [lp]
-        sphere = [Phase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
+        sphere = [SpherePhase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
         return [lp, *sphere] if self.lp_phase else sphere
 
-    def _begin(self, state: SphereRun, phase: Phase) -> None:
+    def _begin(self, state: SphereRun, phase: SpherePhase) -> None:
         """Set the engine up for a phase: its penalty, its sphere, its start."""
         engine, warm = state.the_engine, state.initial.labels is not None
         first = phase.spherical and phase.number == 0
@@ -251,7 +253,7 @@ class LSLP(Method):
     def _rho_unit(self, state: SphereRun) -> float:
         return state.unit if self.rho_unit == "relative" else 1.0
 
-    def _penalty(self, state: SphereRun, phase: Phase) -> PenaltyOptions:
+    def _penalty(self, state: SphereRun, phase: SpherePhase) -> PenaltyOptions:
         """The options of a phase as the engine wants them: the LP phase has a fixed rho and no sphere."""
         return PenaltyOptions(
             sphere=SPHERES[self.sphere] if phase.spherical else SphereKind.OFF,
@@ -352,6 +354,23 @@ class LSLP(Method):
         """End the engine's threads."""
         if state.engine is not None:
             state.engine.close()
+
+    def snapshot(self, problem: Problem, state: LSLPRun) -> Snapshot | None:
+        """The iterates and where in the phases they are; nothing while a sphere is on the factors."""
+        engine = state.engine
+        if engine is None or engine.factor_sphere is not None or self.sphere == "factors":
+            return None
+        arrays = engine_state(engine)
+        if state.rested is not None:
+            arrays["rested"] = state.rested.labels
+        return Snapshot({**run_state(state), "block": engine.block}, arrays)
+
+    def restore(self, problem: Problem, state: LSLPRun, snapshot: Snapshot) -> None:
+        """Put the iterates back."""
+        restore_run(state, snapshot.figures)
+        restore_engine(state.the_engine, snapshot.figures["block"], snapshot.arrays)
+        if "rested" in snapshot.arrays:
+            state.rested = Incumbent(state.problem.graph, snapshot.arrays["rested"])
 
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:
         """The best start that converged, else the last iterate; nothing once the gap is closed.

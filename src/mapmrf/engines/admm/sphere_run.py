@@ -14,7 +14,7 @@ from mapmrf.method import Start
 from mapmrf.result import GAP_TOLERANCE, relative_gap
 
 
-class Phase(NamedTuple):
+class SpherePhase(NamedTuple):
     """A phase of the run, by the name that the trace shows.
 
     `spherical`: with a sphere, the start of this number. `certifying`: the LP phase before these.
@@ -26,7 +26,7 @@ class Phase(NamedTuple):
     certifying: bool = False
 
 
-NO_PHASE = Phase("", 0)
+NO_PHASE = SpherePhase("", 0)
 
 
 class StartOptions(NamedTuple):
@@ -88,8 +88,8 @@ class SphereRun(ABC):
     unit: float
     seed: int
     initial: Start
-    phase: Phase = NO_PHASE
-    waiting: list[Phase] = field(default_factory=list)
+    phase: SpherePhase = NO_PHASE
+    waiting: list[SpherePhase] = field(default_factory=list)
     phase_began: int = 0
     iterations: int = 0
     calm: int = 0

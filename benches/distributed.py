@@ -160,7 +160,8 @@ def model(options: argparse.Namespace) -> None:
     other = measured(int(1.4 * options.side), options.side, 6, 3)
     predicted = float(np.dot(terms(other), coefficients))
     show(other)
-    print(f"not fitted: {other['processor'] * 1e3:.2f} ms of processor, predicted {predicted * 1e3:.2f} ({cores} cores)")
+    busy_ms, predicted_ms = other["processor"] * 1e3, predicted * 1e3
+    print(f"not fitted: {busy_ms:.2f} ms of processor, predicted {predicted_ms:.2f} ({cores} cores)")
 
 
 def whole(options: argparse.Namespace) -> None:
@@ -170,7 +171,7 @@ def whole(options: argparse.Namespace) -> None:
         side, parts, n = options.side, options.parts, options.ranks[0]
         program = ("-m", "mapmrf")
         steps = {
-            "generate": (1, *program, "generate", "grid", str(side), str(side), "--parts", str(parts), "-o", folder / "parts"),
+            "generate": (1, *program, "generate", "grid", side, side, "--parts", parts, "-o", folder / "parts"),
             "solve": (
                 n, *program, "solve", folder / "parts", "--set", f"max_iterations={options.iterations}", "-q",
                 "-o", folder / "labels",

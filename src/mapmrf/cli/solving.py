@@ -51,6 +51,9 @@ OUTPUT_HELP = """Write the labelling: the full result to *.json, otherwise a sol
 a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers."""
 
 
+PART_BOUND_HELP = "Iterations of TRW-S in every part for a tighter bound, on a model in parts."
+
+
 @main.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @method_option
@@ -84,6 +87,7 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 @click.option("--checkpoint", metavar="DIR", help="Save the state of the run in this folder, from time to time.")
 @click.option("--every", type=click.FloatRange(min=0), default=300.0, metavar="S", help="Seconds between checkpoints.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@click.option("--part-bound", type=click.IntRange(min=0), default=0, metavar="N", help=PART_BOUND_HELP)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -112,6 +116,7 @@ def solve(
     checkpoint: str | None,
     every: float,
     resume: bool,
+    part_bound: int,
     quiet: bool,
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
@@ -124,13 +129,14 @@ def solve(
     saving = Saving(checkpoint, every, resume)
     if len(models) == 1 and is_part_folder(models[0]):
         refused: dict[str, object] = {
-            "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend, "--polish": polish,
+            "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend,
             "--best": best, "--query": query, "--margins": margins or None,
         }  # fmt: skip
         wanted = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
         common: dict[str, Any] = {
             "time_limit": time_limit, "seed": seed, "gap_tolerance": gap_tolerance,
             "abs_gap_tolerance": abs_gap_tolerance, "initial": initial, **saving._asdict(),
+            "polish": _polisher(polish), "part_bound": part_bound,
         }  # fmt: skip
         return solve_parts(models[0], _method(method or "lslp", settings), common, wanted, refused)
     many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None

@@ -18,7 +18,9 @@ from mapmrf.arrays import Ints
 from mapmrf.distributed.checkpoint import Checkpoints, restore, save
 from mapmrf.distributed.errors import together
 from mapmrf.distributed.evaluation import PartedIncumbent
+from mapmrf.distributed.part_bound import part_bound as bound_by_parts
 from mapmrf.distributed.parts import PartFolder
+from mapmrf.distributed.polish import polished
 from mapmrf.distributed.ranks import Ranks, find_ranks
 from mapmrf.distributed.report import PartedResult
 from mapmrf.distributed.run import PartedModel, PartedRun, classify_parts, start_run
@@ -39,6 +41,8 @@ class Limits(NamedTuple):
     time_limit: float | None = None
     tolerance: GapTolerance = GapTolerance.of(None, 0.0)
     checkpoint: Checkpoints | None = None
+    polish: Method | None = None
+    part_bound: int = 0
 
 
 def solve(
@@ -55,6 +59,8 @@ def solve(
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = 300.0,
     resume: bool = False,
+    polish: str | Method | None = None,
+    part_bound: int = 0,
     **options: Any,
 ) -> PartedResult:
     """Solve a model in parts by LS-LP; every rank calls this with the same arguments.
@@ -80,6 +86,12 @@ def solve(
         Folder for checkpoints, and seconds between two; one is written at the end as well, unless the run is complete.
     resume
         Go on from the checkpoint, if there is one, to the same answer; on any number of ranks.
+    polish
+        A method that improves the labelling at the end, such as ``"chains"`` or ``"blocks"``: each part in turn, with
+        the variables across the cut as they are. The value never falls.
+    part_bound
+        Iterations of TRW-S in every part after the LP phase, if that leaves a gap: a tighter bound, by dual
+        decomposition over the parts. 0 for none.
     **options
         Options of LS-LP by name.
 
@@ -105,7 +117,8 @@ def solve(
     model = PartedModel.read(ranks, folder)
     start = Start() if initial is None else Start(together(ranks, lambda: model.pick(np.asarray(initial))))
     where = None if checkpoint is None else Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
-    limits = Limits(time_limit, GapTolerance.of(gap_tolerance, abs_gap_tolerance), where)
+    polisher = None if polish is None else make_method(polish, {})
+    limits = Limits(time_limit, GapTolerance.of(gap_tolerance, abs_gap_tolerance), where, polisher, part_bound)
     with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM):
         loop = PartedLoop(model, chosen, limits, callback, began)
         return loop.solve(seed, start)
@@ -149,6 +162,8 @@ class PartedLoop:
             cut_short = status in (Status.TIME_LIMIT, Status.INTERRUPTED)
             if cut_short and self.limits.checkpoint is not None and run.engine is not None:
                 save(self.limits.checkpoint, run, self)
+            if self.limits.polish is not None and status in (Status.CONVERGED, Status.ITERATION_LIMIT):
+                self.polish(run, self.limits.polish)
             return self.report(run, status, seed)
         finally:
             if run.engine is not None:
@@ -157,7 +172,10 @@ class PartedLoop:
     def loop(self, run: PartedRun) -> Status:
         """Step until the method ends, the gap closes, a limit is hit, or somebody interrupts."""
         while True:
+            certifying = run.phase.certifying
             progress = self.method.step(None, run)
+            if certifying and run.phase.spherical and self.limits.part_bound and run.initial.labels is None:
+                progress.bound = self.bound_by_parts(run, progress.bound)
             stopped = self.record(progress)
             interrupted, late, due = self.agree(stopped)
             if interrupted:
@@ -177,6 +195,25 @@ class PartedLoop:
             if due and self.limits.checkpoint is not None:
                 save(self.limits.checkpoint, run, self)
                 self.saved = time.perf_counter()
+
+    def bound_by_parts(self, run: PartedRun, bound: float | None) -> float:
+        """The better of a bound and that of the parts at the present multipliers."""
+        other = bound_by_parts(self.model, run.parted, self.limits.part_bound)
+        return other if bound is None else min(bound, other)
+
+    def polish(self, run: PartedRun, method: Method) -> None:
+        """Improve the incumbent part by part."""
+        self.incumbent.offer(run.parted.labels, equal=True)
+
+        def seconds() -> float | None:
+            limit = self.limits.time_limit
+            return None if limit is None else max(0.0, self.began + limit - time.perf_counter())
+
+        def stop() -> bool:
+            interrupted, late, _ = self.agree(False)
+            return interrupted or late
+
+        self.incumbent.offer(polished(self.model, self.incumbent.labels, method, seconds, stop))
 
     def agree(self, stopped: bool) -> tuple[bool, bool, bool]:
         """Whether anybody was interrupted; by the clock of rank 0, whether time is over and a checkpoint is due."""

@@ -25,16 +25,24 @@ if TYPE_CHECKING:
 @click.option(
     "--cut", type=click.Choice(("auto", "metis", "slabs")), default="auto", show_default=True, help="How to cut."
 )
+@click.option("--stream", is_flag=True, help="Read a .uai file that is larger than memory; cuts slabs by default.")
 @evidence_option
-def partition(model: str, folder: str, parts: int, cut: str, evidence: str | None) -> None:
+def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evidence: str | None) -> None:
     """Cut MODEL into parts, for a run on many machines.
 
     Every part is a file in DIR. `mpiexec -n 4 mapmrf solve DIR` solves the model; any number of ranks up to that of the
     parts gives the same answer.
     """
-    from mapmrf.distributed.cutting import partition
+    if stream and evidence is not None:
+        raise OptionError("--evidence is not for --stream")
+    if stream:
+        from mapmrf.distributed.streaming import stream_partition
 
-    found = partition(read_model(model, evidence), folder, parts, cut)  # type: ignore[arg-type]
+        found = stream_partition(model, folder, parts, cut)  # type: ignore[arg-type]
+    else:
+        from mapmrf.distributed.cutting import partition
+
+        found = partition(read_model(model, evidence), folder, parts, cut)  # type: ignore[arg-type]
     click.echo(f"{folder}: {found.counts.n_parts} parts of {found.counts.n_vars} variables")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -159,104 +160,96 @@ def split(graph: FactorGraph, owner: Ints, n_parts: int) -> Iterator[Part]:
 
 
 def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: FactorArrays) -> Part:
-    var, own, _ = part_variables(factors, np.flatnonzero(owner == number), owner)
-    arranged = arrange(factors, var, own, owner[var], number)
-    chosen = arranged.factors.number
-    used, table_of = np.unique(graph.table_of[chosen], return_inverse=True)
+    own = np.flatnonzero(owner == number)
+    touched = np.unique(factors.scope)
+    var = np.concatenate([own, touched[owner[touched] != number]])
+    order = np.argsort(var, kind="stable")
+    used, table_of = np.unique(graph.table_of[factors.number], return_inverse=True)
     sizes = np.diff(graph.table_ptr)[used]
     local = FactorGraph(
-        card=graph.card[var].astype(np.int64),  # as kernels know it
+        card=graph.card[var],
         theta_v=graph.theta_v[ranges(graph.var_ptr[var], graph.card[var])],
-        scope_ptr=arranged.factors.scope_ptr,
-        scope=arranged.factors.scope,
-        table_of=lean(table_of),
+        scope_ptr=factors.scope_ptr,
+        scope=order[np.searchsorted(var, factors.scope, sorter=order)],
+        table_of=table_of,
         table_ptr=offsets(sizes),
         theta_t=graph.theta_t[ranges(graph.table_ptr[used], sizes)],
         constant=graph.constant if number == 0 else 0.0,
-        weight=None if graph.weight is None else graph.weight[chosen],
+        weight=None if graph.weight is None else graph.weight[factors.number],
     )
-    return make_part(number, local, Places(n_parts, var, graph.var_ptr[var], own), arranged)
+    return place_part(number, n_parts, local, var, len(own), (owner[var], graph.var_ptr[var], factors.number))
 
 
-def part_variables(factors: FactorArrays, own: Ints, owner: Ints) -> tuple[Ints, int, Ints]:
-    """Variables of a part: its own, then the halo, both in order; how many are its own; and the owners of the halo."""
-    touched = np.unique(factors.scope)
-    halo = touched[owner[touched] != owner[own[0]]] if len(own) else touched
-    return np.concatenate([own, halo]), len(own), owner[halo]
+def place_part(
+    number: int, n_parts: int, graph: FactorGraph, var: Ints, own: int, of_whole: tuple[Ints, Ints, Ints]
+) -> Part:
+    """Make a part of its model, whose variables are the part's own first and factors in the order of the whole model.
+
+    `of_whole`: the parts that own the variables, where the whole model has their states, and numbers of the factors.
+    """
+    part_of, state_at, factor = of_whole
+    arranged = arrange(graph, own, part_of, number)
+    order = arranged.order
+    local = replace(
+        graph,
+        card=graph.card.astype(np.int64),  # as kernels know it
+        scope_ptr=offsets(graph.arity[order]),
+        scope=lean(graph.scope[ranges(graph.scope_ptr[order], graph.arity[order])]),
+        table_of=lean(graph.table_of[order]),
+        weight=None if graph.weight is None else graph.weight[order],
+    )
+    neighbours, counts = np.unique(arranged.send[:, 0], return_counts=True)
+    return Part(
+        number=number,
+        n_parts=n_parts,
+        graph=local,
+        n_own=own,
+        n_inside=arranged.n_inside,
+        n_counted=arranged.n_counted,
+        var=frozen(lean(var)),
+        state_at=frozen(lean(state_at)),
+        factor=frozen(lean(factor[order])),
+        halo_part=frozen(lean(part_of[own:])),
+        neighbours=frozen(lean(neighbours)),
+        send_ptr=frozen(offsets(counts)),
+        send=frozen(lean(arranged.send[:, 1])),
+    )
 
 
 class Arranged(NamedTuple):
-    """Factors in the order of a part, their variables by its numbers; how many are inside, and counted here.
+    """The order of a part's factors, how many are inside, and how many are counted here.
 
-    `send` are pairs of an own variable and a part that has a copy of it, sorted by part and variable.
+    `send` are pairs of a part and an own variable that it has a copy of, sorted.
     """
 
-    factors: FactorArrays
+    order: Ints
     n_inside: int
     n_counted: int
-    halo_part: Ints
     send: Ints
 
 
-def arrange(factors: FactorArrays, var: Ints, own: int, part_of: Ints, number: int) -> Arranged:
+def arrange(graph: FactorGraph, own: int, part_of: Ints, number: int) -> Arranged:
     """Sort the factors of a part: inside, across and counted here, across and counted elsewhere.
 
     `part_of` are the parts that own its variables.
     """
-    order = np.argsort(var, kind="stable")
-    scope = order[np.searchsorted(var, factors.scope, sorter=order)]
-    arity = np.diff(factors.scope_ptr)
-    of_edge = part_of[scope]
-    starts = factors.scope_ptr[:-1]
-    cut = np.logical_or.reduceat(of_edge != number, starts) if len(starts) else np.zeros(0, dtype=bool)
-    elsewhere = of_edge[starts] != number
-    rank = np.argsort(cut.astype(np.int8) + elsewhere, kind="stable")
-    sorted_scope = scope[ranges(starts[rank], arity[rank])]
-    sorted_factors = FactorArrays(factors.number[rank], offsets(arity[rank]), lean(sorted_scope))
+    starts = graph.scope_ptr[:-1]
+    cut = np.logical_or.reduceat(graph.scope >= own, starts) if len(starts) else np.zeros(0, dtype=bool)
+    elsewhere = graph.scope[starts] >= own
+    order = np.argsort(cut.astype(np.int8) + elsewhere, kind="stable")
     n_inside, n_counted = int(np.count_nonzero(~cut)), int(np.count_nonzero(~elsewhere))
-    send = _copies(sorted_factors, n_inside, own, part_of)
-    return Arranged(sorted_factors, n_inside, n_counted, part_of[own:], send)
+    return Arranged(order, n_inside, n_counted, _copies(graph, np.flatnonzero(cut), own, part_of))
 
 
-def _copies(factors: FactorArrays, n_inside: int, own: int, part_of: Ints) -> Ints:
+def _copies(graph: FactorGraph, cut: Ints, own: int, part_of: Ints) -> Ints:
     """Pairs (part, own variable): who has copies of what, for every factor across the cut."""
     found = [np.zeros((0, 2), dtype=np.int64)]
-    ptr = factors.scope_ptr[n_inside:]
-    arity = np.diff(ptr)
+    first, arity = graph.scope_ptr[cut], graph.arity[cut]
     for size in np.unique(arity).tolist():
-        scope = factors.scope[ptr[:-1][arity == size][:, None] + np.arange(size)].astype(np.int64)
+        scope = graph.scope[first[arity == size][:, None] + np.arange(size)].astype(np.int64)
         for k in range(size):
             for j in range(size):
                 across = (scope[:, k] < own) & (scope[:, j] >= own)
                 pairs = np.stack([part_of[scope[across, j]], scope[across, k]], axis=1)
                 found.append(np.unique(pairs, axis=0))
     return np.unique(np.concatenate(found), axis=0)
-
-
-class Places(NamedTuple):
-    """Where the whole model has the variables of a part, and their states; the first `own` are its own."""
-
-    n_parts: int
-    var: Ints
-    state_at: Ints
-    own: int
-
-
-def make_part(number: int, graph: FactorGraph, places: Places, arranged: Arranged) -> Part:
-    """Put a part together."""
-    neighbours, counts = np.unique(arranged.send[:, 0], return_counts=True)
-    return Part(
-        number=number,
-        n_parts=places.n_parts,
-        graph=graph,
-        n_own=places.own,
-        n_inside=arranged.n_inside,
-        n_counted=arranged.n_counted,
-        var=frozen(lean(places.var)),
-        state_at=frozen(lean(places.state_at)),
-        factor=frozen(lean(arranged.factors.number)),
-        halo_part=frozen(lean(arranged.halo_part)),
-        neighbours=frozen(lean(neighbours)),
-        send_ptr=frozen(offsets(counts)),
-        send=frozen(lean(arranged.send[:, 1])),
-    )

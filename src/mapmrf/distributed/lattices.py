@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mapmrf.arrays import Floats, Ints, ranges, short
-from mapmrf.distributed.cutting import FactorArrays, Places, arrange, check_parts, make_part
+from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.distributed.cutting import check_parts, place_part
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
@@ -71,25 +71,22 @@ def _slab_part(slab: Slab, row: int, ends: Ints, model: SlabModel) -> Part:
     touched[scope] = True
     touched[first:last] = False
     local = np.concatenate([np.arange(first, last), np.flatnonzero(touched)])
+    place = np.full(graph.n_vars, -1, dtype=np.int32)
+    place[local] = np.arange(len(local), dtype=np.int32)
     var = local + slab.low * row
-    part_of = np.searchsorted(ends, var // row, side="right")
-    ptr = np.concatenate([[0], np.cumsum(arity)])
-    factors = FactorArrays(np.arange(len(chosen)), ptr, scope.astype(np.int64) + slab.low * row)
-    arranged = arrange(factors, var, last - first, part_of, slab.number)
-    order = chosen[arranged.factors.number]
     k = int(graph.card[0])
-    whole = FactorGraph(
-        card=graph.card[local].astype(np.int64),
+    mine = FactorGraph(
+        card=graph.card[local],
         theta_v=graph.theta_v.reshape(-1, k)[local].ravel(),
-        scope_ptr=arranged.factors.scope_ptr,
-        scope=arranged.factors.scope,
-        table_of=graph.table_of[order],
+        scope_ptr=offsets(arity),
+        scope=place[scope],
+        table_of=graph.table_of[chosen],
         table_ptr=graph.table_ptr,
         theta_t=graph.theta_t,
-        weight=None if graph.weight is None else graph.weight[order],
+        weight=None if graph.weight is None else graph.weight[chosen],
     )
-    arranged = arranged._replace(factors=arranged.factors._replace(number=model.factor[order]))
-    return make_part(slab.number, whole, Places(len(ends), var, k * var, last - first), arranged)
+    part_of = np.searchsorted(ends, var // row, side="right")
+    return place_part(slab.number, len(ends), mine, var, last - first, (part_of, k * var, model.factor[chosen]))
 
 
 # -- spin glasses -----------------------------------------------------------------------------------------------------

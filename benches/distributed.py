@@ -5,6 +5,8 @@
     python benches/distributed.py weak --side 1000 --ranks 1 2         # a slab of this many rows for every rank
     python benches/distributed.py model --side 600 --ranks 1 2 4 8     # fit and check the model of the cost
     python benches/distributed.py whole --side 4000                    # generate, 200 iterations, labels by parts
+    python benches/distributed.py same --models A.uai B.uai --ranks 1 2 4   # labels, value and bound, to the last bit
+    python benches/distributed.py kill --times 20                      # kill -9 of a rank, resume: the same answer?
 
 Every run is a command of its own under mpiexec. Times are wall-clock seconds of the quickest of several stretches of
 iterations, processor time is that of all ranks.
@@ -13,10 +15,13 @@ iterations, processor time is that of all ranks.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import hashlib
 import json
 import os
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,6 +31,9 @@ from typing import Any
 
 import numpy as np
 
+import mapmrf
+from mapmrf.datasets import grid
+from mapmrf.distributed import join_labels, partition
 from mapmrf.distributed.lattices import SpinGrid, grid_parts
 
 STRETCH, STRETCHES = 5, 6
@@ -33,18 +41,29 @@ STRETCH, STRETCHES = 5, 6
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("sizes", "strong", "weak", "model", "whole", "worker"))
+    parser.add_argument("what", choices=("sizes", "strong", "weak", "model", "whole", "same", "kill", "worker"))
     parser.add_argument("folder", nargs="?")
     parser.add_argument("--side", type=int, default=1000)
     parser.add_argument("--sides", type=int, nargs="+", default=[100, 400, 1000])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--parts", type=int, default=8)
     parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--models", nargs="+", default=[])
+    parser.add_argument("--times", type=int, default=20)
     options = parser.parse_args()
     if options.what == "worker":
         worker(options.folder)
     else:
-        {"sizes": sizes, "strong": strong, "weak": weak, "model": model, "whole": whole}[options.what](options)
+        every = {
+            "sizes": sizes,
+            "strong": strong,
+            "weak": weak,
+            "model": model,
+            "whole": whole,
+            "same": same,
+            "kill": kill,
+        }
+        every[options.what](options)
 
 
 def worker(folder: str) -> None:
@@ -186,6 +205,71 @@ def whole(options: argparse.Namespace) -> None:
         print(f"files     {size / 1e9:.2f} GB")
     finally:
         shutil.rmtree(folder)
+
+
+SOLVE = ("-m", "mapmrf", "solve")
+
+
+def solved(n: int, folder: Path, out: Path, *more: str) -> tuple[str, float, float]:
+    """A digest of the labels, the value and the bound of a run on n ranks."""
+    text = launch(n, *SOLVE, str(folder), "--json", "-o", str(out), *more)
+    found = json.loads(text.splitlines()[-1])
+    return hashlib.sha256(join_labels(out).tobytes()).hexdigest()[:12], found["value"], found["bound"]
+
+
+def same(options: argparse.Namespace) -> None:
+    """Whether the answer is the same on every number of ranks."""
+    for name in options.models:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            evidence = Path(f"{name}.evid")
+            graph = mapmrf.read(name, evidence=str(evidence) if evidence.exists() else None)
+            partition(graph, place / "parts", options.parts)
+            limit = ("--set", f"max_iterations={options.iterations}")
+            found = [solved(n, place / "parts", place / str(n), *limit) for n in options.ranks]
+        print(
+            f"{Path(name).name:<24} {found[0]}  {'same' if len(set(found)) == 1 else found} on {options.ranks}",
+            flush=True,
+        )
+
+
+def kill(options: argparse.Namespace) -> None:
+    """Kill a random rank at a random time, resume, compare; so many times."""
+    rng, good = np.random.default_rng(0), 0
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        partition(grid(40, 40, 3.0, seed=1), place / "parts", 4)
+        limit = ("--set", f"max_iterations={options.iterations}", "--set", "lp_iterations=60", "--set", "starts=2")
+        expected = solved(1, place / "parts", place / "whole", *limit)
+        for turn in range(options.times):
+            saving = ("--checkpoint", str(place / f"state-{turn}"), "--every", "0.05")
+            killed = _killed(place, limit + saving, int(rng.integers(2)), float(rng.uniform(0.0, 1.0)))
+            found = solved(2, place / "parts", place / "resumed", *limit, *saving, "--resume")
+            good += found == expected
+            print(f"{turn + 1:>3}: {killed}, {'same answer' if found == expected else found}", flush=True)
+    print(f"{good} of {options.times}")
+
+
+def _killed(place: Path, arguments: tuple[str, ...], rank: int, wait: float) -> str:
+    """Start a run on two ranks and kill one of them, some time after the first checkpoint."""
+    state = Path(arguments[arguments.index("--checkpoint") + 1])
+    beside = Path(sys.executable).parent / "mpiexec"
+    command = [str(beside if beside.exists() else "mpiexec"), "-n", "2", sys.executable, *SOLVE, str(place / "parts")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([*command, *arguments, "-q"], text=True, **pipes)
+    while process.poll() is None and not (state / "checkpoint.json").exists():
+        time.sleep(0.01)
+    time.sleep(wait)
+    marked = f"PMI_RANK={rank}".encode()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                mine = str(place).encode() in (entry / "cmdline").read_bytes()
+                if mine and marked in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)
+    start = time.perf_counter()
+    process.communicate()
+    return f"rank {rank} killed, all ended after {time.perf_counter() - start:.1f} s with code {process.returncode}"
 
 
 if __name__ == "__main__":

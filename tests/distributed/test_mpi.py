@@ -134,7 +134,8 @@ def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_answer(
     wait_for(tmp_path / "state" / "checkpoint.json")
     began = time.monotonic()
     os.kill(ranks_of(process.pid)[victim], signal.SIGKILL)
-    ended(process, 20)
+    _, error = ended(process, 20)
+    assert [line for line in error.splitlines() if line.startswith(f"mapmrf: error: rank {victim} on ")]
     assert process.returncode != 0 and time.monotonic() - began < 10
     found, other = answer(hard_parts, 3, *arguments, *saving, "--resume", out=tmp_path / "resumed")
     assert found == expected

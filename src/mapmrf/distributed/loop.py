@@ -24,6 +24,7 @@ from mapmrf.distributed.polish import polished
 from mapmrf.distributed.ranks import Ranks, find_ranks
 from mapmrf.distributed.report import PartedResult
 from mapmrf.distributed.run import PartedModel, PartedRun, classify_parts, start_run
+from mapmrf.distributed.watch import RankWatch
 from mapmrf.errors import OptionError
 from mapmrf.method import Method, Progress, Start
 from mapmrf.methods.lslp import LSLP
@@ -119,7 +120,7 @@ def solve(
     where = None if checkpoint is None else Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
     polisher = None if polish is None else make_method(polish, {})
     limits = Limits(time_limit, GapTolerance.of(gap_tolerance, abs_gap_tolerance), where, polisher, part_bound)
-    with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM):
+    with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM), RankWatch(ranks):
         loop = PartedLoop(model, chosen, limits, callback, began)
         return loop.solve(seed, start)
 

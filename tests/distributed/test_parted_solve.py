@@ -26,6 +26,7 @@ MIXED = random_graph(24, 40, states=(1, 4), arity=(2, 3), hard=0.08, seed=5)
     ("graph", "options"),
     [
         (grid(9, 9, 2.0, seed=1), {}),
+        (grid(60, 60, 2.0, seed=1), {}),
         (grid(9, 9, 2.0, seed=1), {"sphere_block": 16}),
         (grid(9, 9, 2.0, seed=1), {"preset": "paper"}),
         (grid(9, 9, 2.0, seed=1), {"preset": "paper", "variant": "free", "epsilon": 0.01}),

@@ -113,6 +113,9 @@ class PartedEngine:
 
     def run(self, n: int) -> None:
         """Do n iterations; copies and sums of the last one are on their way at the end."""
+        if self.parts[0].n_parts == 1:  # the whole model, perhaps in the quickest layout
+            self.engines[0].run(n)
+            return
         for left in range(n, 0, -1):
             for engine in self.engines:
                 engine.update_inside(keep=left == 1)

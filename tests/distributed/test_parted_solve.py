@@ -12,6 +12,9 @@ import pytest
 import mapmrf
 from mapmrf import FactorGraph, distributed
 from mapmrf.datasets import grid, potts_image, random_graph
+from mapmrf.distributed.cutting import slabs, split
+from mapmrf.distributed.engine import part_layout
+from mapmrf.problem import Problem
 
 
 def optimum(graph: FactorGraph) -> float:
@@ -52,6 +55,8 @@ def test_one_part_is_the_whole_model_to_the_last_bit(
     ("graph", "options"),
     [
         (grid(12, 12, 2.0, seed=1), {"lp_phase": False, "starts": 1}),
+        (grid(150, 90, 2.0, seed=1), {"lp_phase": False, "starts": 1}),
+        (grid(150, 90, 2.0, seed=1), {"sphere": "off"}),
         (grid(12, 12, 2.0, seed=1), {"preset": "paper", "variant": "free", "epsilon": 0.01}),
         (grid(12, 12, 2.0, seed=1), {"preset": "paper", "epsilon": 0.01}),
         (potts_image(8, 8, 3, noise=1.5, seed=3).graph, {"sphere": "affine", "lp_phase": False, "starts": 1}),
@@ -135,3 +140,13 @@ def test_limits_and_callbacks(tmp_path: Path) -> None:
     assert found.status == "interrupted" and len(seen) == 3 == len(found.trace)
     with pytest.raises(mapmrf.UnsupportedModel, match="sphere='factors'"):
         distributed.solve(tmp_path, sphere="factors")
+
+
+def test_slabs_of_an_image_run_on_tiles(tmp_path: Path) -> None:
+    """In parts as in one process: nothing is looked up through indices; parts at both ends and in between."""
+    graph = grid(150, 90, 2.0, seed=1)
+    layouts = []
+    for part in split(graph, slabs(graph.n_vars, 3), 3):
+        whole_rows = part_layout(part, Problem.compile(part.graph), compact=True)
+        layouts.append(whole_rows.runs is not None and len(whole_rows.variables.nbr_q) == 0)
+    assert layouts == [True, True, True]

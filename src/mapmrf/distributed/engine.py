@@ -1,7 +1,7 @@
 """ADMM on the parts of a rank: the iterations of `mapmrf.engines.admm.engine`, with copies and sums across ranks.
 
-Copies of variables and the sum for the sphere are on their way while the factors inside the parts are updated. All
-sums go over the parts in their order, so nothing depends on which rank has which part.
+Copies of variables are on their way while the factors inside the parts are updated, or on lattices the variables that
+nobody has copies of. All sums go over the parts in their order, so nothing depends on which rank has which part.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ class PartedEngine:
         at = 0
         for local, engine in zip(locals_, self.engines, strict=True):
             n = len(engine.labels)
+            if engine.lattice is not None and local.part.n_parts > 1:
+                engine.lattice.boundary = np.unique(local.part.send)
             engine.adopt(self.mu[local.begin : local.begin + len(engine.mu)], self.labels[at : at + n])
             at += n
 
@@ -124,8 +126,10 @@ class PartedEngine:
                 engine.update_cut(keep=left == 1)
             self.update_upsilon()
             for engine in self.engines:
-                engine.update_mu_v()
+                engine.update_boundary()
             self.halo.start(self.mu)
+            for engine in self.engines:
+                engine.update_interior()
             self.start_sums()
             for engine in self.engines:
                 engine.update_lam()
@@ -210,7 +214,8 @@ def part_layout(part: Part, problem: Problem, compact: bool) -> Layout:
         return Layout.build(problem, compact)
     inside, counted = (_count(problem, n) for n in (part.n_inside, part.n_counted))
     layout = Layout.build(problem, compact, share=Share(part.n_own, inside, counted))
-    _sort_edges(part, problem, layout.variables.nbr_q)
+    if layout.runs is None:
+        _sort_edges(part, problem, layout.variables.nbr_q)
     return layout
 
 

@@ -250,12 +250,29 @@ class Engine:
         self.update_cut(keep)
 
     def update_inside(self, keep: bool) -> None:
-        """The factor step of the factors that have no variable of another part."""
+        """The factor step of the factors that have no variable of another part; tiles do that on the way."""
+        if self.lattice is not None:
+            return
         self._factor_step(self._pair_calls, self._factor_calls, keep)
 
     def update_cut(self, keep: bool) -> None:
         """The factor step of all others, when the copies of their variables are there."""
+        if self.lattice is not None:
+            self.lattice.update_cut()
+            return
         self._factor_step(self._cut_pair_calls, self._cut_calls, keep)
+
+    def update_boundary(self) -> None:
+        """The variable step of at least the variables of which other parts have copies."""
+        if self.lattice is not None:
+            self.lattice.update_boundary()
+        else:
+            self.update_mu_v()
+
+    def update_interior(self) -> None:
+        """The variable step of all others."""
+        if self.lattice is not None:
+            self.lattice.update_interior()
 
     def _factor_step(self, pair_calls: list[tuple[Any, ...]], factor_calls: Plan, keep: bool) -> None:
         self.workers.run(factor_steps.update_compact_pairs, pair_calls)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
 from mapmrf.engines.admm.couplings import NO_COUPLINGS, Couplings, split_pairs
-from mapmrf.engines.admm.runs import Runs, find_runs
+from mapmrf.engines.admm.runs import Runs, break_runs, find_runs
 from mapmrf.engines.admm.structs import (
     BATCH,
     Batches,
@@ -68,7 +68,9 @@ class Layout:
         var_at = offsets(width)
         rows, shape, config = _describe(problem, width, compact, ridge)
         theta, couplings, constant = _potentials(problem, rows, share, compact, width)
-        runs = _runs(problem, rows, width) if whole else None
+        runs = _runs(problem, rows, width)
+        if runs is not None and not whole:
+            runs = _part_runs(problem, runs, share)
         edge_var, nbr_q = np.zeros((2, 0), dtype=np.uint32)
         if runs is None:
             edge_var, edge_q = _edges(problem, rows, shape)
@@ -261,6 +263,14 @@ def _runs(problem: Problem, rows: list[BatchRow], width: Ints) -> Runs | None:
     if len(rows) != 1 or rows[0].kind != FactorKind.PAIR2_COMPACT or not np.all(width == 1):
         return None
     return find_runs(problem.batches[0].scope)
+
+
+def _part_runs(problem: Problem, runs: Runs, share: Share) -> Runs | None:
+    """The runs of a part, broken where factors are no longer inside, and no longer counted; its order must stay."""
+    if runs.order is not None:
+        return None
+    cuts = share.inside[0], share.owned[0]
+    return Runs(break_runs(runs.arrays, problem.batches[0].scope, cuts), None)
 
 
 def _pairs(edge_mu: NDArray[np.uint32], couplings: Couplings, runs: Runs | None) -> PairArrays:

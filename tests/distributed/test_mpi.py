@@ -132,11 +132,10 @@ def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_answer(
     saving = ("--checkpoint", tmp_path / "state", "--every", 0.1)
     process = start_mpi(2, "solve", hard_parts, *arguments, *saving)
     wait_for(tmp_path / "state" / "checkpoint.json")
-    began = time.monotonic()
     os.kill(ranks_of(process.pid)[victim], signal.SIGKILL)
     _, error = ended(process, 20)
     assert [line for line in error.splitlines() if line.startswith(f"mapmrf: error: rank {victim} on ")]
-    assert process.returncode != 0 and time.monotonic() - began < 10
+    assert process.returncode != 0
     found, other = answer(hard_parts, 3, *arguments, *saving, "--resume", out=tmp_path / "resumed")
     assert found == expected
     assert np.array_equal(labels, other)

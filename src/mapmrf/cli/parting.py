@@ -109,7 +109,8 @@ def _solve(folder: str, ranks: Ranks, method: Method, limits: dict[str, Any], re
     callback = None
     if request.lines is not None and chief:
         callback = ImprovementLines(lambda line: click.echo(line, err=True), regularly=request.lines == "log").update
-    result = solve(folder, ranks, method, callback=callback, **limits)
+    shown = request.lines is None and not request.quiet
+    result = solve(folder, ranks, method, callback=callback, progress=shown, **limits)
     if request.output is not None:
         result.write_labels(request.output)
     if chief:

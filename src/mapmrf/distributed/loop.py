@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from mapmrf.errors import OptionError
 from mapmrf.method import Method, Progress, Start
 from mapmrf.methods.lslp import LSLP
 from mapmrf.polytope import TOLERANCE, Kind, KindFractions, Residuals
+from mapmrf.progress import ProgressBar
 from mapmrf.registry import make_method
 from mapmrf.result import Status, TracePoint
 from mapmrf.solver import MOST_STEPS, NEGLIGIBLE, GapTolerance, check_limits
@@ -55,6 +57,7 @@ def solve(
     seed: int = 0,
     initial: ArrayLike | None = None,
     callback: Listener | None = None,
+    progress: bool = False,
     gap_tolerance: float | None = None,
     abs_gap_tolerance: float = 0.0,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -83,6 +86,8 @@ def solve(
         A labelling of the whole model to start from.
     callback
         As in `mapmrf.solve`, called on rank 0, with the labels of its parts.
+    progress
+        Show a progress bar on the standard error of rank 0, if that is a terminal.
     checkpoint, every
         Folder for checkpoints, and seconds between two; one is written at the end as well, unless the run is complete.
     resume
@@ -120,20 +125,23 @@ def solve(
     where = None if checkpoint is None else Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
     polisher = None if polish is None else make_method(polish, {})
     limits = Limits(time_limit, GapTolerance.of(gap_tolerance, abs_gap_tolerance), where, polisher, part_bound)
-    with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM), RankWatch(ranks):
-        loop = PartedLoop(model, chosen, limits, callback, began)
-        return loop.solve(seed, start)
+    listeners = [] if callback is None or ranks.rank else [callback]
+    with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM), RankWatch(ranks), ExitStack() as stack:
+        if progress and ranks.rank == 0:
+            bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
+            listeners.append(bar.update)
+        return PartedLoop(model, chosen, limits, listeners, began).solve(seed, start)
 
 
 class PartedLoop:
     """One run: the incumbent and the trace so far. All ranks take the same turns: what one of them knows, all know."""
 
     def __init__(
-        self, model: PartedModel, method: LSLP, limits: Limits, callback: Listener | None, began: float
+        self, model: PartedModel, method: LSLP, limits: Limits, listeners: list[Listener], began: float
     ) -> None:
         self.model, self.method, self.limits, self.began = model, method, limits, began
         self.ranks: Ranks = model.ranks
-        self.callback = callback if model.ranks.rank == 0 else None
+        self.listeners = listeners
         self.incumbent = PartedIncumbent(model.ranks, model.parts, model.unary_labels(), model.slices)
         self.trace: list[TracePoint] = []
         self.iterations = 0
@@ -246,7 +254,7 @@ class PartedLoop:
             extra=progress.extra,
         )
         self.trace.append(point)
-        return bool(self.callback is not None and self.callback(point, incumbent.labels))
+        return any([bool(listener(point, incumbent.labels)) for listener in self.listeners])
 
     def round_off(self) -> float:
         """How far a bound may be off in floating point, where that is not negligible."""

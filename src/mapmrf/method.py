@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.checkpoints import Snapshot
 from mapmrf.graph import FactorGraph
 from mapmrf.plugins import revive, source_of
 from mapmrf.polytope import FactorMarginals
@@ -189,6 +190,14 @@ class Method(ABC):
         if path is None:
             return super().__reduce_ex__(protocol)
         return revive, (path, type(self).__qualname__, dict(vars(self)))
+
+    def snapshot(self, problem: Problem, state: Any) -> Snapshot | None:
+        """All that `restore` needs to go on from here to the same answer; None if the method cannot do that."""
+        return None
+
+    def restore(self, problem: Problem, state: Any, snapshot: Snapshot) -> None:
+        """Put a state that `start` returned back to a snapshot."""
+        raise NotImplementedError(f"{self.name} takes no snapshots")
 
 
 @contextmanager

@@ -232,7 +232,7 @@ def classify(
     """
     found = residuals(problem, mu_v, mu_f)
     card = problem.graph.card
-    integer, uniform = _kinds_of_variables(problem, mu_v, tol)
+    integer, uniform = kinds_of_variables(problem, mu_v, tol)
     n = max(1, problem.n_vars)
     n_integer, n_uniform = int(integer.sum()), int(uniform.sum())
     fractions = KindFractions(n_integer / n, n_uniform / n, (problem.n_vars - n_integer - n_uniform) / n)
@@ -252,7 +252,7 @@ def classify_vertex(problem: Problem) -> tuple[Kind, KindFractions, Residuals]:
     return Kind.VALID, KindFractions(1.0 if problem.n_vars else 0.0, 0.0, 0.0), Residuals(0.0, 0.0, 0.0)
 
 
-def _kinds_of_variables(problem: Problem, mu_v: Floats, tol: float) -> tuple[Bools, Bools]:
+def kinds_of_variables(problem: Problem, mu_v: Floats, tol: float) -> tuple[Bools, Bools]:
     """Which variables are integer, and which of the others uniform."""
     integer, uniform = np.zeros(problem.n_vars, dtype=bool), np.zeros(problem.n_vars, dtype=bool)
     ptr = problem.graph.var_ptr

@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import ArrayLike
 
 from mapmrf import interrupts
 from mapmrf.arrays import Ints
+from mapmrf.checkpoints import EVERY, RunCheckpoint, origin_of
 from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompileWatch, CompilingStopped, stoppable
 from mapmrf.errors import GraphError, OptionError, UnsupportedModel
@@ -28,6 +29,7 @@ from mapmrf.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.problem import Problem
 from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
+from mapmrf.saved_run import SavedRun
 
 NEGLIGIBLE = 1e-9
 """Round-off in a bound, relative to the value, below which it is ignored."""
@@ -62,6 +64,9 @@ def solve(
     abs_gap_tolerance: float = 0.0,
     polish: str | Method | None = None,
     margins: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: float = EVERY,
+    resume: bool = False,
     **options: Any,
 ) -> Result:
     """Find a labelling of high log potential.
@@ -95,6 +100,11 @@ def solve(
         starts from the best labelling and has the time that is left; its iterations come on top.
     margins
         Whether to find, within the time that is left, how sure each label is: see `Result.margins` and `max_marginals`.
+    checkpoint, every
+        A folder in which the state of the run is saved every so many seconds, and when it is cut short.
+    resume
+        Go on from the checkpoint, if there is one: `lslp` and `trws` to the same answer to the last bit, other methods
+        from the best labelling and bound.
     **options
         Options of the method by name.
 
@@ -121,6 +131,8 @@ def solve(
     run.set_clock(began, time_limit)
     run.polisher = polisher
     start = _start_from(graph, initial)
+    if checkpoint is not None:
+        run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)
     with ExitStack() as stack:
         run.signals = stack.enter_context(interrupts.Interrupts())
         run.compiling = stack.enter_context(CompileClock())
@@ -184,6 +196,13 @@ def _constructor_for(model: object) -> str:
     return "FactorGraph.from_tables"
 
 
+class Closable(Protocol):
+    """What has a gap: an incumbent, of a model or of its parts."""
+
+    def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
+        """Whether the gap is at most one of these."""
+
+
 class GapTolerance(NamedTuple):
     """When a gap is small enough to end a run.
 
@@ -211,7 +230,7 @@ class GapTolerance(NamedTuple):
             return cls(GAP_TOLERANCE, absolute, patient=absolute == 0)
         return cls(relative, absolute, patient=False)
 
-    def met_by(self, incumbent: Incumbent) -> bool:
+    def met_by(self, incumbent: Closable) -> bool:
         """Whether the gap is small enough."""
         return incumbent.closed(self.relative, self.absolute)
 
@@ -233,6 +252,8 @@ class _Run:
         self.trace: list[TracePoint] = []
         self.iterations = 0
         self.polisher: Method | None = None
+        self.saving: SavedRun | None = None
+        self.end, self.n_steps, self.intact = math.inf, 0, True
         self.thread = threading.get_ident()
         self.cancelled = False
         self.set_clock(time.perf_counter(), None)
@@ -249,6 +270,8 @@ class _Run:
         self.incumbent = Incumbent(graph, Start().first_labels(graph), threads=threads)
         if start.labels is not None:
             self.incumbent.offer(start.labels)
+        if self.saving is not None:
+            start = self.saving.begin(self, start)
         with ExitStack() as running:
             answer = Answer()
             problem: Problem | None = None
@@ -291,7 +314,12 @@ class _Run:
         state = method.start(problem, self.seed, start)
         running.callback(method.close, problem, state)
         interrupts.check()
+        saving = self.saving if method is self.method else None
+        if saving is not None:
+            saving.restore(self, problem, state)
         status = self.loop(problem, method, state)
+        if saving is not None and status in _CUT_SHORT and self.intact:
+            saving.save(self, problem, state)
         return status, method.answer(problem, state)
 
     def polish(self, problem: Problem, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
@@ -305,15 +333,18 @@ class _Run:
 
     def loop(self, problem: Problem, method: Method, state: Any) -> Status:
         """Step until the method ends, the gap closes, a limit is hit, or the user or a callback interrupts."""
-        before = self.iterations  # those of the method that this one polishes after
-        end, n_steps = math.inf, 0
+        before = 0 if method is self.method else self.iterations  # those of the method that this one polishes after
+        if method is not self.method:
+            self.end, self.n_steps = math.inf, 0
         while True:
             try:
+                self.intact = False
                 progress = method.step(problem, state)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped, finished = self.record(progress), progress.finished
                 del progress  # its labels take memory
+                self.intact = True
             except BaseException as error:
                 return self.cut_short(error)
             if stopped or interrupts.requested():
@@ -322,14 +353,16 @@ class _Run:
             if finished is not None:
                 return finished
             if method.stops_at_gap and self.tolerance.met_by(self.incumbent):
-                done, n_steps = self.iterations - before, n_steps + 1
-                end = min(end, done + self.tolerance.more_iterations(done))
-                if done >= end or n_steps >= MOST_STEPS or self.incumbent.optimal:
+                done, self.n_steps = self.iterations - before, self.n_steps + 1
+                self.end = min(self.end, done + self.tolerance.more_iterations(done))
+                if done >= self.end or self.n_steps >= MOST_STEPS or self.incumbent.optimal:
                     return Status.WITHIN_TOLERANCE
             if self.iterations - before >= method.max_iterations:
                 return Status.ITERATION_LIMIT
             if time.perf_counter() >= self.deadline:
                 return Status.TIME_LIMIT
+            if self.saving is not None and method is self.method and self.saving.checkpoint.due:
+                self.saving.save(self, problem, state)
 
     def must_stop(self) -> bool:
         """Whether the run must end at once: asked, from any of its threads, while a kernel is compiled."""

@@ -35,9 +35,19 @@ def generate() -> None:
 @click.option("--field", default=1.0, show_default=True, help="Strength of the unary potentials.")
 @click.option("--wrap", is_flag=True, help="Connect opposite borders to a torus.")
 @seed_option
+@click.option("--parts", type=click.IntRange(min=1), metavar="N", help="Write N parts to the folder FILE, one by one.")
 @_output_option
-def generate_grid(rows: int, cols: int, coupling: float, field: float, wrap: bool, seed: int, output: str) -> None:
+def generate_grid(
+    rows: int, cols: int, coupling: float, field: float, wrap: bool, seed: int, parts: int | None, output: str
+) -> None:
     """Generate a spin glass on a grid of ROWS x COLS, as in PIC-2011."""
+    if parts is not None:
+        if wrap:
+            raise click.UsageError("--wrap is not for --parts: cut the whole model with `mapmrf partition`")
+        from mapmrf.distributed.lattices import SpinGrid, grid_parts
+
+        grid_parts(SpinGrid(rows, cols, coupling, field, seed), output, parts)
+        return
     check_outputs(output)
     from mapmrf.datasets import grid
 

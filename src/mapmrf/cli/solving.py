@@ -21,6 +21,7 @@ from mapmrf.cli.output import (
     write_result,
     write_rows,
 )
+from mapmrf.cli.parting import PartsRequest, Saving, is_part_folder, solve_parts
 from mapmrf.cli.program import (
     INFEASIBLE,
     INTERRUPTED,
@@ -48,6 +49,9 @@ Lines = Literal["improvements", "log"]
 
 OUTPUT_HELP = """Write the labelling: the full result to *.json, otherwise a solution file (.MPE). With several models,
 a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl file of answers."""
+
+
+PART_BOUND_HELP = "Iterations of TRW-S in every part for a tighter bound, on a model in parts."
 
 
 @main.command()
@@ -80,6 +84,10 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 )
 @click.option("--query", metavar="NAMES", help="Variables to maximise over, by name or index; sum out all others.")
 @click.option("--margins", is_flag=True, help="Find how sure each label is, for --json, -o *.json and `mapmrf plot`.")
+@click.option("--checkpoint", metavar="DIR", help="Save the state of the run in this folder, from time to time.")
+@click.option("--every", type=click.FloatRange(min=0), default=300.0, metavar="S", help="Seconds between checkpoints.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
+@click.option("--part-bound", type=click.IntRange(min=0), default=0, metavar="N", help=PART_BOUND_HELP)
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -105,19 +113,39 @@ def solve(
     distance: int | None,
     query: str | None,
     margins: bool,
+    checkpoint: str | None,
+    every: float,
+    resume: bool,
+    part_bound: int,
     quiet: bool,
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
 
     Several models are reported one per line, or with --json one object per line, in the order given. A model that
     cannot be solved does not stop the others. The time limit applies to each model.
+
+    MODEL may be a folder of parts, see `mapmrf partition`; under mpiexec the ranks share them.
     """
+    saving = Saving(checkpoint, every, resume)
+    if len(models) == 1 and is_part_folder(models[0]):
+        refused: dict[str, object] = {
+            "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend,
+            "--best": best, "--query": query, "--margins": margins or None,
+        }  # fmt: skip
+        wanted = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
+        common: dict[str, Any] = {
+            "time_limit": time_limit, "seed": seed, "gap_tolerance": gap_tolerance,
+            "abs_gap_tolerance": abs_gap_tolerance, "initial": initial, **saving._asdict(),
+            "polish": _polisher(polish), "part_bound": part_bound,
+        }  # fmt: skip
+        return solve_parts(models[0], _method(method or "lslp", settings), common, wanted, refused)
     many = len(models) > 1 or backend is not None or _is_folder(output) or evidence_table is not None
     question = Question(best, distance, query)
     if many:
         single: dict[str, object] = {
             "--initial": initial, "--trace": trace, "--progress": progress or None, "--log": log or None,
             "--best": best, "--distance": distance, "--query": query, "--margins": margins or None,
+            "--checkpoint": checkpoint,
         }  # fmt: skip
         _refuse_for_many(models, evidence_table, single)
     else:
@@ -131,12 +159,13 @@ def solve(
         unused: dict[str, object] = {
             "--initial": initial, "--trace": trace, "--polish": polish, "--progress": progress or None,
             "--log": log or None, "--gap-tolerance": gap_tolerance, "--margins": margins or None,
+            "--checkpoint": checkpoint,
         }  # fmt: skip
         question.check(unused)
         shared = {key: limits[key] for key in ("time_limit", "seed", "threads")}
         return QuestionRun(chosen, shared, output, as_json, quiet).run(question, models[0], evidence)
     if not many:
-        limits["margins"] = margins
+        limits |= {"margins": margins, **saving._asdict()}
         lines: Lines | None = "log" if log else "improvements" if progress else None
         return SingleRun(chosen, limits, initial, output, trace, as_json, lines, quiet).run(models[0], evidence)
     options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Floats, segment_argmax
+from mapmrf.checkpoints import Snapshot
 from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.kkt import kkt_residuals
@@ -17,12 +19,13 @@ from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.engines.admm.scale import interaction_scale
+from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.polytope import integral
 from mapmrf.problem import Problem
-from mapmrf.result import GAP_TOLERANCE, Status, relative_gap
+from mapmrf.result import Status
 
 
 class Preset(NamedTuple):
@@ -214,23 +217,31 @@ class LSLP(Method):
         given = [] if initial.labels is None else [initial.labels]
         for labels in (segment_argmax(problem.graph.theta_v, problem.graph.var_ptr), *given):  # the loop has these
             state.best_value = max(state.best_value, problem.graph.value(labels))
-        state.waiting = self._phases()
-        self._begin(state, state.waiting.pop(0))
+        self.begin(state)
         return state
 
-    def _phases(self) -> list[_Phase]:
-        lp = _Phase("lp", 0, certifying=self.sphere != "off")
+    def begin(self, state: SphereRun) -> None:
+        """Begin the first phase of a run."""
+        state.waiting = self._phases()
+        self._begin(state, state.waiting.pop(0))
+
+    def _phases(self) -> list[SpherePhase]:
+        lp = SpherePhase("lp", 0, certifying=self.sphere != "off")
         if self.sphere == "off":
             return [lp]
-        sphere = [_Phase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
+        sphere = [SpherePhase(f"sphere {number}", number, spherical=True) for number in range(self.starts)]
         return [lp, *sphere] if self.lp_phase else sphere
 
-    def _begin(self, state: LSLPRun, phase: _Phase) -> None:
+    def _begin(self, state: SphereRun, phase: SpherePhase) -> None:
         """Set the engine up for a phase: its penalty, its sphere, its start."""
         engine, warm = state.the_engine, state.initial.labels is not None
         first = phase.spherical and phase.number == 0
         carry_on = first and state.phase.certifying and not warm
-        mu = engine.mu.copy() if carry_on else self._starting_point(state, first, phase.number)
+        mu = (
+            engine.mu.copy()
+            if carry_on
+            else state.starting_point(StartOptions(self.start_from, self.noise), first, phase.number)
+        )
         engine.configure(self._penalty(state, phase))
         engine.set_blocks(self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block)
         rho = self.lp_rho * state.unit if phase.certifying else self.rho * self._rho_unit(state)
@@ -240,10 +251,10 @@ class LSLP(Method):
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
         state.gaps = []
 
-    def _rho_unit(self, state: LSLPRun) -> float:
+    def _rho_unit(self, state: SphereRun) -> float:
         return state.unit if self.rho_unit == "relative" else 1.0
 
-    def _penalty(self, state: LSLPRun, phase: _Phase) -> PenaltyOptions:
+    def _penalty(self, state: SphereRun, phase: SpherePhase) -> PenaltyOptions:
         """The options of a phase as the engine wants them: the LP phase has a fixed rho and no sphere."""
         return PenaltyOptions(
             sphere=SPHERES[self.sphere] if phase.spherical else SphereKind.OFF,
@@ -257,35 +268,19 @@ class LSLP(Method):
             freeze_after=self.freeze_after or NEVER,
         )
 
-    def _starting_point(self, state: LSLPRun, first: bool, number: int) -> Floats:
-        """A point near uniform, at random labels, or where the user wants it."""
-        problem, layout = state.problem, state.the_engine.layout
-        graph = problem.graph
-        if first and state.initial.mu_v is not None:
-            return layout.compress(state.initial.mu_v)
-        if first and state.initial.labels is not None:
-            return layout.compress(integral(problem, state.initial.labels)[0])
-        rng = np.random.default_rng([state.seed, number])
-        if self.start_from == "onehot":
-            return layout.compress(integral(problem, rng.integers(0, graph.card))[0])
-        mu_v = rng.uniform(-self.noise, self.noise, problem.n_states)
-        same = problem.n_vars > 0 and bool(np.all(graph.card == graph.card[0]))
-        mu_v += 1.0 / graph.card[0] if same else np.repeat(1.0 / graph.card, graph.card)
-        return layout.compress(mu_v)
-
-    def step(self, problem: Problem, state: LSLPRun) -> Progress:
+    def step(self, problem: Problem | None, state: SphereRun) -> Progress:
         """Some iterations of Algorithm 1 (`Engine.run`); where one is due, a measurement and perhaps the next phase."""
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         engine = state.engine
         every = self.check_every
         due = every - (state.iterations - state.phase_began) % every
-        affordable = max(1, STEP_WORK // max(1, state.problem.n_configs))
+        affordable = max(1, STEP_WORK // max(1, state.n_configs))
         n = min(due, affordable, self.max_iterations - state.iterations)
-        if n > 0 and problem.n_factors:
+        if n > 0 and state.n_factors:
             engine.run(n)
         state.iterations += max(n, 0)
-        if n < due and state.iterations < self.max_iterations and problem.n_factors:
+        if n < due and state.iterations < self.max_iterations and state.n_factors:
             return Progress(state.iterations, phase=state.phase.name, extra={"rho": engine.rho})
         found = engine.measure()
         state.note(found)
@@ -302,7 +297,7 @@ class LSLP(Method):
             extra={"primal": math.sqrt(found.primal2), "sphere": math.sqrt(found.sphere2), "rho": rho},
         )
 
-    def _next(self, state: LSLPRun, found: Measurement) -> Status | None:
+    def _next(self, state: SphereRun, found: Measurement) -> Status | None:
         """After a measurement: go on, begin the next phase, or stop."""
         certifying = state.phase.certifying
         over = self._lp_is_over(state, found) if certifying else self._at_rest(state, found)
@@ -310,23 +305,23 @@ class LSLP(Method):
             state.keep_rested(found)
         if state.iterations >= self.max_iterations:
             return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
-        if not over and not self._spent(state) and state.problem.n_factors:
+        if not over and not self._spent(state) and state.n_factors:
             return None
-        if not state.waiting or state.problem.n_factors == 0:
+        if not state.waiting or state.n_factors == 0:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop sees the closed gap and ends the run
         self._begin(state, state.waiting.pop(0))
         return None
 
-    def _spent(self, state: LSLPRun) -> bool:
+    def _spent(self, state: SphereRun) -> bool:
         """Whether a start has used its fair share of the iterations that were left, and others are waiting."""
         if not state.phase.spherical or not state.waiting:
             return False
         share = (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
         return state.iterations - state.phase_began >= share
 
-    def _at_rest(self, state: LSLPRun, found: Measurement) -> bool:
+    def _at_rest(self, state: SphereRun, found: Measurement) -> bool:
         """The stopping rule of a phase."""
         engine = state.the_engine
         if self.stop == "paper":
@@ -343,7 +338,7 @@ class LSLP(Method):
         gap = abs(found.bound - found.relaxed)
         return found.primal_max < self.tol and gap < self.tol * max(1.0, abs(found.bound))
 
-    def _lp_is_over(self, state: LSLPRun, found: Measurement) -> bool:
+    def _lp_is_over(self, state: SphereRun, found: Measurement) -> bool:
         """Whether the LP phase has nothing more to give: its limit, rest, or a wide gap that no longer closes.
 
         A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels are still on their
@@ -360,6 +355,23 @@ class LSLP(Method):
         """End the engine's threads."""
         if state.engine is not None:
             state.engine.close()
+
+    def snapshot(self, problem: Problem, state: LSLPRun) -> Snapshot | None:
+        """The iterates and where in the phases they are; nothing while a sphere is on the factors."""
+        engine = state.engine
+        if engine is None or engine.factor_sphere is not None or self.sphere == "factors":
+            return None
+        arrays = engine_state(engine)
+        if state.rested is not None:
+            arrays["rested"] = state.rested.labels
+        return Snapshot({**run_state(state), "block": engine.block}, arrays)
+
+    def restore(self, problem: Problem, state: LSLPRun, snapshot: Snapshot) -> None:
+        """Put the iterates back."""
+        restore_run(state, snapshot.figures)
+        restore_engine(state.the_engine, snapshot.figures["block"], snapshot.arrays)
+        if "rested" in snapshot.arrays:
+            state.rested = Incumbent(state.problem.graph, snapshot.arrays["rested"])
 
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:
         """The best start that converged, else the last iterate; nothing once the gap is closed.
@@ -399,43 +411,30 @@ class LSLP(Method):
         return details | kkt_residuals(engine) if kkt and small else details
 
 
-class _Phase(NamedTuple):
-    """A phase of the run, by the name that the trace shows.
+class LSLPRun(SphereRun):
+    """The run of a whole model. `rested` is the best labelling at which a phase has converged."""
 
-    `spherical`: with a sphere, the start of this number. `certifying`: the LP phase before these.
-    """
-
-    name: str
-    number: int
-    spherical: bool = False
-    certifying: bool = False
-
-
-NO_PHASE = _Phase("", 0)
-
-
-@dataclass(eq=False)
-class LSLPRun:
-    """State of a run: the engine and where in the sequence of phases it is.
-
-    `best_value` and `best_bound` are the kernels' own figures and steer the phases: the loop keeps the labelling and
-    evaluates it. `rested` is the best labelling at which a phase has converged.
-    """
-
-    problem: Problem
     engine: Engine | None
-    unit: float
-    seed: int
-    initial: Start
-    phase: _Phase = NO_PHASE
-    waiting: list[_Phase] = field(default_factory=list)
-    phase_began: int = 0
-    iterations: int = 0
-    calm: int = 0
-    gaps: list[float] = field(default_factory=list)
-    best_value: float = -math.inf
-    best_bound: float = math.inf
-    rested: Incumbent | None = None
+
+    def __init__(self, problem: Problem, engine: Engine | None, unit: float, seed: int, initial: Start) -> None:
+        super().__init__(engine, unit, seed, initial)
+        self.problem = problem
+        self.rested: Incumbent | None = None
+
+    @property
+    def n_factors(self) -> int:
+        """Factors of the model."""
+        return self.problem.n_factors
+
+    @property
+    def n_configs(self) -> int:
+        """Configurations of all factors."""
+        return self.problem.n_configs
+
+    @property
+    def gap_unit(self) -> float:
+        """The smallest denominator of a relative gap."""
+        return self.problem.graph.unit
 
     @property
     def the_engine(self) -> Engine:
@@ -443,16 +442,21 @@ class LSLPRun:
         assert self.engine is not None
         return self.engine
 
-    @property
-    def certified(self) -> bool:
-        """Whether the best bound proves the best labelling."""
-        gap = relative_gap(self.best_value, self.best_bound, self.problem.graph.unit)
-        return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
-
-    def note(self, found: Measurement) -> None:
-        """Keep the best value and bound."""
-        self.best_value = max(self.best_value, found.value)
-        self.best_bound = min(self.best_bound, found.bound)
+    def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
+        """A point near uniform, at random labels, or where the user wants it."""
+        problem, layout = self.problem, self.the_engine.layout
+        graph = problem.graph
+        if first and self.initial.mu_v is not None:
+            return layout.compress(self.initial.mu_v)
+        if first and self.initial.labels is not None:
+            return layout.compress(integral(problem, self.initial.labels)[0])
+        rng = np.random.default_rng([self.seed, number])
+        if start.start_from == "onehot":
+            return layout.compress(integral(problem, rng.integers(0, graph.card))[0])
+        mu_v = rng.uniform(-start.noise, start.noise, problem.n_states)
+        same = problem.n_vars > 0 and bool(np.all(graph.card == graph.card[0]))
+        mu_v += 1.0 / graph.card[0] if same else np.repeat(1.0 / graph.card, graph.card)
+        return layout.compress(mu_v)
 
     def keep_rested(self, found: Measurement) -> None:
         """Keep the labelling at which a phase has converged, if it is the best of these."""

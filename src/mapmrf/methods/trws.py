@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
+from mapmrf.arrayfile import Array
+from mapmrf.checkpoints import Snapshot
 from mapmrf.engines.messages.passes import SequentialPasses
-from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassStopping
+from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassFigures, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
 from mapmrf.engines.messages.trws_labels import LabelPasses, fits_pairs
 from mapmrf.engines.messages.trws_pairs import SpinPasses, fits_spins
@@ -94,6 +96,17 @@ class TRWS(Method):
         """The best labelling that was decoded."""
         return Answer(labels=state.passes.best if state.passes.figures.value > -math.inf else None)
 
+    def snapshot(self, problem: Problem, state: TRWSRun) -> Snapshot:
+        """Messages and figures."""
+        return Snapshot({"done": state.done, "figures": list(state.passes.figures)}, state.messages)
+
+    def restore(self, problem: Problem, state: TRWSRun, snapshot: Snapshot) -> None:
+        """Put messages and figures back."""
+        state.done = snapshot.figures["done"]
+        state.passes.figures = PassFigures(*snapshot.figures["figures"])
+        for name, array in state.messages.items():
+            array[...] = snapshot.arrays[name]
+
 
 @dataclass
 class TRWSRun:
@@ -101,3 +114,9 @@ class TRWSRun:
 
     passes: SequentialPasses
     done: int = 0
+
+    @property
+    def messages(self) -> dict[str, Array]:
+        """What passes change as they go: messages and labellings, by the names that the kernels give them."""
+        messages: dict[str, Array] = vars(self.passes)["messages"]._asdict()
+        return messages

@@ -28,10 +28,11 @@ NO_COUPLINGS = Couplings(frozen(np.zeros(0)), 1.0, False, 0.0)
 """What a model without compact 2x2 factors has."""
 
 
-def split_pairs(problem: Problem, batch: Batch, theta_v: Floats) -> Couplings:
+def split_pairs(problem: Problem, batch: Batch, theta_v: Floats, owned: int) -> Couplings:
     """The couplings of a batch of 2x2 factors; their linear parts are added to `theta_v`.
 
-    Factors that share one table need no strengths of their own: their weights are that, or 1 does for all.
+    The constant is that of the first `owned` ones. Factors that share one table need no strengths of their own: their
+    weights are that, or 1 does for all.
     """
     one = bool(np.all(batch.table_at == batch.table_at[0]))
     strength = np.zeros(0 if one else problem.n_factors)
@@ -44,7 +45,7 @@ def split_pairs(problem: Problem, batch: Batch, theta_v: Floats) -> Couplings:
         first, second = batch.scope[part].T
         _add_sums(linear, first, (t10 + t11 - t00 - t01) / 4)
         _add_sums(linear, second, (t01 + t11 - t00 - t10) / 4)
-        constant += float((t00 + t01 + t10 + t11).sum()) / 4
+        constant += float((t00 + t01 + t10 + t11)[: max(0, owned - begin)].sum()) / 4
     _add_linear(problem, linear, theta_v)
     if not one:
         return Couplings(frozen(strength), 1.0, False, constant)

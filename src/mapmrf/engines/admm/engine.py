@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Floats, ranges, segment_argmax
+from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
 from mapmrf.engines.admm import factor_steps, measurement, variable_steps
 from mapmrf.engines.admm import penalty as penalties
 from mapmrf.engines.admm.factor_sphere import FactorSphere
@@ -22,6 +22,7 @@ from mapmrf.engines.admm.structs import (
     Iterates,
     Rounding,
     SphereState,
+    VariableArrays,
 )
 from mapmrf.engines.admm.work import cut_tasks, new_scratch
 from mapmrf.polytope import FactorMarginals, dense
@@ -70,26 +71,41 @@ class Engine:
             pull=np.zeros(0),
         )
         self.factor_sphere: FactorSphere | None = None
-        graph, self.labels = problem.graph, np.zeros(problem.n_vars, dtype=np.int64)
+        graph = problem.graph
+        self.labels: Ints = np.zeros(problem.n_vars, dtype=np.int64)
         self.rounding = Rounding(graph.card, graph.var_ptr, problem.feasible_v, layout.edge_var, self.labels)
-        self.tasks = cut_tasks(layout.rows, CHUNK)
+        share, rows = layout.share, layout.rows
+        self.own_variables = _first(layout.variables, share.n_vars)
+        self.tasks = cut_tasks([row._replace(end=n) for row, n in zip(rows, share.inside, strict=True)], CHUNK)
+        self.cut_tasks = cut_tasks([row._replace(begin=n) for row, n in zip(rows, share.inside, strict=True)], CHUNK)
+        self.owned_tasks = cut_tasks([row._replace(end=n) for row, n in zip(rows, share.owned, strict=True)], CHUNK)
         self.all_compact = len(self.mu) == problem.n_vars
         self.workers = Workers(problem.threads if problem.n_factors >= PARALLEL_FROM else 1)
         self.scratch = [new_scratch(layout.batch) for _ in range(self.workers.n)]
-        self.in_one_call = self.workers.n == 1 and self.all_compact and list(self.tasks) == [FactorKind.PAIR2_COMPACT]
+        only_pairs = list(self.tasks) == [FactorKind.PAIR2_COMPACT] and not self.cut_tasks
+        self.in_one_call = self.workers.n == 1 and self.all_compact and only_pairs
         self.penalty = new_penalty(PenaltyOptions())
         self.lattice: LatticeSteps | None = None
         if layout.runs is not None:
             self.lattice = LatticeSteps(layout, layout.runs.arrays, self.workers, self.penalty, self.iterates)
         self.configure(options or PenaltyOptions())
-        self.set_blocks(sphere_block)
-        self._factor_sums: FactorSums = np.zeros(sum(len(tasks) for tasks in self.tasks.values()), dtype=FACTOR_SUMS)
-        self._pair_calls = self._plan_pairs()
-        self._factor_calls, self._measurement_calls = self._plan_factor_steps(), self._plan_measurement()
+        self.block = sphere_block
+        n_tasks = sum(len(tasks) for tasks in self.owned_tasks.values())
+        self._factor_sums: FactorSums = np.zeros(n_tasks, dtype=FACTOR_SUMS)
+        self._plan()
 
     def close(self) -> None:
         """End the threads."""
         self.workers.close()
+
+    def adopt(self, mu: Floats, labels: Ints) -> None:
+        """Keep mu and labels in these arrays, which the parts of a model share."""
+        self.mu, self.labels = mu, labels
+        self.iterates = Iterates(mu, self.lam_v, self.q)
+        self.rounding = self.rounding._replace(labels=labels)
+        if self.lattice is not None:
+            self.lattice.iterates = self.iterates
+        self._plan()
 
     # -- the start of a phase -----------------------------------------------------------------------------------------
 
@@ -102,11 +118,12 @@ class Engine:
 
     def set_blocks(self, size: int) -> None:
         """Put a sphere of its own on every `size` variables from the next `begin` on; 0 for one sphere over all."""
+        self.block = size
         chunk_size = size or VAR_CHUNK if self.lattice is None else self.lattice.chunk_size(size)
-        n_chunks = -(-self.problem.n_vars // chunk_size)
+        n_chunks = -(-self.layout.share.n_vars // chunk_size)
         zeros, ones = np.zeros((3, n_chunks)), np.ones(n_chunks)
         self.sphere = SphereState(chunk_size, size > 0, zeros[0], zeros[1], ones, zeros[2])
-        arrays = self.penalty, self.sphere, self.layout.variables, self.iterates
+        arrays = self.penalty, self.sphere, self.own_variables, self.iterates
         self._variable_calls = [(*span, *arrays) for span in self.workers.spans(n_chunks)]
         if self.lattice is not None:
             self.lattice.cut(self.sphere)
@@ -134,7 +151,7 @@ class Engine:
         self.lam_v[:] = 0.0
         if self.has_sphere:
             self.sphere.target2[:] = self._targets()
-            variable_steps.sphere_norms(self.penalty, self.sphere, self.layout.variables, self.iterates)
+            variable_steps.sphere_norms(self.penalty, self.sphere, self.own_variables, self.iterates)
 
     def _targets(self) -> Floats:
         """Squared radius of the sphere that each chunk's variables bring."""
@@ -142,7 +159,8 @@ class Engine:
         share = card / 4.0 if self.penalty[0].sphere == SphereKind.VARIABLES else 1.0 - 1.0 / card
         share = np.where(self.layout.width == 1, 0.5, share)
         share[isolated(self.problem)] = 0.0
-        return np.array([float(share[begin : begin + size].sum()) for begin in range(0, len(card), size)])
+        share = share[: self.layout.share.n_vars]
+        return np.array([float(share[begin : begin + size].sum()) for begin in range(0, len(share), size)])
 
     def _settle_isolated(self) -> None:
         """Variables without factors take their best state for good."""
@@ -161,7 +179,7 @@ class Engine:
         """Put the sphere on the factors, as the authors' published code does."""
         self.factors = self.factors._replace(pull=np.zeros(self.problem.n_configs))
         self.factor_sphere = FactorSphere(self)
-        self._factor_calls, self._measurement_calls = self._plan_factor_steps(), self._plan_measurement()
+        self._plan_factors()
 
     # -- the penalty --------------------------------------------------------------------------------------------------
 
@@ -228,8 +246,37 @@ class Engine:
         if self.lattice is not None:
             self.lattice.update_mu_f()
             return
-        self.workers.run(factor_steps.update_compact_pairs, self._pair_calls)
-        for step, calls in self._factor_calls:
+        self.update_inside(keep)
+        self.update_cut(keep)
+
+    def update_inside(self, keep: bool) -> None:
+        """The factor step of the factors that have no variable of another part; tiles do that on the way."""
+        if self.lattice is not None:
+            return
+        self._factor_step(self._pair_calls, self._factor_calls, keep)
+
+    def update_cut(self, keep: bool) -> None:
+        """The factor step of all others, when the copies of their variables are there."""
+        if self.lattice is not None:
+            self.lattice.update_cut()
+            return
+        self._factor_step(self._cut_pair_calls, self._cut_calls, keep)
+
+    def update_boundary(self) -> None:
+        """The variable step of at least the variables of which other parts have copies."""
+        if self.lattice is not None:
+            self.lattice.update_boundary()
+        else:
+            self.update_mu_v()
+
+    def update_interior(self) -> None:
+        """The variable step of all others."""
+        if self.lattice is not None:
+            self.lattice.update_interior()
+
+    def _factor_step(self, pair_calls: list[tuple[Any, ...]], factor_calls: Plan, keep: bool) -> None:
+        self.workers.run(factor_steps.update_compact_pairs, pair_calls)
+        for step, calls in factor_calls:
             self.workers.run(step, [(*call, keep) for call in calls] if step is factor_steps.update_pairs else calls)
 
     def update_mu_v(self) -> None:
@@ -254,41 +301,54 @@ class Engine:
         """Algorithm 1, rho = min(eta rho, rho_upper)."""
         penalties.update_rho(self.penalty)
 
-    def _plan_pairs(self) -> list[tuple[Any, ...]]:
+    def _plan(self) -> None:
+        """All calls, after an array was replaced."""
+        self.set_blocks(self.block)
+        self._pair_calls, self._cut_pair_calls = self._plan_pairs(self.tasks), self._plan_pairs(self.cut_tasks)
+        self._plan_factors()
+
+    def _plan_factors(self) -> None:
+        """All calls that have to do with `factors`."""
+        self._factor_calls, self._cut_calls = (
+            self._plan_factor_steps(self.tasks),
+            self._plan_factor_steps(self.cut_tasks),
+        )
+        self._measurement_calls = self._plan_measurement()
+
+    def _plan_pairs(self, tasks: dict[int, Batches]) -> list[tuple[Any, ...]]:
         """Calls for the compact 2x2 factors, a fair share of the work each."""
         arrays = self.penalty, self.layout.pairs, self.iterates
-        return [(mine, *arrays) for mine in self._shares(FactorKind.PAIR2_COMPACT)]
+        return [(mine, *arrays) for mine in self._shares(tasks.get(FactorKind.PAIR2_COMPACT))]
 
-    def _plan_factor_steps(self) -> Plan:
+    def _plan_factor_steps(self, tasks: dict[int, Batches]) -> Plan:
         """The kernel of every other kind and its calls; those of `update_pairs` lack their last argument."""
         arrays = self.penalty, self.layout.tables, self.iterates, self.factors
         plan: Plan = []
-        for kind in self.tasks:
+        for kind, pieces in tasks.items():
             if kind == FactorKind.PAIR2:
-                plan.append((factor_steps.update_pairs, [(mine, *arrays) for mine in self._shares(kind)]))
+                plan.append((factor_steps.update_pairs, [(mine, *arrays) for mine in self._shares(pieces)]))
             elif kind != FactorKind.PAIR2_COMPACT:
                 step = TABLE_STEPS[kind]
                 if kind == FactorKind.FOREST and len(self.layout.tables.forms.of):
                     step = factor_steps.update_structured
-                shares = zip(self._shares(kind), self.scratch, strict=True)
+                shares = zip(self._shares(pieces), self.scratch, strict=True)
                 plan.append((step, [(mine, *arrays, room) for mine, room in shares]))
         return plan
 
-    def _shares(self, kind: int) -> list[Batches]:
+    def _shares(self, tasks: Batches | None) -> list[Batches]:
         """Every thread's share of the work on a kind."""
-        tasks = self.tasks.get(kind)
         return [] if tasks is None else [tasks[t :: self.workers.n].copy() for t in range(self.workers.n)]
 
     # -- what the iterates say ----------------------------------------------------------------------------------------
 
     def measure(self) -> Measurement:
         """Decode labels, and sum up bound, value, relaxed value and residuals."""
-        variables, rounding = self.layout.variables, self.rounding
-        changed = measurement.decode(variables.var_at, self.mu, rounding)
+        changed = self._decode()
         if self.lattice is not None:
             of_vars, records = NO_SUMS, self.lattice.measure(self.labels)
         else:
-            of_vars = measurement.measure_variables(self.penalty, variables, self.iterates, rounding)
+            own = self.rounding._replace(labels=self.labels[: self.layout.share.n_vars])
+            of_vars = measurement.measure_variables(self.penalty, self.own_variables, self.iterates, own)
             for kernel, calls in self._measurement_calls:
                 self.workers.run(kernel, calls)
             records = self._factor_sums
@@ -302,8 +362,20 @@ class Engine:
             primal_max=float(found[:, 4].max(initial=0.0)),
             sphere2=float(self.sphere.off2.sum()) if self.factor_sphere is None else self.factor_sphere.off2,
             integrality=max(of_vars.integrality, float(found[:, 5].max(initial=0.0))),
-            changed=int(changed),
+            changed=changed,
         )
+
+    def _decode(self) -> int:
+        """Round mu to labels, also those of other parts' variables; returns how many of the own ones changed."""
+        n, var_at, rounding = self.layout.share.n_vars, self.layout.variables.var_at, self.rounding
+        own, rest = self.labels[:n], slice(n, None)
+        changed = measurement.decode(var_at, self.mu, rounding._replace(labels=own))
+        if n < len(self.labels):
+            copies = rounding._replace(
+                card=rounding.card[rest], var_ptr=rounding.var_ptr[rest], labels=self.labels[rest]
+            )
+            measurement.decode(var_at[rest], self.mu, copies)
+        return int(changed)
 
     def inspect(self) -> Measurement:
         """Measure without moving on to new labels: `changed` of the next measurement stays what it is."""
@@ -318,7 +390,7 @@ class Engine:
         tables = self.penalty, self.layout.tables, self.iterates, self.factors, self.rounding
         plan: Plan = []
         at = 0
-        for kind, tasks in self.tasks.items():
+        for kind, tasks in self.owned_tasks.items():
             found = self._factor_sums[at : at + len(tasks)]
             at += len(tasks)
             spans = [slice(*span) for span in self.workers.spans(len(tasks))]
@@ -388,3 +460,8 @@ class Engine:
         same = place[problem.order]
         mine = ranges(self.problem.config_ptr[same], np.diff(problem.config_ptr))
         return dense(self.problem, self.factor_marginals)[mine]
+
+
+def _first(variables: VariableArrays, n: int) -> VariableArrays:
+    """The first n variables."""
+    return variables._replace(var_at=variables.var_at[: n + 1], nbr_ptr=variables.nbr_ptr[: n + 1])

@@ -27,7 +27,8 @@ class LatticeSteps:
     def __init__(self, layout: Layout, runs: RunArrays, workers: Workers, penalty: Penalty, iterates: Iterates) -> None:
         self.layout, self.runs, self.workers = layout, runs, workers
         self.penalty, self.iterates = penalty, iterates
-        self.n_vars = len(iterates.mu)
+        self.n_vars = layout.share.n_vars
+        self.boundary: Ints = np.zeros(0, dtype=np.int64)
 
     @staticmethod
     def chunk_size(sphere_block: int) -> int:
@@ -37,14 +38,35 @@ class LatticeSteps:
     def cut(self, sphere: SphereState) -> None:
         """Cut tiles that consist of whole chunks of a sphere."""
         size = max(1, TILE // sphere.chunk_size) * sphere.chunk_size
-        tiles = cut_tiles(self.runs, self.n_vars, size)
+        tiles = cut_tiles(self.runs, self.n_vars, size, self.layout.share.owned[0])
         self.sphere, self.lattice = sphere, LatticeModel(tiles, self.layout.pairs, self.layout.variables)
         self.n_tiles = len(tiles.piece_ptr) - 1
-        spans = self.workers.spans(self.n_tiles)
+        spans = self.workers.spans(self.n_tiles) if len(self.boundary) == 0 else self._spans_of_part(size)
         arrays = self.penalty, self.lattice
         self._crossing = [(*span, span[1] * size, *arrays, self.iterates) for span in spans]
         self._tiles = [(*span, span[1] * size, *arrays, sphere, self.iterates) for span in spans]
         self.found: FactorSums = np.zeros(self.n_tiles, dtype=FACTOR_SUMS)
+
+    def _spans_of_part(self, size: int) -> list[tuple[int, int]]:
+        """Tiles at one end with variables that other parts have copies of, those in between, and at the other end."""
+        tiles = np.concatenate([[-1], np.unique(self.boundary // size), [self.n_tiles]])
+        gap = int(np.diff(tiles).argmax())
+        low, high = int(tiles[gap]) + 1, int(tiles[gap + 1])
+        return [(0, low), (low, high), (high, self.n_tiles)]
+
+    def update_cut(self) -> None:
+        """In a part: the factor step of all factors between those spans, and to copies of other variables."""
+        for call in self._crossing:
+            tile_steps.update_pieces(*call)
+
+    def update_boundary(self) -> None:
+        """In a part: all that is left to do for the variables of which others have copies."""
+        tile_steps.update_tiles(*self._tiles[0])
+        tile_steps.update_tiles(*self._tiles[2])
+
+    def update_interior(self) -> None:
+        """In a part: all that is left to do for the others."""
+        tile_steps.update_tiles(*self._tiles[1])
 
     def run(self, n: int) -> None:
         """Do n iterations."""

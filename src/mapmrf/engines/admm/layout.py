@@ -10,8 +10,17 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
 from mapmrf.engines.admm.couplings import NO_COUPLINGS, Couplings, split_pairs
-from mapmrf.engines.admm.runs import Runs, find_runs
-from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, PairArrays, TableArrays, VariableArrays
+from mapmrf.engines.admm.runs import Runs, break_runs, find_runs
+from mapmrf.engines.admm.structs import (
+    BATCH,
+    Batches,
+    BatchRow,
+    FactorKind,
+    PairArrays,
+    Share,
+    TableArrays,
+    VariableArrays,
+)
 from mapmrf.engines.admm.variable_steps import by_variable
 from mapmrf.pair_forms import PairForms, find_forms
 from mapmrf.problem import Batch, Problem
@@ -29,9 +38,12 @@ class Layout:
 
     Where such pairs are all there is and form long runs, as on images, `runs` has them in the order of q. The arrays of
     indices, `edge_var` and those of edges in `variables`, `pairs` and `tables`, are then empty.
+
+    A part of a larger model has a `share` of its problem; `constant` is that of what it owns.
     """
 
     problem: Problem
+    share: Share
     compact: bool
     constant: float
     rows: list[BatchRow]
@@ -44,14 +56,21 @@ class Layout:
     slot_size: int
 
     @classmethod
-    def build(cls, problem: Problem, compact: bool, ridge: bool = False) -> Layout:
-        """Lay a problem out; `ridge` for a sphere on the factors, whose step is a dense active set for all of them."""
+    def build(cls, problem: Problem, compact: bool, ridge: bool = False, share: Share | None = None) -> Layout:
+        """Lay a problem out; `ridge` for a sphere on the factors, whose step is a dense active set for all of them.
+
+        A part of a larger model says what its `share` is.
+        """
         graph = problem.graph
+        whole = share is None
+        share = share or whole_share(problem)
         width = np.where(compact & (graph.card == 2), 1, graph.card)
         var_at = offsets(width)
         rows, shape, config = _describe(problem, width, compact, ridge)
-        theta, couplings, constant = _potentials(problem, rows, compact, width)
+        theta, couplings, constant = _potentials(problem, rows, share, compact, width)
         runs = _runs(problem, rows, width)
+        if runs is not None and not whole:
+            runs = _part_runs(problem, runs, share)
         edge_var, nbr_q = np.zeros((2, 0), dtype=np.uint32)
         if runs is None:
             edge_var, edge_q = _edges(problem, rows, shape)
@@ -59,6 +78,7 @@ class Layout:
         edge_mu = edge_var if bool(np.all(width == 1)) else var_at[edge_var].astype(np.uint32)
         return cls(
             problem=problem,
+            share=share,
             compact=compact,
             constant=constant,
             rows=rows,
@@ -162,6 +182,12 @@ class Layout:
         return out
 
 
+def whole_share(problem: Problem) -> Share:
+    """The share of a model that is not cut into parts."""
+    counts = tuple(batch.n for batch in problem.batches)
+    return Share(problem.n_vars, counts, counts)
+
+
 def _kind(batch: Batch, compact: bool) -> FactorKind:
     if batch.shape == (2, 2) and not batch.hard:
         return FactorKind.PAIR2_COMPACT if compact else FactorKind.PAIR2
@@ -216,16 +242,18 @@ def _without_isolated(problem: Problem) -> tuple[Floats, float]:
     return theta_v, float(best)
 
 
-def _potentials(problem: Problem, rows: list[BatchRow], compact: bool, width: Ints) -> tuple[Floats, Couplings, float]:
+def _potentials(
+    problem: Problem, rows: list[BatchRow], share: Share, compact: bool, width: Ints
+) -> tuple[Floats, Couplings, float]:
     """Unary potentials as the kernels want them, couplings, and the constant."""
     theta_v, alone = _without_isolated(problem)
     couplings, constant = NO_COUPLINGS, problem.graph.constant + alone
     if not compact:
         return theta_v, couplings, constant
-    for row, batch in zip(rows, problem.batches, strict=True):
+    for row, batch, owned in zip(rows, problem.batches, share.owned, strict=True):
         if row.kind == FactorKind.PAIR2_COMPACT:  # there is one such batch at most
-            couplings = split_pairs(problem, batch, theta_v)
-    theta_v, mean = _centre(theta_v, problem)
+            couplings = split_pairs(problem, batch, theta_v, owned)
+    theta_v, mean = _centre(theta_v, problem, share.n_vars)
     theta = _differences(theta_v, problem, width) if np.any(problem.graph.card == 2) else theta_v
     return theta, couplings, constant + (couplings.constant + mean)
 
@@ -235,6 +263,14 @@ def _runs(problem: Problem, rows: list[BatchRow], width: Ints) -> Runs | None:
     if len(rows) != 1 or rows[0].kind != FactorKind.PAIR2_COMPACT or not np.all(width == 1):
         return None
     return find_runs(problem.batches[0].scope)
+
+
+def _part_runs(problem: Problem, runs: Runs, share: Share) -> Runs | None:
+    """The runs of a part, broken where factors are no longer inside, and no longer counted; its order must stay."""
+    if runs.order is not None:
+        return None
+    cuts = share.inside[0], share.owned[0]
+    return Runs(break_runs(runs.arrays, problem.batches[0].scope, cuts), None)
 
 
 def _pairs(edge_mu: NDArray[np.uint32], couplings: Couplings, runs: Runs | None) -> PairArrays:
@@ -261,8 +297,8 @@ def _slot_width(kind: int, batch: Batch) -> int:
     return min(batch.n_configs, sum(batch.shape) - batch.arity + 1) + 1
 
 
-def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
-    """Take the mean out of every variable's potentials, perhaps in place; returns them and the sum of the means."""
+def _centre(theta_v: Floats, problem: Problem, n_own: int) -> tuple[Floats, float]:
+    """Take the mean out of every variable's potentials, perhaps in place; returns them and the sum of the own means."""
     graph = problem.graph
     if problem.n_vars == 0:
         return theta_v, 0.0
@@ -270,9 +306,9 @@ def _centre(theta_v: Floats, problem: Problem) -> tuple[Floats, float]:
         mean = (theta_v[::2] + theta_v[1::2]) / 2
         theta_v[::2] -= mean
         theta_v[1::2] -= mean
-        return theta_v, float(mean.sum())
+        return theta_v, float(mean[:n_own].sum())
     mean = np.add.reduceat(theta_v, graph.var_ptr[:-1]) / graph.card
-    return theta_v - np.repeat(mean, graph.card), float(mean.sum())
+    return theta_v - np.repeat(mean, graph.card), float(mean[:n_own].sum())
 
 
 def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:

@@ -41,6 +41,9 @@ class Runs(NamedTuple):
 class Tiles(NamedTuple):
     """Tiles of `size` variables; those of tile t are ``piece_ptr[t]:piece_ptr[t + 1]``, likewise for parts.
 
+    n_vars, n_counted
+        The variables that have tiles, and the factors that are measured: the first ones. All of them but in a part of a
+        larger model, which has copies of others.
     piece
         Factors of which the lower variable lies in the tile, all of one run: the first one, its two variables, and
         how many there are.
@@ -50,6 +53,8 @@ class Tiles(NamedTuple):
     """
 
     size: int
+    n_vars: int
+    n_counted: int
     piece_ptr: Ints
     piece: Ints
     part_ptr: Ints
@@ -96,14 +101,23 @@ def _mark_runs(scope: Ints, begin: Ints) -> None:
     begin[-1] = len(scope)
 
 
-def cut_tiles(runs: RunArrays, n_vars: int, size: int) -> Tiles:
-    """Cut runs into pieces and parts by tiles of `size` variables."""
+def break_runs(runs: RunArrays, scope: Ints, cuts: tuple[int, ...]) -> RunArrays:
+    """The same runs, none of which goes on beyond the first so many factors."""
+    begin = np.unique(np.concatenate([runs.begin, np.array(cuts, dtype=np.int64)]))
+    first, second = np.ascontiguousarray(scope[begin[:-1]].T, dtype=np.int64)
+    return RunArrays(begin, first, second)
+
+
+def cut_tiles(runs: RunArrays, n_vars: int, size: int, n_counted: int | None = None) -> Tiles:
+    """Cut runs into pieces and parts by tiles of `size` variables; variables from `n_vars` on have none."""
     n_tiles = -(-n_vars // size)
     count = np.zeros((2, n_tiles), dtype=np.int64)
-    _count(runs, size, count)
+    _count(runs, n_vars, size, count)
     piece_ptr, part_ptr = (offsets(row).astype(np.int64) for row in count)
     tiles = Tiles(
         size,
+        n_vars,
+        int(runs.begin[-1]) if n_counted is None else n_counted,
         piece_ptr,
         np.zeros((int(piece_ptr[-1]), 4), dtype=np.int64),
         part_ptr,
@@ -114,17 +128,19 @@ def cut_tiles(runs: RunArrays, n_vars: int, size: int) -> Tiles:
 
 
 @compiled
-def _count(runs: RunArrays, size: int, count: Ints) -> None:
+def _count(runs: RunArrays, n_vars: int, size: int, count: Ints) -> None:
     """Number of pieces and of parts of every tile."""
     for r in range(len(runs.first)):
         n = runs.begin[r + 1] - runs.begin[r]
         first, second = runs.first[r], runs.second[r]
         for tile in range(min(first, second) // size, (min(first, second) + n - 1) // size + 1):
             count[0, tile] += 1
-        for tile in range(first // size, (first + n - 1) // size + 1):
-            count[1, tile] += 1
-        for tile in range(second // size, (second + n - 1) // size + 1):
-            count[1, tile] += 1
+        if first < n_vars:
+            for tile in range(first // size, (first + n - 1) // size + 1):
+                count[1, tile] += 1
+        if second < n_vars:
+            for tile in range(second // size, (second + n - 1) // size + 1):
+                count[1, tile] += 1
 
 
 @compiled
@@ -143,6 +159,8 @@ def _cut(runs: RunArrays, tiles: Tiles) -> None:
             piece[3] = min(n, (tile + 1) * size - lower) - skip
             piece_at[tile] += 1
         for k in range(2):
+            if ends[k] >= tiles.n_vars:
+                continue
             for tile in range(ends[k] // size, (ends[k] + n - 1) // size + 1):
                 skip = max(0, tile * size - ends[k])
                 part = tiles.part[part_at[tile]]

@@ -23,6 +23,15 @@ def interaction_scale(problem: Problem) -> float:
     Multiplying all potentials by a constant multiplies it, so penalties measured in it are scale-free. Without any
     interaction, the spread of the unary potentials; without that, 1.
     """
+    total = interaction_sum(problem)
+    if total > 0:
+        return total / problem.n_factors
+    spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
+    return float(spread.mean()) if spread.sum() > 0 else 1.0
+
+
+def interaction_sum(problem: Problem) -> float:
+    """Sizes of the interactions of all factors, added up."""
     total = 0.0
     for batch in problem.batches:
         shared = problem.graph.n_tables < problem.n_factors
@@ -35,10 +44,7 @@ def interaction_scale(problem: Problem) -> float:
             else:
                 tables = batch.tables(problem.graph.theta_t, rows)
             total += _inner(_interaction(tables.reshape(-1, *batch.shape)), uses[rows])
-    if total > 0:
-        return total / problem.n_factors
-    spread = np.abs(problem.graph.theta_v[np.isfinite(problem.graph.theta_v)])
-    return float(spread.mean()) if spread.sum() > 0 else 1.0
+    return total
 
 
 def _uses(batch: Batch) -> tuple[Ints, Floats | Ints]:

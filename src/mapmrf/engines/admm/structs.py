@@ -73,6 +73,21 @@ BATCH = np.dtype((np.record, [(name, np.int64) for name in BatchRow._fields]))
 """A `BatchRow` as kernels read it; Python reads the fields of a tuple ten times faster."""
 
 
+class Share(NamedTuple):
+    """What of a problem is a part's own; the rest are copies of what belongs to other parts.
+
+    n_vars
+        Its own variables: the first ones.
+    inside, owned
+        Of every batch, how many factors have no variable of another part, and how many this part counts: the first
+        ones.
+    """
+
+    n_vars: int
+    inside: tuple[int, ...]
+    owned: tuple[int, ...]
+
+
 class VariableArrays(NamedTuple):
     """The variables of a model: blocks of mu, unary potentials, and where q has the blocks of their edges."""
 

@@ -23,11 +23,13 @@ def measure_tiles(
 ) -> None:
     """Sums over the factors and variables of tiles first:last, a record of `found` per tile."""
     tiles = lattice.tiles
-    total, terms = np.empty(min(tiles.size, len(iterates.mu))), np.empty(N_TERMS * BLOCK)
+    total, terms = np.empty(min(tiles.size, tiles.n_vars)), np.empty(N_TERMS * BLOCK)
     for tile in range(first, last):
         sums = np.zeros(N_TERMS)
         for number in range(tiles.piece_ptr[tile], tiles.piece_ptr[tile + 1]):
             at, v1, v2, n = tiles.piece[number]
+            if at >= tiles.n_counted:
+                continue
             for skip in range(0, n, BLOCK):
                 count = min(BLOCK, n - skip)
                 place = (at + skip, v1 + skip, v2 + skip, count)
@@ -38,8 +40,8 @@ def measure_tiles(
         sums[3] = sums[4] = 0.0
         sum_parts(tile, tiles, iterates.q, total)
         begin = tile * tiles.size
-        for skip in range(0, min(tiles.size, len(labels) - begin), BLOCK):
-            count = min(BLOCK, len(labels) - begin - skip, tiles.size - skip)
+        for skip in range(0, min(tiles.size, tiles.n_vars - begin), BLOCK):
+            count = min(BLOCK, tiles.n_vars - begin - skip, tiles.size - skip)
             _variable_terms(begin + skip, count, penalty, lattice, iterates, labels, total[skip:], terms)
             _add_terms(terms, count, sums)
         record.bound, record.value, record.relaxed, record.integrality = sums[0], sums[1], sums[2], 0.5 * sums[4]

@@ -44,7 +44,7 @@ def update_tiles(
     Those are the business of `update_pieces`, before any tile is updated.
     """
     tiles = lattice.tiles
-    total, room = np.empty(min(tiles.size, len(iterates.mu))), np.empty(ROOM)
+    total, room = np.empty(min(tiles.size, tiles.n_vars)), np.empty(ROOM)
     for tile in range(first, last):
         for number in range(tiles.piece_ptr[tile], tiles.piece_ptr[tile + 1]):
             if _highest(tiles, number) < beyond:
@@ -125,7 +125,7 @@ def _update_tile(
 ) -> None:
     """The variable step of a tile, which consists of whole chunks of the sphere."""
     size, chunk_size = lattice.tiles.size, sphere.chunk_size
-    begin, end = tile * size, min((tile + 1) * size, len(iterates.mu))
+    begin, end = tile * size, min((tile + 1) * size, lattice.tiles.n_vars)
     for chunk in range(begin // chunk_size, (end - 1) // chunk_size + 1):
         norm2, off2 = 0.0, 0.0
         chunk_end = min((chunk + 1) * chunk_size, end)

@@ -19,6 +19,7 @@ def cut_tasks(rows: list[BatchRow], size: int) -> dict[int, Batches]:
     """The pieces of work of so many factors, by kind of factor; they are fixed, so sums over them are too."""
     tasks: dict[int, list[BatchRow]] = {}
     for row in rows:
-        pieces = [row._replace(begin=at, end=min(at + size, row.n)) for at in range(0, row.n, size)]
-        tasks.setdefault(row.kind, []).extend(pieces)
+        pieces = [row._replace(begin=at, end=min(at + size, row.end)) for at in range(row.begin, row.end, size)]
+        if pieces:
+            tasks.setdefault(row.kind, []).extend(pieces)
     return {kind: np.array(pieces, dtype=BATCH) for kind, pieces in tasks.items()}

@@ -1,0 +1,142 @@
+"""Checkpoints of a run on a model in parts: a file for every part, and a manifest that makes them count.
+
+The files of a checkpoint are complete before the manifest names them, and the last ones are removed only after that.
+So there is always one whole checkpoint, however a run ends. As they are by parts, a run may go on with other ranks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mapmrf.arrayfile import Array, ArrayFile, read_arrays, write_arrays
+from mapmrf.checkpoints import check_options, exact, from_exact
+from mapmrf.distributed.errors import together
+from mapmrf.distributed.parts import write_json
+from mapmrf.distributed.run import PartedRun
+from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
+from mapmrf.errors import FormatError, OptionError
+from mapmrf.method import Method
+from mapmrf.result import plain
+from mapmrf.trace import TracePoint
+from mapmrf.violations import Shortfall
+
+if TYPE_CHECKING:
+    from mapmrf.distributed.loop import PartedLoop
+
+MANIFEST = "checkpoint.json"
+
+
+class Checkpoints(NamedTuple):
+    """Where checkpoints go, how often, whether to begin with one, and what the run must be for that."""
+
+    folder: Path
+    every: float
+    resume: bool
+    origin: dict[str, Any]
+
+    @classmethod
+    def at(
+        cls, folder: str | os.PathLike[str], every: float, resume: bool, run: tuple[Method, int, list[int]]
+    ) -> Checkpoints:
+        """Checkpoints of a run: its method, its seed and the checksums of its parts."""
+        if not every >= 0:
+            raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
+        method, seed, checksums = run
+        options = dataclasses.asdict(method)  # type: ignore[call-overload]
+        origin = {"method": method.name, "options": plain(options), "seed": seed, "parts": checksums}
+        return cls(Path(folder), every, resume, origin)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def save(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
+    """Write a checkpoint; all ranks call this at the same iteration."""
+    ranks, folder = run.model.ranks, checkpoints.folder
+    run.parted.settle()
+    generation = run.iterations
+    together(ranks, lambda: _write_parts(folder, generation, run, loop))
+    together(ranks, lambda: _write_manifest(checkpoints, generation, run, loop) if ranks.rank == 0 else None)
+    for part in run.model.parts:
+        for path in folder.glob(f"state-*-{part.number:05d}.mrf"):
+            if path != _state_path(folder, generation, part.number):
+                path.unlink(missing_ok=True)
+
+
+def _state_path(folder: Path, generation: int, part: int) -> Path:
+    return folder / f"state-{generation:09d}-{part:05d}.mrf"
+
+
+def _write_parts(folder: Path, generation: int, run: PartedRun, loop: PartedLoop) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
+        arrays = engine_state(engine)
+        arrays["best"] = loop.incumbent.labels[where]
+        if run.rested is not None:
+            arrays["rested"] = run.rested[where]
+        figures = {"number": part.number, "generation": generation, "block": engine.block}
+        write_arrays(_state_path(folder, generation, part.number), ArrayFile("state", figures, arrays))
+
+
+def _write_manifest(checkpoints: Checkpoints, generation: int, run: PartedRun, loop: PartedLoop) -> None:
+    data = {
+        "generation": generation,
+        "origin": checkpoints.origin,
+        "run": run_state(run),
+        "rested": run.rested_value if run.rested is not None else None,
+        "loop": {"spent": loop.elapsed, "end": loop.end, "n_steps": loop.n_steps, "bound": loop.incumbent.bound},
+        "best": list(loop.incumbent.shortfall),
+        "trace": [dataclasses.asdict(point) for point in loop.trace],
+    }
+    write_json(checkpoints.folder / MANIFEST, {"exact": exact(data)})
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
+    """Go back to the last checkpoint; False if there is none."""
+    ranks, folder = run.model.ranks, checkpoints.folder
+    data = together(ranks, lambda: read_manifest(folder))
+    if data is None:
+        return False
+    together(ranks, lambda: check_options(folder, data["origin"], checkpoints.origin))
+    restore_run(run, data["run"])
+    labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
+    together(ranks, lambda: _read_parts(folder, int(data["generation"]), run, labels, rested))
+    if data["rested"] is not None:
+        run.rested, run.rested_value = rested, data["rested"]
+    run.parted.start_sums()
+    loop.trace = [TracePoint(**point) for point in data["trace"]]
+    loop.iterations = run.iterations
+    loop.spent, loop.end, loop.n_steps = data["loop"]["spent"], data["loop"]["end"], data["loop"]["n_steps"]
+    loop.incumbent.bound = data["loop"]["bound"]
+    loop.incumbent.labels, loop.incumbent.shortfall = labels, Shortfall(*data["best"])
+    return True
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """What the manifest says, None if there is none."""
+    path = folder / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        data: dict[str, Any] = from_exact(json.loads(path.read_text(encoding="utf-8"))["exact"])
+        return data
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"{path}: damaged: {error}") from None
+
+
+def _read_parts(folder: Path, generation: int, run: PartedRun, labels: Array, rested: Array) -> None:
+    for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
+        _, figures, arrays = read_arrays(_state_path(folder, generation, part.number), "state")
+        restore_engine(engine, int(figures["block"]), arrays)
+        labels[where] = arrays["best"]
+        if "rested" in arrays:
+            rested[where] = arrays["rested"]

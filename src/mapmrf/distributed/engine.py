@@ -1,0 +1,242 @@
+"""ADMM on the parts of a rank: the iterations of `mapmrf.engines.admm.engine`, with copies and sums across ranks.
+
+Copies of variables are on their way while the factors inside the parts are updated, or on lattices the variables that
+nobody has copies of. All sums go over the parts in their order, so nothing depends on which rank has which part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.distributed.halo import Halo, Local
+from mapmrf.distributed.parts import Part
+from mapmrf.distributed.ranks import Ranks, parts_of
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.measurement import Measurement
+from mapmrf.engines.admm.penalty import PenaltyOptions
+from mapmrf.engines.admm.structs import Share
+from mapmrf.errors import UnsupportedModel
+from mapmrf.problem import Problem
+
+SUMMED = ("bound", "value", "relaxed", "primal2", "sphere2", "changed")
+LARGEST = ("primal_max", "integrality")
+
+
+class PartedEngine:
+    """A run of ADMM on the parts that this rank has, as LS-LP drives it: see `Engine`.
+
+    Attributes
+    ----------
+    engines
+        One for every part of this rank.
+    mu, labels
+        Those of all its parts, one after another, copies included; the engines' arrays are slices of them.
+    """
+
+    def __init__(self, ranks: Ranks, parts: Sequence[Part], layouts: Sequence[Layout]) -> None:
+        self.ranks, self.parts = ranks, parts
+        self.engines = [Engine(layout) for layout in layouts]
+        locals_, begin = [], 0
+        for part, engine in zip(parts, self.engines, strict=True):
+            locals_.append(Local(part, begin, engine.layout.variables.var_at))
+            begin += len(engine.mu)
+        self.mu: Floats = np.zeros(begin)
+        self.labels: Ints = np.zeros(sum(len(engine.labels) for engine in self.engines), np.int64)
+        self._share_arrays(locals_)
+        self.halo = Halo(ranks, locals_)
+        n_parts = parts[0].n_parts
+        most = max(len(parts_of(rank, ranks.size, n_parts)) for rank in range(ranks.size))
+        self._mine, self._everyones = np.zeros((most, 2)), np.zeros((ranks.size, most, 2))
+        self._counts = [len(parts_of(rank, ranks.size, n_parts)) for rank in range(ranks.size)]
+        self._summing: list[object] = []
+        self.at_centre = False
+
+    def _share_arrays(self, locals_: Sequence[Local]) -> None:
+        at = 0
+        for local, engine in zip(locals_, self.engines, strict=True):
+            n = len(engine.labels)
+            if engine.lattice is not None and local.part.n_parts > 1:
+                engine.lattice.boundary = np.unique(local.part.send)
+            engine.adopt(self.mu[local.begin : local.begin + len(engine.mu)], self.labels[at : at + n])
+            at += n
+
+    def slices(self) -> list[slice]:
+        """Where `labels` has those of each part."""
+        ends = np.cumsum([0, *(len(engine.labels) for engine in self.engines)]).tolist()
+        return [slice(begin, end) for begin, end in pairwise(ends)]
+
+    def close(self) -> None:
+        """Wait for what is on its way, and end the threads."""
+        for engine in self.engines:
+            engine.close()
+
+    # -- the start of a phase -----------------------------------------------------------------------------------------
+
+    def configure(self, options: PenaltyOptions) -> None:
+        """Set the options of a phase."""
+        for engine in self.engines:
+            engine.configure(options)
+
+    def set_blocks(self, size: int) -> None:
+        """Put a sphere of its own on every `size` variables of a part; 0 for one sphere over all."""
+        for engine in self.engines:
+            engine.set_blocks(size)
+
+    def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
+        """Start from mu, copies included; without `multipliers` all lam are 0, else they are kept."""
+        self.settle()
+        at = 0
+        for engine in self.engines:
+            n = len(engine.mu)
+            engine.begin(mu[at : at + n], rho, multipliers=multipliers)
+            at += n
+        self.start_sums()
+
+    def begin_factor_sphere(self) -> None:
+        """Not in parts."""
+        raise UnsupportedModel("lslp in parts: sphere='factors' runs in one process only")
+
+    @property
+    def rho(self) -> float:
+        """The penalty of the next iteration."""
+        return self.engines[0].rho
+
+    @property
+    def last_rho(self) -> float:
+        """The penalty of the last iteration."""
+        return self.engines[0].last_rho
+
+    # -- iterations ---------------------------------------------------------------------------------------------------
+
+    def run(self, n: int) -> None:
+        """Do n iterations; copies and sums of the last one are on their way at the end."""
+        if self.parts[0].n_parts == 1:  # the whole model, perhaps in the quickest layout
+            self.engines[0].run(n)
+            return
+        for left in range(n, 0, -1):
+            for engine in self.engines:
+                engine.update_inside(keep=left == 1)
+            self.halo.finish(self.mu)
+            for engine in self.engines:
+                engine.update_cut(keep=left == 1)
+            self.update_upsilon()
+            for engine in self.engines:
+                engine.update_boundary()
+            self.halo.start(self.mu)
+            for engine in self.engines:
+                engine.update_interior()
+            self.start_sums()
+            for engine in self.engines:
+                engine.update_lam()
+                engine.update_rho()
+
+    def settle(self) -> None:
+        """Wait for the copies."""
+        self.halo.finish(self.mu)
+        self._finish_sums()
+
+    def start_sums(self) -> None:
+        """Begin to add up the norm that the next projection needs; spheres of blocks need no other part."""
+        self._finish_sums()
+        if not self.engines[0].has_sphere or self.engines[0].sphere.blocks:
+            return
+        for number, engine in enumerate(self.engines):
+            self._mine[number] = _total(engine.sphere.norm2), _total(engine.sphere.target2)
+        self._summing = [self.ranks.gather_sums(self._mine, self._everyones)]
+
+    def _finish_sums(self) -> None:
+        if self._summing:
+            self.ranks.finish(self._summing)
+            self._summing = []
+
+    def _norms(self) -> tuple[float, float]:
+        """Squared norm and squared radius over all parts, in their order."""
+        self._finish_sums()
+        total = target = 0.0
+        for row, count in zip(self._everyones.reshape(self.ranks.size, -1, 2), self._counts, strict=True):
+            for norm2, target2 in row[:count].tolist():
+                total, target = total + norm2, target + target2
+        return total, target
+
+    def update_upsilon(self) -> None:
+        """The scale of the projection: one for all parts, or one for every block."""
+        if not self.engines[0].has_sphere:
+            return
+        if self.engines[0].sphere.blocks:
+            for engine in self.engines:
+                engine.update_upsilon()
+            return
+        total, target = self._norms()
+        scale = float(np.sqrt(target / total)) if total > 0.0 else 1.0
+        for engine in self.engines:
+            engine.sphere.scale[:] = scale
+
+    # -- what the iterates say ----------------------------------------------------------------------------------------
+
+    def measure(self) -> Measurement:
+        """Decode labels, and sum up bound, value, relaxed value and residuals over all parts of all ranks."""
+        self.settle()
+        mine = [(engine.measure(), engine.at_centre) for engine in self.engines]
+        found = [one for some in self.ranks.allgather(mine) for one in some]
+        self.at_centre = any(centre for _, centre in found)
+        if not self.engines[0].sphere.blocks:
+            self.at_centre = all(centre for _, centre in found)
+        sums = {name: sum(getattr(one, name) for one, _ in found) for name in SUMMED}
+        return Measurement(**sums, **{name: max(getattr(one, name) for one, _ in found) for name in LARGEST})
+
+    def inspect(self) -> Measurement:
+        """Measure without moving on to new labels."""
+        before = self.labels.copy()
+        found = self.measure()
+        self.labels[:] = before
+        return found
+
+
+def _total(values: Floats) -> float:
+    """A sum in the order of the chunks, as the kernel of one process adds them up."""
+    total = 0.0
+    for value in values.tolist():
+        total += value
+    return total
+
+
+def part_layout(part: Part, problem: Problem, compact: bool) -> Layout:
+    """Lay a part out: what is inside and what it counts, and the edges of its variables as the whole model has them.
+
+    `problem` is the part's graph, perhaps hardened.
+    """
+    if part.n_parts == 1:
+        return Layout.build(problem, compact)
+    inside, counted = (_count(problem, n) for n in (part.n_inside, part.n_counted))
+    layout = Layout.build(problem, compact, share=Share(part.n_own, inside, counted))
+    if layout.runs is None:
+        _sort_edges(part, problem, layout.variables.nbr_q)
+    return layout
+
+
+def _count(problem: Problem, n: int) -> tuple[int, ...]:
+    """How many of the first n factors of the graph each batch has: they are its first ones."""
+    return tuple(int(np.count_nonzero(problem.order[batch.factors] < n)) for batch in problem.batches)
+
+
+def _sort_edges(part: Part, problem: Problem, nbr_q: Ints) -> None:
+    """Sort the edges of variables at the cut by batch and by the factor's number in the whole model, in place.
+
+    So every variable adds up its edges in the same order, however the model is cut.
+    """
+    at_cut = np.zeros(problem.n_vars, dtype=bool)
+    at_cut[part.send] = True
+    edges = np.flatnonzero(at_cut[problem.scope])
+    edges = edges[np.argsort(problem.scope[edges], kind="stable")]  # as `nbr_q` has them, variable by variable
+    of = problem.scope[edges]
+    own, counts = np.unique(of, return_counts=True)
+    places = ranges(problem.nbr_ptr[own], counts)
+    factor = np.searchsorted(problem.scope_ptr, edges, side="right") - 1
+    batch = np.searchsorted([each.factors.stop for each in problem.batches], factor, side="right")
+    order = np.lexsort((part.factor[problem.order[factor]], batch, of))
+    nbr_q[places] = nbr_q[places[order]]

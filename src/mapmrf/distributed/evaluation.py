@@ -1,0 +1,158 @@
+"""Values of labellings in parts, and the scale of a model in parts: sums over the parts in their order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, compact, finite_range, frozen, largest_size
+from mapmrf.distributed.parts import Part
+from mapmrf.distributed.ranks import Ranks
+from mapmrf.graph import EXACT, ROUND_OFF, VALUE_CHUNK, FactorGraph
+from mapmrf.incumbent import ROUGHLY
+from mapmrf.kernels.evaluation import Tables, factor_terms, unary_terms
+from mapmrf.result import relative_gap
+from mapmrf.violations import Shortfall
+
+Slices = Sequence[slice]
+
+
+class ChunkSum(NamedTuple):
+    """Of some terms: how many are -inf, and the sum of the others."""
+
+    n_violated: int
+    rest: float
+
+
+def part_sums(part: Part, labels: Ints) -> tuple[list[ChunkSum], list[ChunkSum]]:
+    """Sums over the own variables of a part and over the factors that it counts, in chunks.
+
+    `labels` are those of the own variables and of the halo.
+    """
+    graph = part.graph
+    tables = Tables(
+        graph.card, graph.var_ptr, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr,
+        graph.theta_t, frozen(np.zeros(0)) if graph.weight is None else graph.weight,
+    )  # fmt: skip
+    buffer: Floats = np.empty(min(VALUE_CHUNK, max(part.n_own, part.n_counted)))
+    labels = frozen(np.array(labels, dtype=np.int64))
+    found = []
+    for terms, n in ((unary_terms, part.n_own), (factor_terms, part.n_counted)):
+        sums = []
+        for first in range(0, n, VALUE_CHUNK):
+            some = buffer[: n - first]
+            terms(tables, labels, first, some)
+            sums.append(_chunk_sum(some))
+        found.append(sums)
+    return found[0], found[1]
+
+
+def _chunk_sum(terms: Floats) -> ChunkSum:
+    total = float(terms.sum())
+    if total > -math.inf:
+        return ChunkSum(0, total)
+    forbidden = np.isneginf(terms)
+    return ChunkSum(int(np.count_nonzero(forbidden)), float(terms[~forbidden].sum()))
+
+
+def evaluate(ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> Shortfall:
+    """What a labelling violates and what the rest is worth: its value, if it violates nothing."""
+    mine = [part_sums(part, labels[where]) for part, where in zip(parts, slices, strict=True)]
+    constant = parts[0].graph.constant if ranks.rank == 0 else 0.0
+    everyones = ranks.allgather((constant, mine))
+    violated, total = 0, everyones[0][0]
+    for kind in (0, 1):
+        for _, found in everyones:
+            for sums in found:
+                for chunk in sums[kind]:
+                    violated, total = violated + chunk.n_violated, total + chunk.rest
+    return Shortfall(violated, total)
+
+
+class ModelScale(NamedTuple):
+    """Scale of a whole model's potentials: as `unit` and `size` of `FactorGraph`."""
+
+    unit: float
+    size: float
+    n_terms: int
+
+    def round_off(self, least: float) -> float:
+        """How far sums may be off in floating point; 0 if that is no more than `least`."""
+        return 0.0 if ROUND_OFF * self.size <= least else ROUND_OFF * self.size
+
+
+def model_scale(ranks: Ranks, parts: Sequence[Part]) -> ModelScale:
+    """Gather the scale of the whole model."""
+    found = [one for some in ranks.allgather([_part_scale(part) for part in parts]) for one in some]
+    spread = max(one[0] for one in found) + max(one[1] for one in found) * max(one[2] for one in found)
+    size = 0.0
+    for one in found:
+        size += one[3]
+    return ModelScale(min(1.0, spread) if spread > 0 else 1.0, size, sum(one[4] for one in found))
+
+
+def _part_scale(part: Part) -> tuple[float, float, float, float, int]:
+    graph = part.graph
+    weight = graph.weight
+    most = 1.0 if weight is None else largest_size(weight)
+    n = part.n_counted
+    counted = FactorGraph(
+        graph.card[: part.n_own], graph.theta_v[: graph.var_ptr[part.n_own]], graph.scope_ptr[: n + 1], graph.scope,
+        graph.table_of[:n], graph.table_ptr, graph.theta_t, weight=None if weight is None else weight[:n],
+    )  # fmt: skip
+    spread = finite_range(graph.theta_v), most, finite_range(graph.theta_t)
+    return *spread, counted.size, part.n_own + n
+
+
+class PartedIncumbent:
+    """The best labelling and bound of a model in parts; every rank keeps the labels of its parts.
+
+    Attributes
+    ----------
+    labels
+        Those of the parts of this rank, copies included, one part after another.
+    value, bound
+        Of the whole model; the same on all ranks.
+    """
+
+    def __init__(self, ranks: Ranks, parts: Sequence[Part], labels: Ints, slices: Slices) -> None:
+        self.ranks, self.parts, self.slices = ranks, parts, slices
+        self.scale = model_scale(ranks, parts)
+        self.labels = compact(labels).copy()
+        self.shortfall = evaluate(ranks, parts, labels, slices)
+        self.bound = math.inf
+
+    @property
+    def value(self) -> float:
+        """Log potential of the labels."""
+        return -math.inf if self.shortfall.n_violated else self.shortfall.rest
+
+    def offer(self, labels: Ints, claim: float | None = None, *, equal: bool = False) -> float:
+        """Keep the labels if they are the best so far, or with `equal` as good; return their value.
+
+        A claimed value is used in place of the true one only where it is no improvement.
+        """
+        if claim is not None and claim <= self.value and self.value > -math.inf:
+            return claim
+        found = evaluate(self.ranks, self.parts, labels, self.slices)
+        if found.better_than(self.shortfall) or (equal and found == self.shortfall):
+            self.labels, self.shortfall = compact(labels).copy(), found
+        return -math.inf if found.n_violated else found.rest
+
+    def tighten(self, bound: float | None) -> None:
+        """Keep an upper bound if it is the best so far."""
+        if bound is not None and bound < self.bound:
+            self.bound = bound
+
+    def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
+        """Whether the labelling is feasible, and the relative gap at most `tolerance` or the gap at most `absolute`."""
+        gap = relative_gap(self.value, self.bound, self.scale.unit)
+        return self.value > -math.inf and gap is not None and (gap <= tolerance or self.bound - self.value <= absolute)
+
+    @property
+    def optimal(self) -> bool:
+        """Whether the bound meets the value, up to the round-off of sums."""
+        return self.closed(0.0) or (self.closed(ROUGHLY) and self.bound - self.value <= EXACT * self.scale.size)

@@ -1,0 +1,70 @@
+"""Labellings by parts: written by the ranks, joined by whoever needs the whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
+from mapmrf.arrays import Ints, compact
+from mapmrf.distributed.parts import Part
+from mapmrf.errors import FormatError
+
+
+def label_path(folder: Path, number: int) -> Path:
+    """The file of a part's labels."""
+    return folder / f"labels-{number:05d}.mrf"
+
+
+def write_labels(folder: str | os.PathLike[str], parts: Sequence[Part], labels: Ints, slices: Sequence[slice]) -> None:
+    """Write the labels of every part's own variables to a file of its own."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    for part, where in zip(parts, slices, strict=True):
+        arrays = {"var": part.var[: part.n_own], "labels": compact(labels[where][: part.n_own])}
+        figures = {"number": part.number, "n_parts": part.n_parts}
+        write_arrays(label_path(place, part.number), ArrayFile("labels", figures, arrays))
+
+
+def join_labels(folder: str | os.PathLike[str]) -> Ints:
+    """The labelling of the whole model, from the labels that were written by parts.
+
+    Raises
+    ------
+    FormatError
+        If a file is missing or damaged, or a variable has no label.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+    ...     result = mapmrf.distributed.solve(folder, max_iterations=50)
+    ...     result.write_labels(folder)
+    ...     labels = mapmrf.distributed.join_labels(folder)
+    >>> grid(4, 4, seed=1).value(labels) == result.value
+    True
+    """
+    place = Path(folder)
+    number, n_parts = 0, 1
+    var, labels = [], []
+    while number < n_parts:
+        path = label_path(place, number)
+        if not path.is_file():
+            raise FormatError(f"{path}: no such file: the labels of part {number} are missing")
+        _, figures, arrays = read_arrays(path, "labels")
+        n_parts = int(figures["n_parts"])
+        var.append(arrays["var"])
+        labels.append(arrays["labels"])
+        number += 1
+    places, found = np.concatenate(var), np.concatenate(labels)
+    if not np.array_equal(np.sort(places), np.arange(len(places))):
+        raise FormatError(f"{place}: the labels of {n_parts} parts do not belong together")
+    whole = np.empty(len(places), dtype=np.int64)
+    whole[places] = found
+    return whole

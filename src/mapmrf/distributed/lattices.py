@@ -1,0 +1,224 @@
+"""Models on lattices, built part by part: slabs of rows, each from its own rows of the data and those next to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.distributed.cutting import check_parts, place_part
+from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
+from mapmrf.errors import GraphError
+from mapmrf.graph import FactorGraph
+from mapmrf.images.grids import Weight, grid_model
+
+SPINS = np.array([1.0, -1.0, -1.0, 1.0])
+"""The table of a coupling: spins agree or differ."""
+
+
+class Slab(NamedTuple):
+    """Rows of a lattice: those of part `number` are begin:end, and with their neighbours low:high."""
+
+    number: int
+    begin: int
+    end: int
+    low: int
+    high: int
+
+
+class SlabModel(NamedTuple):
+    """The model of the rows low:high of a slab; `factor` are numbers that grow as those of the whole model do."""
+
+    graph: FactorGraph
+    factor: Ints
+
+
+def slabs_of(rows: int, parts: int, reach: int = 1) -> list[Slab]:
+    """Slabs of nearly equal height, with the rows within reach."""
+    check_parts(parts, rows)
+    starts = [rows * part // parts for part in range(parts + 1)]
+    return [
+        Slab(part, starts[part], starts[part + 1], max(0, starts[part] - reach), min(rows, starts[part + 1] + reach))
+        for part in range(parts)
+    ]
+
+
+def write_slabs(
+    folder: str | os.PathLike[str], slabs: list[Slab], row: int, n_factors: int, model: Callable[[Slab], SlabModel]
+) -> PartFolder:
+    """Write the part of every slab, one after another; a row has `row` variables."""
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    ends = np.array([slab.end for slab in slabs])
+    checksums = [write_part(place, _slab_part(slab, row, ends, model(slab))) for slab in slabs]
+    return write_manifest(place, ModelCounts(int(ends[-1]) * row, n_factors, len(slabs)), checksums)
+
+
+def _slab_part(slab: Slab, row: int, ends: Ints, model: SlabModel) -> Part:
+    """Keep the factors that touch own rows, and the variables that these touch."""
+    graph = model.graph
+    first, last = (slab.begin - slab.low) * row, (slab.end - slab.low) * row
+    inside = (graph.scope >= first) & (graph.scope < last)
+    chosen = np.flatnonzero(np.logical_or.reduceat(inside, graph.scope_ptr[:-1])) if graph.n_factors else model.factor
+    arity = graph.arity[chosen]
+    scope = graph.scope[ranges(graph.scope_ptr[chosen], arity)]
+    touched = np.zeros(graph.n_vars, dtype=bool)
+    touched[scope] = True
+    touched[first:last] = False
+    local = np.concatenate([np.arange(first, last), np.flatnonzero(touched)])
+    place = np.full(graph.n_vars, -1, dtype=np.int32)
+    place[local] = np.arange(len(local), dtype=np.int32)
+    var = local + slab.low * row
+    k = int(graph.card[0])
+    mine = FactorGraph(
+        card=graph.card[local],
+        theta_v=graph.theta_v.reshape(-1, k)[local].ravel(),
+        scope_ptr=offsets(arity),
+        scope=place[scope],
+        table_of=graph.table_of[chosen],
+        table_ptr=graph.table_ptr,
+        theta_t=graph.theta_t,
+        weight=None if graph.weight is None else graph.weight[chosen],
+    )
+    part_of = np.searchsorted(ends, var // row, side="right")
+    return place_part(slab.number, len(ends), mine, var, last - first, (part_of, k * var, model.factor[chosen]))
+
+
+# -- spin glasses -----------------------------------------------------------------------------------------------------
+
+
+class SpinGrid(NamedTuple):
+    """A spin glass by the arguments of `mapmrf.datasets.grid`, which has the same numbers."""
+
+    rows: int
+    cols: int
+    coupling: float = 1.0
+    field: float = 1.0
+    seed: int = 0
+
+    @property
+    def n_across(self) -> int:
+        """Pairs of neighbours in a row, of all rows."""
+        return self.rows * (self.cols - 1)
+
+
+def grid_parts(spins: SpinGrid, folder: str | os.PathLike[str], parts: int) -> PartFolder:
+    """Write the parts of a spin glass without ever holding the whole of it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mapmrf
+    >>> from mapmrf.distributed.lattices import SpinGrid, grid_parts
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = grid_parts(SpinGrid(6, 5, coupling=2.0, seed=1), folder, 3)
+    ...     result = mapmrf.distributed.solve(folder, max_iterations=50)
+    >>> abs(mapmrf.datasets.grid(6, 5, 2.0, seed=1).value(result.gather()) - result.value) < 1e-9
+    True
+    """
+    n_factors = spins.n_across + (spins.rows - 1) * spins.cols
+    return write_slabs(
+        folder, slabs_of(spins.rows, parts), spins.cols, n_factors, lambda slab: _spin_model(spins, slab)
+    )
+
+
+def _spin_model(spins: SpinGrid, slab: Slab) -> SlabModel:
+    rows, cols, n_vars = slab.high - slab.low, spins.cols, spins.rows * spins.cols
+    h = _uniform(spins.seed, slab.low * cols, rows * cols, spins.field)
+    across = slab.low * (cols - 1), rows * (cols - 1)
+    down = spins.n_across + slab.low * cols, (rows - 1) * cols
+    weight = [_uniform(spins.seed, n_vars + at, n, spins.coupling) for at, n in (across, down)]
+    place = np.arange(rows * cols, dtype=np.int32).reshape(rows, cols)
+    pairs = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
+    scope = np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in pairs])
+    n = len(scope)
+    graph = FactorGraph(
+        card=np.full(rows * cols, 2),
+        theta_v=(h[:, None] * np.array([-1.0, 1.0])).ravel(),
+        scope_ptr=short(np.arange(n + 1) * 2),
+        scope=scope.ravel(),
+        table_of=np.zeros(n, dtype=np.int32),
+        table_ptr=np.array([0, 4], dtype=np.int32),
+        theta_t=SPINS.copy(),
+        weight=np.concatenate(weight),
+    )
+    return SlabModel(graph, np.concatenate([at + np.arange(n) for at, n in (across, down)]))
+
+
+def _uniform(seed: int, begin: int, n: int, size: float) -> Floats:
+    """Numbers begin : begin + n of the stream ``default_rng(seed).uniform(-size, size)``."""
+    rng = np.random.default_rng(seed)
+    rng.bit_generator.advance(begin)  # type: ignore[attr-defined]
+    return rng.uniform(-size, size, n)
+
+
+# -- pictures and volumes ---------------------------------------------------------------------------------------------
+
+
+def image_parts(
+    unary: NDArray[np.floating],
+    folder: str | os.PathLike[str],
+    parts: int,
+    smoothness: str | ArrayLike = "potts",
+    *,
+    weight: Weight = 1.0,
+    truncation: float | None = None,
+    values: ArrayLike | None = None,
+    neighbours: int | None = None,
+    costs: bool = False,
+) -> PartFolder:
+    """Write the parts of the model that `mapmrf.images.grid_model` builds of the same arguments, slab by slab.
+
+    `unary` and arrays in `weight` may be mapped into memory, as ``np.load("unary.npy", mmap_mode="r")`` gives them:
+    only the rows of one slab are read at a time.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np, mapmrf
+    >>> from mapmrf.distributed.lattices import image_parts
+    >>> unary = np.random.default_rng(0).normal(size=(8, 6, 3))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = image_parts(unary, folder, 2, weight=0.5)
+    ...     result = mapmrf.distributed.solve(folder)
+    >>> abs(mapmrf.images.grid_model(unary, weight=0.5).value(result.gather()) - result.value) < 1e-9
+    True
+    """
+    if unary.ndim < 3 or unary.size == 0:
+        raise GraphError(f"unary has shape {unary.shape}, expected (H, W, L) or (D, H, W, L)")
+    shape = unary.shape[:-1]
+    row = int(np.prod(shape[1:]))
+    reach = max((offset[0] for offset in weight), default=1) if isinstance(weight, Mapping) else 1
+    slabs = slabs_of(shape[0], parts, max(1, reach))
+    counts: dict[int, int] = {}
+
+    def model(slab: Slab) -> SlabModel:
+        rows = slice(slab.low, slab.high)
+        graph = grid_model(
+            np.asarray(unary[rows]), smoothness, weight=_rows_of(weight, slab), truncation=truncation, values=values,
+            neighbours=neighbours, costs=costs, memory_limit=np.inf,
+        )  # fmt: skip
+        first = graph.scope[graph.scope_ptr[:-1]].astype(np.int64)
+        kind = np.cumsum(np.concatenate([[0], np.diff(first) < 0])) if len(first) else first  # a new offset begins
+        own = (first >= (slab.begin - slab.low) * row) & (first < (slab.end - slab.low) * row)
+        counts[slab.number] = int(np.count_nonzero(own))
+        return SlabModel(graph, kind * (shape[0] * row) + first + slab.low * row)
+
+    found = write_slabs(folder, slabs, row, 0, model)
+    return write_manifest(found.folder, found.counts._replace(n_factors=sum(counts.values())), found.checksums)
+
+
+def _rows_of(weight: Weight, slab: Slab) -> Weight:
+    """The weights of the pairs within the rows of a slab."""
+    if not isinstance(weight, Mapping):
+        return weight
+    found: dict[tuple[int, ...], ArrayLike] = {}
+    for offset, given in weight.items():
+        array = np.asarray(given) if np.ndim(given) == 0 else given
+        found[offset] = array if np.ndim(array) == 0 else array[slab.low : slab.high - offset[0]]  # type: ignore[index]
+    return found

@@ -1,0 +1,313 @@
+"""LS-LP on a model in parts: the loop of `mapmrf.solver`, once for all ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf import interrupts
+from mapmrf.arrays import Ints
+from mapmrf.distributed.checkpoint import Checkpoints, restore, save
+from mapmrf.distributed.errors import together
+from mapmrf.distributed.evaluation import PartedIncumbent
+from mapmrf.distributed.part_bound import part_bound as bound_by_parts
+from mapmrf.distributed.parts import PartFolder
+from mapmrf.distributed.polish import polished
+from mapmrf.distributed.ranks import Ranks, find_ranks
+from mapmrf.distributed.report import PartedResult
+from mapmrf.distributed.run import PartedModel, PartedRun, classify_parts, start_run
+from mapmrf.distributed.watch import RankWatch
+from mapmrf.errors import OptionError
+from mapmrf.method import Method, Progress, Start
+from mapmrf.methods.lslp import LSLP
+from mapmrf.polytope import TOLERANCE, Kind, KindFractions, Residuals
+from mapmrf.progress import ProgressBar
+from mapmrf.registry import make_method
+from mapmrf.result import Status, TracePoint
+from mapmrf.solver import MOST_STEPS, NEGLIGIBLE, GapTolerance, check_limits
+
+Listener = Callable[[TracePoint, Ints], bool | None]
+
+
+class Limits(NamedTuple):
+    """When a run ends and what it writes meanwhile; the arguments of `solve` by their names."""
+
+    time_limit: float | None = None
+    tolerance: GapTolerance = GapTolerance.of(None, 0.0)
+    checkpoint: Checkpoints | None = None
+    polish: Method | None = None
+    part_bound: int = 0
+
+
+def solve(
+    parts: str | os.PathLike[str] | PartFolder,
+    comm: Any = None,
+    method: str | Method = "lslp",
+    *,
+    time_limit: float | None = None,
+    seed: int = 0,
+    initial: ArrayLike | None = None,
+    callback: Listener | None = None,
+    progress: bool = False,
+    gap_tolerance: float | None = None,
+    abs_gap_tolerance: float = 0.0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    every: float = 300.0,
+    resume: bool = False,
+    polish: str | Method | None = None,
+    part_bound: int = 0,
+    **options: Any,
+) -> PartedResult:
+    """Solve a model in parts by LS-LP; every rank calls this with the same arguments.
+
+    The answer does not depend on the number of ranks: the labels, the value and the bound are the same to the last bit
+    on any number of them, for the same parts.
+
+    Parameters
+    ----------
+    parts
+        Folder of the parts, see `partition`.
+    comm
+        A communicator of mpi4py. By default that of the MPI launcher, or this process alone if there is none.
+    method
+        ``"lslp"`` or an ``LSLP``.
+    time_limit, seed, gap_tolerance, abs_gap_tolerance
+        As in `mapmrf.solve`; the clock is that of rank 0.
+    initial : (n_vars,)
+        A labelling of the whole model to start from.
+    callback
+        As in `mapmrf.solve`, called on rank 0, with the labels of its parts.
+    progress
+        Show a progress bar on the standard error of rank 0, if that is a terminal.
+    checkpoint, every
+        Folder for checkpoints, and seconds between two; one is written at the end as well, unless the run is complete.
+    resume
+        Go on from the checkpoint, if there is one, to the same answer; on any number of ranks.
+    polish
+        A method that improves the labelling at the end, such as ``"chains"`` or ``"blocks"``: each part in turn, with
+        the variables across the cut as they are. The value never falls.
+    part_bound
+        Iterations of TRW-S in every part after the LP phase, if that leaves a gap: a tighter bound, by dual
+        decomposition over the parts. 0 for none.
+    **options
+        Options of LS-LP by name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mapmrf
+    >>> from mapmrf.datasets import potts_image
+    >>> graph = potts_image(12, 15, labels=3).graph
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = mapmrf.distributed.partition(graph, folder, 3)
+    ...     result = mapmrf.distributed.solve(folder)
+    >>> result.status.closes_gap, abs(result.value - mapmrf.solve(graph).value) < 1e-6
+    (True, True)
+    """
+    began = time.perf_counter()
+    chosen = make_method(method, options)
+    if not isinstance(chosen, LSLP):
+        raise OptionError(f"{chosen.name} does not run on a model in parts, expected lslp")
+    check_limits(time_limit, 1, seed)
+    ranks = find_ranks(comm)
+    folder = parts if isinstance(parts, PartFolder) else PartFolder(parts)
+    model = PartedModel.read(ranks, folder)
+    start = Start() if initial is None else Start(together(ranks, lambda: model.pick(np.asarray(initial))))
+    where = None if checkpoint is None else Checkpoints.at(checkpoint, every, resume, (chosen, seed, folder.checksums))
+    polisher = None if polish is None else make_method(polish, {})
+    limits = Limits(time_limit, GapTolerance.of(gap_tolerance, abs_gap_tolerance), where, polisher, part_bound)
+    listeners = [] if callback is None or ranks.rank else [callback]
+    with interrupts.Interrupts(signal.SIGINT, signal.SIGTERM), RankWatch(ranks), ExitStack() as stack:
+        if progress and ranks.rank == 0:
+            bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
+            listeners.append(bar.update)
+        return PartedLoop(model, chosen, limits, listeners, began).solve(seed, start)
+
+
+class PartedLoop:
+    """One run: the incumbent and the trace so far. All ranks take the same turns: what one of them knows, all know."""
+
+    def __init__(
+        self, model: PartedModel, method: LSLP, limits: Limits, listeners: list[Listener], began: float
+    ) -> None:
+        self.model, self.method, self.limits, self.began = model, method, limits, began
+        self.ranks: Ranks = model.ranks
+        self.listeners = listeners
+        self.incumbent = PartedIncumbent(model.ranks, model.parts, model.unary_labels(), model.slices)
+        self.trace: list[TracePoint] = []
+        self.iterations = 0
+        self.spent = 0.0
+        self.end, self.n_steps = math.inf, 0
+        self.saved = time.perf_counter()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the start, those before a resumption included."""
+        return self.spent + time.perf_counter() - self.began
+
+    @property
+    def bound(self) -> float | None:
+        """The best bound, None while there is none."""
+        return self.incumbent.bound if self.incumbent.bound < math.inf else None
+
+    def solve(self, seed: int, start: Start) -> PartedResult:
+        """Start or resume, step until something ends the run, and report."""
+        if start.labels is not None:
+            self.incumbent.offer(start.labels)
+        run = start_run(self.method, self.model, seed, start, self.incumbent)
+        try:
+            if self.limits.checkpoint is not None and self.limits.checkpoint.resume and run.engine is not None:
+                restore(self.limits.checkpoint, run, self)
+            status = self.loop(run)
+            cut_short = status in (Status.TIME_LIMIT, Status.INTERRUPTED)
+            if cut_short and self.limits.checkpoint is not None and run.engine is not None:
+                save(self.limits.checkpoint, run, self)
+            if self.limits.polish is not None and status in (Status.CONVERGED, Status.ITERATION_LIMIT):
+                self.polish(run, self.limits.polish)
+            return self.report(run, status, seed)
+        finally:
+            if run.engine is not None:
+                run.parted.close()
+
+    def loop(self, run: PartedRun) -> Status:
+        """Step until the method ends, the gap closes, a limit is hit, or somebody interrupts."""
+        while True:
+            certifying = run.phase.certifying
+            progress = self.method.step(None, run)
+            if certifying and run.phase.spherical and self.limits.part_bound and run.initial.labels is None:
+                progress.bound = self.bound_by_parts(run, progress.bound)
+            stopped = self.record(progress)
+            interrupted, late, due = self.agree(stopped)
+            if interrupted:
+                interrupts.notice()
+                return Status.INTERRUPTED
+            if progress.finished is not None:
+                return progress.finished
+            if self.method.stops_at_gap and self.limits.tolerance.met_by(self.incumbent):
+                self.n_steps += 1
+                self.end = min(self.end, self.iterations + self.limits.tolerance.more_iterations(self.iterations))
+                if self.iterations >= self.end or self.n_steps >= MOST_STEPS or self.incumbent.optimal:
+                    return Status.WITHIN_TOLERANCE
+            if self.iterations >= self.method.max_iterations:
+                return Status.ITERATION_LIMIT
+            if late:
+                return Status.TIME_LIMIT
+            if due and self.limits.checkpoint is not None:
+                save(self.limits.checkpoint, run, self)
+                self.saved = time.perf_counter()
+
+    def bound_by_parts(self, run: PartedRun, bound: float | None) -> float:
+        """The better of a bound and that of the parts at the present multipliers."""
+        other = bound_by_parts(self.model, run.parted, self.limits.part_bound)
+        return other if bound is None else min(bound, other)
+
+    def polish(self, run: PartedRun, method: Method) -> None:
+        """Improve the incumbent part by part."""
+        self.incumbent.offer(run.parted.labels, equal=True)
+
+        def seconds() -> float | None:
+            limit = self.limits.time_limit
+            return None if limit is None else max(0.0, self.began + limit - time.perf_counter())
+
+        def stop() -> bool:
+            interrupted, late, _ = self.agree(False)
+            return interrupted or late
+
+        self.incumbent.offer(polished(self.model, self.incumbent.labels, method, seconds, stop))
+
+    def agree(self, stopped: bool) -> tuple[bool, bool, bool]:
+        """Whether anybody was interrupted; by the clock of rank 0, whether time is over and a checkpoint is due."""
+        now = time.perf_counter()
+        late = self.limits.time_limit is not None and now >= self.began + self.limits.time_limit
+        checkpoint = self.limits.checkpoint
+        due = checkpoint is not None and now >= self.saved + checkpoint.every
+        found = self.ranks.allgather((stopped or interrupts.requested(), late, due))
+        return any(one[0] for one in found), found[0][1], found[0][2]
+
+    def record(self, progress: Progress) -> bool:
+        """Update incumbent and trace from a step; return whether the callback asks to stop."""
+        incumbent = self.incumbent
+        self.iterations = progress.iterations
+        candidate = None
+        if progress.labels is not None:
+            candidate = incumbent.offer(progress.labels, progress.value)
+        bound = None if progress.bound is None else progress.bound + self.round_off()
+        incumbent.tighten(bound)
+        point = TracePoint(
+            time=self.elapsed,
+            iterations=progress.iterations,
+            value=incumbent.value,
+            bound=self.bound,
+            candidate=candidate,
+            bound_now=bound,
+            relaxed_value=progress.relaxed_value,
+            phase=progress.phase,
+            extra=progress.extra,
+        )
+        self.trace.append(point)
+        return any([bool(listener(point, incumbent.labels)) for listener in self.listeners])
+
+    def round_off(self) -> float:
+        """How far a bound may be off in floating point, where that is not negligible."""
+        value, scale = self.incumbent.value, self.incumbent.scale
+        size = abs(value) if math.isfinite(value) else 0.0
+        return scale.round_off(NEGLIGIBLE * max(scale.unit, size))
+
+    def report(self, run: PartedRun, status: Status, seed: int) -> PartedResult:
+        """The figures of the whole model, and the labels of this rank."""
+        incumbent, details, relaxed = self.incumbent, {}, None
+        kinds: tuple[Kind | None, KindFractions | None, Residuals | None] = (None, None, None)
+        if run.engine is None:
+            incumbent.tighten(-math.inf)
+        else:
+            incumbent.offer(run.parted.labels, equal=True)
+            found = run.parted.inspect()
+            details = {
+                "rho": run.parted.last_rho, "rho_unit": run.unit, "primal": math.sqrt(found.primal2),
+                "sphere": math.sqrt(found.sphere2), "integrality": found.integrality,
+            }  # fmt: skip
+            closed = self.limits.tolerance.met_by(incumbent) or incumbent.optimal
+            if closed or (run.rested is not None and self.method.stop == "plain" and self.method.sphere != "off"):
+                relaxed = incumbent.value if closed else run.rested_value
+                kinds = Kind.VALID, KindFractions(1.0, 0.0, 0.0), Residuals(0.0, 0.0, 0.0)
+            else:
+                relaxed, kinds = found.relaxed, classify_parts(run, TOLERANCE)
+        return PartedResult(
+            model=self.model,
+            labels=incumbent.labels,
+            value=incumbent.value,
+            bound=self.bound,
+            status=self.verdict(status),
+            method=self.method.name,
+            relaxed_value=relaxed,
+            kind=kinds[0],
+            kind_fractions=kinds[1],
+            residuals=kinds[2],
+            iterations=self.iterations,
+            runtime=self.elapsed,
+            trace=tuple(self.trace),
+            options=dataclasses.asdict(self.method),
+            seed=seed,
+            unit=incumbent.scale.unit,
+            n_violated=incumbent.shortfall.n_violated,
+            details=details,
+        )
+
+    def verdict(self, status: Status) -> Status:
+        """How the run ended, by the incumbent."""
+        if self.incumbent.optimal:
+            return Status.OPTIMAL
+        if self.limits.tolerance.met_by(self.incumbent):
+            return Status.WITHIN_TOLERANCE
+        if self.incumbent.bound == -math.inf:
+            return Status.INFEASIBLE
+        return Status.CONVERGED if status.closes_gap else status

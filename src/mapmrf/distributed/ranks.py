@@ -1,0 +1,187 @@
+"""The processes that share a run: MPI's, or this one alone."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeVar
+
+from mapmrf.arrays import Floats
+from mapmrf.errors import OptionError
+
+T = TypeVar("T")
+
+LAUNCHED = ("PMI_SIZE", "PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+"""Variables of the environment that launchers of MPI set."""
+
+
+EAGER, NAP = 200, 2e-5
+"""Times that a rank asks for its messages at once, and the seconds that it sleeps before it asks again."""
+
+
+class Ranks(Protocol):
+    """What a run asks of its processes; collective calls are made by all of them in the same order."""
+
+    rank: int
+    size: int
+
+    def allgather(self, value: T) -> list[T]:
+        """What every rank gave, in order."""
+
+    def bcast(self, value: T) -> T:
+        """What rank 0 gave."""
+
+    def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
+        """Begin to gather as many numbers of every rank as `everyones` has rows for; `finish` ends it."""
+
+    def send(self, data: Floats, rank: int) -> Any:
+        """Begin to send; the data must stay as they are until `finish`."""
+
+    def receive(self, data: Floats, rank: int) -> Any:
+        """Begin to receive."""
+
+    def finish(self, requests: Sequence[Any]) -> None:
+        """Wait for what was begun."""
+
+    def abort(self, code: int) -> None:
+        """End all ranks at once."""
+
+
+class OneProcess:
+    """A run without MPI: one rank, which never sends anything.
+
+    Examples
+    --------
+    >>> ranks = OneProcess()
+    >>> ranks.rank, ranks.size, ranks.allgather("a")
+    (0, 1, ['a'])
+    """
+
+    rank = 0
+    size = 1
+
+    def allgather(self, value: T) -> list[T]:
+        """The value alone."""
+        return [value]
+
+    def bcast(self, value: T) -> T:
+        """The value."""
+        return value
+
+    def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
+        """Copy the numbers."""
+        everyones[: len(mine)] = mine
+
+    def send(self, data: Floats, rank: int) -> Any:
+        """Nobody is there."""
+        raise AssertionError("one process sends nothing")
+
+    def receive(self, data: Floats, rank: int) -> Any:
+        """Nobody is there."""
+        raise AssertionError("one process receives nothing")
+
+    def finish(self, requests: Sequence[Any]) -> None:
+        """All is done."""
+
+    def abort(self, code: int) -> None:
+        """Leave it to the exception that is on its way."""
+
+
+class MPIRanks:
+    """The ranks of a communicator of mpi4py.
+
+    Parameters
+    ----------
+    comm
+        The communicator; a copy of it is used, so that messages do not mix with others.
+
+    Examples
+    --------
+    >>> from mapmrf.distributed.ranks import MPIRanks
+    >>> MPIRanks.__name__  # MPIRanks(MPI.COMM_WORLD), where mpi4py is installed
+    'MPIRanks'
+    """
+
+    def __init__(self, comm: Any) -> None:
+        from mpi4py import MPI
+
+        self._mpi = MPI
+        self.comm = comm.Dup()
+        self.rank, self.size = int(comm.rank), int(comm.size)
+
+    def allgather(self, value: T) -> list[T]:
+        """What every rank gave, in order."""
+        request = self.comm.Ibarrier()
+        self.finish([request])  # nobody waits busily for the last one
+        return list(self.comm.allgather(value))
+
+    def bcast(self, value: T) -> T:
+        """What rank 0 gave."""
+        found: T = self.comm.bcast(value)
+        return found
+
+    def gather_sums(self, mine: Floats, everyones: Floats) -> Any:
+        """Begin to gather equally many numbers of every rank."""
+        return self.comm.Iallgather(mine, everyones)
+
+    def send(self, data: Floats, rank: int) -> Any:
+        """Begin to send."""
+        return self.comm.Isend(data, dest=rank)
+
+    def receive(self, data: Floats, rank: int) -> Any:
+        """Begin to receive."""
+        return self.comm.Irecv(data, source=rank)
+
+    def finish(self, requests: Sequence[Any]) -> None:
+        """Wait for what was begun: busily at first, then so that others may use the core."""
+        pending = [request for request in requests if request is not None]
+        for _ in range(EAGER):
+            if self._mpi.Request.Testall(pending):
+                return
+        while not self._mpi.Request.Testall(pending):
+            time.sleep(NAP)
+
+    def abort(self, code: int) -> None:
+        """End all ranks at once."""
+        self.comm.Abort(code)
+
+
+def find_ranks(comm: Any = None) -> Ranks:
+    """The ranks of a communicator; without one those of the launcher that started this process, or this one alone.
+
+    Examples
+    --------
+    >>> from mapmrf.distributed.ranks import OneProcess, find_ranks
+    >>> find_ranks(OneProcess()).size
+    1
+    """
+    if isinstance(comm, OneProcess | MPIRanks):
+        return comm
+    if comm is not None:
+        return MPIRanks(comm)
+    if not any(name in os.environ for name in LAUNCHED):
+        return OneProcess()
+    try:
+        from mpi4py import MPI
+    except ImportError:
+        raise OptionError("started by an MPI launcher, but mpi4py is missing: pip install 'mapmrf[mpi]'") from None
+    return MPIRanks(MPI.COMM_WORLD)
+
+
+def parts_of(rank: int, size: int, n_parts: int) -> range:
+    """The parts that a rank has: neighbouring ones, nearly equally many each.
+
+    Examples
+    --------
+    >>> [parts_of(rank, 3, 8) for rank in range(3)]
+    [range(0, 2), range(2, 5), range(5, 8)]
+    """
+    if size > n_parts:
+        raise OptionError(f"{size} ranks but {n_parts} parts: expected at least one part for every rank")
+    return range(n_parts * rank // size, n_parts * (rank + 1) // size)
+
+
+def rank_of(n_parts: int, size: int) -> list[int]:
+    """The rank of every part."""
+    return [rank for rank in range(size) for _ in parts_of(rank, size, n_parts)]

@@ -1,0 +1,234 @@
+"""A run of LS-LP on a model in parts: what is laid out on this rank, where it starts, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, compact, ranges, segment_argmax
+from mapmrf.distributed.engine import PartedEngine, part_layout
+from mapmrf.distributed.errors import together
+from mapmrf.distributed.evaluation import PartedIncumbent
+from mapmrf.distributed.parts import Part, PartFolder
+from mapmrf.distributed.ranks import Ranks, parts_of
+from mapmrf.engines.admm.hardening import harden, impossible
+from mapmrf.engines.admm.measurement import Measurement
+from mapmrf.engines.admm.scale import interaction_scale, interaction_sum
+from mapmrf.engines.admm.sphere_run import SphereRun, StartOptions
+from mapmrf.errors import GraphError, UnsupportedModel
+from mapmrf.graph import FactorGraph
+from mapmrf.method import Start
+from mapmrf.methods.lslp import LSLP
+from mapmrf.polytope import Kind, KindFractions, Residuals, integral, kinds_of_variables, residuals
+from mapmrf.problem import Problem
+
+BLOCK = 1 << 16
+"""Random numbers that are drawn together."""
+
+
+class PartedModel(NamedTuple):
+    """The parts of this rank, and the sizes of the whole model."""
+
+    ranks: Ranks
+    parts: list[Part]
+    n_vars: int
+    n_factors: int
+    n_configs: int
+
+    @classmethod
+    def read(cls, ranks: Ranks, folder: PartFolder) -> PartedModel:
+        """Read the parts of this rank; what is wrong with any of them is raised on all."""
+        counts = folder.counts
+        mine = parts_of(ranks.rank, ranks.size, counts.n_parts)
+        parts = together(ranks, lambda: list(folder.read(mine)))
+        return cls(ranks, parts, counts.n_vars, counts.n_factors, sum(ranks.allgather(sum(map(_configs, parts)))))
+
+    @property
+    def slices(self) -> list[slice]:
+        """Where arrays of labels have those of each part."""
+        ends = np.cumsum([0, *(part.graph.n_vars for part in self.parts)]).tolist()
+        return [slice(begin, end) for begin, end in pairwise(ends)]
+
+    def unary_labels(self) -> Ints:
+        """The best state of every variable on its own."""
+        return np.concatenate([segment_argmax(part.graph.theta_v, part.graph.var_ptr) for part in self.parts])
+
+    def pick(self, labels: Ints) -> Ints:
+        """The labels of the variables of this rank, out of those of all; GraphError unless they are legal."""
+        if labels.shape != (self.n_vars,):
+            raise GraphError(f"{labels.size} labels, expected one for each of the {self.n_vars} variables")
+        return np.concatenate([part.graph.check_labels(labels[part.var]) for part in self.parts])
+
+
+def _configs(part: Part) -> int:
+    """Table entries of the factors that a part counts."""
+    return int(np.diff(part.graph.table_ptr)[part.graph.table_of[: part.n_counted]].sum())
+
+
+class PartedRun(SphereRun):
+    """The run of a model in parts: the same phases as on a whole model, decided alike on every rank.
+
+    `rested` is the best labelling at which a phase has converged.
+    """
+
+    def __init__(
+        self, model: PartedModel, engine: PartedEngine | None, unit: float, seed: int, start: Start, gap_unit: float
+    ) -> None:
+        super().__init__(engine, unit, seed, start)
+        self.model, self._gap_unit = model, gap_unit
+        self.rested: Ints | None = None
+        self.rested_value = -math.inf
+
+    @property
+    def n_factors(self) -> int:
+        """Factors of the whole model."""
+        return self.model.n_factors
+
+    @property
+    def n_configs(self) -> int:
+        """Configurations of all factors of the whole model."""
+        return self.model.n_configs
+
+    @property
+    def gap_unit(self) -> float:
+        """The smallest denominator of a relative gap."""
+        return self._gap_unit
+
+    @property
+    def parted(self) -> PartedEngine:
+        """The engine of a feasible model."""
+        assert isinstance(self.engine, PartedEngine)
+        return self.engine
+
+    def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
+        """The same point as on a whole model; random labels are drawn otherwise."""
+        found = []
+        for part, engine, where in zip(self.model.parts, self.parted.engines, self.model.slices, strict=True):
+            layout, problem, card = engine.layout, engine.problem, part.graph.card
+            if first and self.initial.labels is not None:
+                mu_v = integral(problem, self.initial.labels[where])[0]
+            elif start.start_from == "onehot":
+                drawn = (uniform_at([self.seed, number], part.var) * card).astype(np.int64)
+                mu_v = integral(problem, drawn)[0]
+            else:
+                places = ranges(part.state_at, card)
+                mu_v = -start.noise + 2.0 * start.noise * uniform_at([self.seed, number], places)
+                mu_v += np.repeat(1.0 / card, card)
+            found.append(layout.compress(mu_v))
+        return np.concatenate(found)
+
+    def keep_rested(self, found: Measurement) -> None:
+        """Keep the labelling at which a phase has converged, if it is the best of these."""
+        if self.rested is None or found.value > self.rested_value:
+            self.rested, self.rested_value = compact(self.parted.labels).copy(), found.value
+
+
+def uniform_at(seed: Sequence[int] | int, places: Ints, skip: int = 0) -> Floats:
+    """Some numbers of the stream ``default_rng(seed).random()``, without those in between.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> places = np.array([70000, 3])
+    >>> bool(np.all(uniform_at(1, places) == np.random.default_rng(1).random(70001)[places]))
+    True
+    """
+    out = np.empty(len(places))
+    block = places // BLOCK
+    if len(places) == 0:
+        return out
+    order = np.argsort(block, kind="stable") if np.any(np.diff(block) < 0) else np.arange(len(places))
+    cuts = np.flatnonzero(np.diff(block[order])) + 1
+    for some in np.split(order, cuts):
+        generator = np.random.default_rng(seed)
+        number = int(block[some[0]])
+        generator.bit_generator.advance(skip + number * BLOCK)  # type: ignore[attr-defined]
+        inside = places[some] - number * BLOCK
+        out[some] = generator.random(int(inside.max()) + 1)[inside]
+    return out
+
+
+def start_run(method: LSLP, model: PartedModel, seed: int, start: Start, best: PartedIncumbent) -> PartedRun:
+    """Lay the parts out and begin the first phase."""
+    if method.sphere == "factors":
+        raise UnsupportedModel("lslp in parts: sphere='factors' runs in one process only")
+    ranks, hard, bad = model.ranks, [], False
+    for part in model.parts:
+        problem = Problem.compile(part.graph)
+        reason = method.supports(problem)
+        if reason is not None:
+            raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
+        problem = problem if impossible(problem) else harden(problem)
+        bad = bad or impossible(problem)
+        hard.append(problem)
+    if any(ranks.allgather(bad)):
+        return PartedRun(model, None, 1.0, seed, start, best.scale.unit)
+    layouts = [part_layout(part, each, method.epsilon == 0) for part, each in zip(model.parts, hard, strict=True)]
+    engine = PartedEngine(ranks, model.parts, layouts)
+    run = PartedRun(model, engine, _interaction(model, hard), seed, start, best.scale.unit)
+    run.best_value = best.value
+    method.begin(run)
+    return run
+
+
+def _interaction(model: PartedModel, problems: Sequence[Problem]) -> float:
+    """`interaction_scale` of the whole model: the mean over the factors that each part counts."""
+    if len(problems) == model.ranks.size == 1:
+        return interaction_scale(problems[0])
+    mine = [_part_interaction(part, each) for part, each in zip(model.parts, problems, strict=True)]
+    total = spread = 0.0
+    n = 0
+    for some in model.ranks.allgather(mine):
+        for interaction, unary, count in some:
+            total, spread, n = total + interaction, spread + unary, n + count
+    if total > 0:
+        return total / model.n_factors
+    return spread / n if spread > 0 else 1.0
+
+
+def _part_interaction(part: Part, problem: Problem) -> tuple[float, float, int]:
+    """Sum of the interactions of the counted factors, and sum and number of the finite unary potentials."""
+    graph, n = problem.graph, part.n_counted
+    states = graph.theta_v[: graph.var_ptr[part.n_own]]
+    finite = np.abs(states[np.isfinite(states)])
+    unary = float(finite.sum()), len(finite)
+    if n == 0:
+        return 0.0, *unary
+    counted = FactorGraph(
+        graph.card, np.zeros(len(graph.theta_v)), graph.scope_ptr[: n + 1], graph.scope[: graph.scope_ptr[n]],
+        graph.table_of[:n], graph.table_ptr, graph.theta_t, weight=None if graph.weight is None else graph.weight[:n],
+    )  # fmt: skip
+    return interaction_sum(Problem.compile(counted)), *unary
+
+
+def classify_parts(run: PartedRun, tolerance: float) -> tuple[Kind, KindFractions, Residuals]:
+    """What kind of point the iterates are, and how far from L_G; see `mapmrf.polytope.classify`."""
+    mine = [_part_kinds(part, number, run, tolerance) for number, part in enumerate(run.model.parts)]
+    found = [one for some in run.model.ranks.allgather(mine) for one in some]
+    n = max(1, run.model.n_vars)
+    integer, uniform, several = (sum(one[0][k] for one in found) for k in range(3))
+    rest = run.model.n_vars - integer - uniform
+    worst = Residuals(*(max(getattr(one[1], name) for one in found) for name in Residuals.__dataclass_fields__))
+    fractions = KindFractions(integer / n, uniform / n, rest / n)
+    if worst.largest > tolerance:
+        return Kind.APPROXIMATE, fractions, worst
+    if integer == run.model.n_vars:
+        return Kind.VALID, fractions, worst
+    is_uniform = rest == 0 and uniform == several
+    return (Kind.UNIFORM if is_uniform else Kind.FRACTIONAL), fractions, worst
+
+
+def _part_kinds(part: Part, number: int, run: PartedRun, tolerance: float) -> tuple[tuple[int, int, int], Residuals]:
+    """Own variables that are integer, that are uniform, and that have several states; and the part's residuals."""
+    engine = run.parted.engines[number]
+    problem = engine.problem
+    mu_v = engine.variables()
+    mu_v[part.graph.theta_v == -np.inf] = 0.0
+    integer, uniform = kinds_of_variables(problem, mu_v, tolerance)
+    own = slice(0, part.n_own)
+    counts = int(integer[own].sum()), int(uniform[own].sum()), int(np.count_nonzero(part.graph.card[own] > 1))
+    return counts, residuals(problem, mu_v, engine.factor_marginals)

@@ -1,0 +1,50 @@
+"""What a run of ADMM changes as it goes, to be written down and put back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mapmrf.arrayfile import Array
+from mapmrf.engines.admm.engine import Engine
+from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun
+from mapmrf.errors import FormatError
+
+RUN_FIGURES = ("unit", "phase_began", "iterations", "calm", "gaps", "best_value", "best_bound")
+ENGINE_ARRAYS = ("mu", "lam_v", "q")
+FACTOR_ARRAYS = ("s", "slots", "x", "n_slots")
+SPHERE_ARRAYS = ("target2", "norm2", "scale", "off2")
+
+
+def engine_state(engine: Engine) -> dict[str, Array]:
+    """All arrays that an engine changes as it goes; not those of a sphere on the factors."""
+    arrays: dict[str, Array] = {name: getattr(engine, name) for name in ENGINE_ARRAYS}
+    arrays |= {name: getattr(engine.factors, name) for name in FACTOR_ARRAYS}
+    arrays |= {f"sphere_{name}": getattr(engine.sphere, name) for name in SPHERE_ARRAYS}
+    return arrays | {"labels": engine.labels, "penalty": engine.penalty.view(np.uint8)}
+
+
+def restore_engine(engine: Engine, block: int, arrays: dict[str, Array]) -> None:
+    """Put the arrays of an engine back; they must be those of the same model and options."""
+    engine.set_blocks(block)
+    engine.penalty.view(np.uint8)[:] = arrays["penalty"]
+    engine.has_sphere = bool(engine.penalty[0].sphere)
+    for name, array in engine_state(engine).items():
+        if array.shape != arrays[name].shape:
+            raise FormatError(f"the checkpoint's array {name!r} has shape {arrays[name].shape}, expected {array.shape}")
+        array[...] = arrays[name]
+
+
+def run_state(run: SphereRun) -> dict[str, Any]:
+    """Where in its phases a run is."""
+    figures = {name: getattr(run, name) for name in RUN_FIGURES}
+    return figures | {"phase": list(run.phase), "waiting": [list(phase) for phase in run.waiting]}
+
+
+def restore_run(run: SphereRun, figures: dict[str, Any]) -> None:
+    """Put a run back into its phase."""
+    for name in RUN_FIGURES:
+        setattr(run, name, figures[name])
+    run.phase = SpherePhase(*figures["phase"])
+    run.waiting = [SpherePhase(*phase) for phase in figures["waiting"]]

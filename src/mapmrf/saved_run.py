@@ -1,0 +1,65 @@
+"""A run of the loop that is saved from time to time, and may begin where an earlier one was cut short."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mapmrf.arrays import compact
+from mapmrf.checkpoints import RunCheckpoint, Snapshot
+from mapmrf.method import Start
+from mapmrf.problem import Problem
+from mapmrf.trace import TracePoint
+
+if TYPE_CHECKING:
+    from mapmrf.solver import _Run
+
+
+class SavedRun:
+    """A run that is saved from time to time, and may begin where an earlier one was cut short."""
+
+    def __init__(self, checkpoint: RunCheckpoint, resume: bool) -> None:
+        self.checkpoint = checkpoint
+        self.found = checkpoint.read() if resume else None
+
+    def begin(self, run: _Run, start: Start) -> Start:
+        """Take over labels and bound; the start of a method that cannot do more than begin with these."""
+        if self.found is None:
+            return start
+        figures, arrays = self.found.figures, self.found.arrays
+        labels = arrays["incumbent"].astype(np.int64)
+        run.incumbent.offer(labels)
+        run.incumbent.tighten(figures["bound"])
+        run.began -= figures["spent"]
+        run.trace = [TracePoint(**point) for point in figures["trace"]]
+        return start if figures["method"] is not None else Start(labels)
+
+    def restore(self, run: _Run, problem: Problem, state: Any) -> None:
+        """Put the method's state back, if it was saved."""
+        if self.found is None or self.found.figures["method"] is None:
+            return
+        figures, arrays = self.found.figures, self.found.arrays
+        mine = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
+        run.method.restore(problem, state, Snapshot(figures["method"], mine))
+        run.iterations, run.end, run.n_steps = figures["iterations"], figures["end"], figures["n_steps"]
+        self.found = None
+
+    def save(self, run: _Run, problem: Problem, state: Any) -> None:
+        """Write a checkpoint."""
+        snapshot = run.method.snapshot(problem, state)
+        arrays: dict[str, Any] = {"incumbent": compact(run.incumbent.labels)}
+        if snapshot is not None:
+            arrays |= {f"method.{name}": array for name, array in snapshot.arrays.items()}
+        figures = {
+            "iterations": run.iterations,
+            "bound": run.incumbent.bound,
+            "spent": time.perf_counter() - run.began,
+            "end": run.end,
+            "n_steps": run.n_steps,
+            "trace": [dataclasses.asdict(point) for point in run.trace],
+            "method": None if snapshot is None else snapshot.figures,
+        }
+        self.checkpoint.write(figures, arrays)

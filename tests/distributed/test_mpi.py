@@ -1,0 +1,154 @@
+"""Real MPI: the same answer on any number of ranks, signals, failures, checkpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi_runs import ended, needs_mpi, run_mpi, solved, start_mpi
+
+import mapmrf
+from mapmrf import distributed
+from mapmrf.datasets import grid, random_graph
+
+pytestmark = needs_mpi
+
+
+@pytest.fixture(scope="module")
+def hard_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A grid in four parts that keeps LS-LP busy."""
+    folder = tmp_path_factory.mktemp("hard") / "parts"
+    distributed.partition(grid(30, 30, 3.0, seed=1), folder, 4)
+    return folder
+
+
+def answer(folder: Path, n: int, *arguments: object, out: Path) -> tuple[dict[str, Any], np.ndarray]:
+    """Figures and labels of a run on n ranks."""
+    return solved(n, folder, *arguments, "-o", out), distributed.join_labels(out)
+
+
+@pytest.mark.parametrize("model", ["grid", "mixed"])
+def test_one_two_three_and_four_ranks_give_the_same_bits(model: str, tmp_path: Path) -> None:
+    graph = grid(12, 12, 3.0, seed=1) if model == "grid" else random_graph(30, 45, hard=0.05, seed=3)
+    distributed.partition(graph, tmp_path / "parts", 4)
+    arguments = ("--set", "max_iterations=60", "--set", "lp_iterations=20", "--seed", 2)
+    one, labels = answer(tmp_path / "parts", 1, *arguments, out=tmp_path / "1")
+    assert graph.value(labels) == pytest.approx(one["value"], rel=1e-12)
+    for n in (2, 3, 4):
+        found, other = answer(tmp_path / "parts", n, *arguments, out=tmp_path / str(n))
+        assert found == one
+        assert np.array_equal(labels, other)
+
+
+def test_more_ranks_than_parts_are_refused_in_one_line(tmp_path: Path) -> None:
+    distributed.partition(grid(4, 4), tmp_path, 1)
+    assert run_mpi(2, "solve", tmp_path, code=2).splitlines()[0] == (
+        "mapmrf: error: 2 ranks but 1 parts: expected at least one part for every rank"
+    )
+
+
+def test_a_damaged_part_ends_all_ranks_with_one_line(tmp_path: Path) -> None:
+    distributed.partition(grid(6, 6), tmp_path, 2)
+    path = tmp_path / "part-00001.mrf"
+    path.write_bytes(path.read_bytes()[:-100])
+    lines = [line for line in run_mpi(2, "solve", tmp_path, code=2).splitlines() if line.startswith("mapmrf")]
+    assert len(lines) == 1 and lines[0].startswith(f"mapmrf: error: rank 1: {path}: damaged")
+
+
+def test_the_time_limit_and_the_trace_are_those_of_rank_0(hard_parts: Path, tmp_path: Path) -> None:
+    found = solved(2, hard_parts, "--time-limit", 1, "--trace", tmp_path / "t.csv", "--set", "max_iterations=1000000")
+    assert found["status"] == "time_limit"
+    trace = mapmrf.result.read_trace(tmp_path / "t.csv")
+    assert trace[-1].value == found["value"] and trace[-1].iterations == found["iterations"]
+
+
+def ranks_of(launcher: int) -> list[int]:
+    """Processes of the ranks below a launcher, in the order of their ranks."""
+    parent, rank = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent[int(entry.name)] = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                named = (b"PMI_RANK=", b"OMPI_COMM_WORLD_RANK=")
+                rank |= {int(entry.name): int(one.split(b"=")[1]) for one in variables if one.startswith(named)}
+
+    def below(pid: int) -> bool:
+        while pid > 1 and pid != launcher:
+            pid = parent.get(pid, 0)
+        return pid == launcher
+
+    return sorted((pid for pid in rank if below(pid)), key=rank.__getitem__)
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a checkpoint is there."""
+    for _ in range(600):
+        if path.exists():
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"no {path}")
+
+
+linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="finds the ranks in /proc")
+
+
+@linux
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_one_rank_ends_all_with_the_best_labelling(number: int, hard_parts: Path, tmp_path: Path) -> None:
+    arguments = (
+        "--set",
+        "max_iterations=1000000",
+        "--json",
+        "-o",
+        tmp_path / "out",
+        "--checkpoint",
+        tmp_path / "state",
+    )
+    process = start_mpi(2, "solve", hard_parts, *arguments, "--every", 0.2)
+    wait_for(tmp_path / "state" / "checkpoint.json")
+    os.kill(ranks_of(process.pid)[1], number)
+    out, _ = ended(process, 20)
+    found = json.loads(out.splitlines()[0])
+    assert found["status"] == "interrupted"
+    value = grid(30, 30, 3.0, seed=1).value(distributed.join_labels(tmp_path / "out"))
+    assert value == pytest.approx(found["value"], rel=1e-12)
+
+
+@linux
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_answer(
+    victim: int, hard_parts: Path, tmp_path: Path
+) -> None:
+    arguments = ("--set", "max_iterations=250", "--set", "lp_iterations=60", "--set", "starts=2")
+    expected, labels = answer(hard_parts, 1, *arguments, out=tmp_path / "whole")
+    saving = ("--checkpoint", tmp_path / "state", "--every", 0.1)
+    process = start_mpi(2, "solve", hard_parts, *arguments, *saving)
+    wait_for(tmp_path / "state" / "checkpoint.json")
+    os.kill(ranks_of(process.pid)[victim], signal.SIGKILL)
+    _, error = ended(process, 20)
+    assert [line for line in error.splitlines() if line.startswith(f"mapmrf: error: rank {victim} on ")]
+    assert process.returncode != 0
+    found, other = answer(hard_parts, 3, *arguments, *saving, "--resume", out=tmp_path / "resumed")
+    assert found == expected
+    assert np.array_equal(labels, other)
+
+
+def test_a_full_disk_leaves_the_last_checkpoint(hard_parts: Path, tmp_path: Path) -> None:
+    """A folder stands where the state of part 3 is to be written: rank 1 cannot write it."""
+    state = tmp_path / "state"
+    arguments = ("--set", "max_iterations=40", "--checkpoint", state, "--every", 0)
+    run_mpi(2, "solve", hard_parts, *arguments, "--time-limit", 0, "-q")
+    before = {path.name: path.read_bytes() for path in state.iterdir()}
+    (state / "state-000000020-00003.mrf").mkdir()
+    error = run_mpi(2, "solve", hard_parts, *arguments, "--resume", code=2)
+    (line,) = [line for line in error.splitlines() if line.startswith("mapmrf")]
+    assert line.startswith("mapmrf: error: rank 1: ")
+    assert {name: (state / name).read_bytes() for name in before} == before

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import mapmrf
+from mapmrf.datasets import grid
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[2] / "shared" / "data")
 HEAD = (
@@ -27,7 +28,7 @@ def main() -> None:
     arguments = _arguments()
     reference = _reference()
     names = arguments.models or [name for side in arguments.sizes for name in _grids(side)]
-    mapmrf.solve(mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]]), "cuts")  # compile
+    mapmrf.solve(grid(12, 12, coupling=3.0, seed=0), "cuts")  # compile
     print(HEAD, flush=True)
     for name in names:
         graph = mapmrf.read(FOLDER / name)

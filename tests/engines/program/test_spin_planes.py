@@ -13,7 +13,7 @@ from binary_models import binary_graphs, complete, spins
 from mapmrf import FactorGraph
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.program.compact import Compact
-from mapmrf.engines.program.primal_dual import PrimalDual, RunLimits
+from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.spin_form import SpinForm
 from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.problem import Problem
@@ -87,7 +87,7 @@ def test_without_cuts_the_bound_becomes_that_of_the_local_polytope() -> None:
     graph = spins(8)
     form = SpinForm.of(compact_of(graph))
     solver = PrimalDual(form)
-    for _ in solver.run(RunLimits(3000, 3000, 0.0)):
+    for _ in solver.run(IterationLimits(3000, 3000, 0.0)):
         pass
     relaxed = mapmrf.solve(graph, "lp").bound
     assert relaxed is not None and relaxed - 1e-9 <= form.value(solver.bound) <= relaxed + 1e-3 * abs(relaxed)

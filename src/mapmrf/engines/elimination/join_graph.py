@@ -22,7 +22,7 @@ from mapmrf.engines.elimination.join_graph_kernels import (
 )
 from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
 
-FILL_ENTRIES = 2_000_000
+FILL_ENTRIES = 1_000_000
 """Table entries that are filled in one step: some hundredths of a second."""
 
 

@@ -35,7 +35,7 @@ SUFFICIENT, NECESSARY, LONGEST = 0.2, 0.8, 0.36
 share of all iterations after which there is one anyway (Applegate et al. 2021)."""
 
 
-class RunLimits(NamedTuple):
+class IterationLimits(NamedTuple):
     """Iterations of a run, at least and at most, and the factor by which a step's length is to come down.
 
     A run also ends when its bound decides all spins, given a labelling with the objective `known`.
@@ -96,7 +96,7 @@ class PrimalDual:
         left: Floats = self.cuts.matrix(len(self.z)) @ self.z
         return self.cuts.upper - left
 
-    def run(self, limits: RunLimits) -> Iterator[None]:
+    def run(self, limits: IterationLimits) -> Iterator[None]:
         """Iterate until a step's length has come down by a factor, but within limits; in steps of some milliseconds."""
         now = SpinPoint(self.z, self.y_pair, self.y_cut, self._pushed)
         anchor = SpinPoint(*(part.copy() for part in now))

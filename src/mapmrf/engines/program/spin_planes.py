@@ -16,7 +16,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
-from mapmrf.engines.program.primal_dual import PrimalDual, RunLimits
+from mapmrf.engines.program.primal_dual import IterationLimits, PrimalDual
 from mapmrf.engines.program.program import Program
 from mapmrf.engines.program.spin_form import SpinForm
 
@@ -35,10 +35,10 @@ EFFORTS = SeparationEffort(0.05, 0.03, 0.05), SeparationEffort(0.02, 0.005, 0.02
 QUIET = 2
 """Rounds in a row without new inequalities after which the next effort is made: the point may not be good yet."""
 
-ROUND, QUIET_ROUND = RunLimits(60, 300, 0.2), RunLimits(60, 600, 0.05)
+ROUND, QUIET_ROUND = IterationLimits(60, 300, 0.2), IterationLimits(60, 600, 0.05)
 """Limits of a round's iterations, and those where the last round has found nothing new."""
 
-CLOSING_ROUND, CLOSING_RUNS = RunLimits(60, 1000, 0.01), 4
+CLOSING_ROUND, CLOSING_RUNS = IterationLimits(60, 1000, 0.01), 4
 """Limits of further iterations where the gap is nearly closed, and how often they are added at most."""
 
 SLACK = 0.05
@@ -97,7 +97,7 @@ class SpinPlanes:
         self._n_closing += 1
         yield from self._run(CLOSING_ROUND, value)
 
-    def _run(self, limits: RunLimits, value: float) -> Iterator[None]:
+    def _run(self, limits: IterationLimits, value: float) -> Iterator[None]:
         """Iterations within limits, the bound after them, and the columns that it decides."""
         known = self.form.objective(value - 2 * self.round_off)
         yield from self.solver.run(limits._replace(known=known))

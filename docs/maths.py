@@ -12,6 +12,8 @@ from typing import Any
 FORMULA = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?)\\\])</\1>', re.DOTALL)
 """What the extension arithmatex makes of a formula in Markdown."""
 ALIGNED = re.compile(r"\\begin\{aligned\}(.*)\\end\{aligned\}", re.DOTALL)
+LIMITS = re.compile(r"(\\max|\\min|\\operatorname\*\{\w+\})_(\{(?:[^{}]|\{[^{}]*\})*\}|\\[a-z]+|\w)")
+"""Operators with what is to stand below them, where a formula stands by itself."""
 BODY = re.compile(r"<math[^>]*>(.*)</math>", re.DOTALL)
 
 
@@ -52,6 +54,8 @@ def _converted(formula: str, block: bool) -> str:
     text = " ".join(formula.split())
     if not text:
         return ""
+    if block:
+        text = LIMITS.sub(lambda found: f"\\underset{{{found[2]}}}{{{found[1].replace('*', '')}}}", text)
     found = BODY.search(convert(text, display="block" if block else "inline"))
     assert found is not None
     return found[1]

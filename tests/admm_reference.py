@@ -25,7 +25,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "methods" / "lslp.md"
 
 
 def page_code() -> dict[str, Any]:
-    """The functions of "LS-LP in 60 lines of numpy", from the page itself."""
+    """The functions of "LS-LP in numpy", from the page itself."""
     (block,) = re.findall(r"```python\n(import numpy as np\n.*?def lslp\(.*?)```", PAGE.read_text(), flags=re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(block, str(PAGE), "exec"), names)

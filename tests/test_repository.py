@@ -37,9 +37,8 @@ def test_the_container_runs_the_program_with_extras_that_exist() -> None:
     (chosen,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
     assert set(chosen.split(",")) <= EXTRAS
     assert 'ENTRYPOINT ["mapmrf"]' in text and "mapmrf" in PROJECT["project"]["scripts"]
-    versions = {
-        tuple(map(int, found.split("."))) for found in re.findall(r"^FROM python:([\d.]+)-slim", text, re.MULTILINE)
-    }
+    found = re.findall(r"^FROM python:([\d.]+)-slim", text, re.MULTILINE)
+    versions = {tuple(map(int, version.split("."))) for version in found}
     assert len(versions) == 1 and min(versions) >= (3, 11)
 
 

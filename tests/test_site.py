@@ -55,6 +55,8 @@ def test_a_formula_becomes_mathml_with_its_latex_as_the_label() -> None:
     aligned = r"\begin{aligned} a &= b && \text{always} \\ c &= d \end{aligned}"
     made = maths.on_page_content(rf'<div class="arithmatex">\[{aligned}\]</div>'.replace("&", "&amp;"))
     assert made.count("<mtr>") == 2 and made.count("<mtd>") == 6 and 'display="block"' in made
+    limits = r"\max_{x : x_i = k} f \ge \operatorname*{argmin}_t g"
+    assert maths.mathml(limits, block=True).count("<munder>") == 2 and "munder" not in maths.mathml(limits, block=False)
     with pytest.raises(ValueError, match=r"found .*nosuchcommand"):
         maths.mathml(r"\nosuchcommand x", block=False)
 

@@ -1,4 +1,4 @@
-"""The 60 lines of numpy on the page of LS-LP and the kernels: the same iterates."""
+"""The lines of numpy on the page of LS-LP and the kernels: the same iterates."""
 
 from __future__ import annotations
 

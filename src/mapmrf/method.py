@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.dual_state import DualState
 from mapmrf.graph import FactorGraph
 from mapmrf.polytope import FactorMarginals
 from mapmrf.problem import Problem
@@ -90,7 +91,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A warm start: labels (n_vars,), and mu_v (sum of card,) where an earlier Result had one; both may be None.
+    """A warm start: labels (n_vars,), and mu_v (sum of card,) and dual state of an earlier Result; all may be None.
 
     Examples
     --------
@@ -100,6 +101,7 @@ class Start:
 
     labels: Ints | None = None
     mu_v: Floats | None = None
+    dual: DualState | None = None
 
     def first_labels(self, graph: FactorGraph) -> Ints:
         """A copy of the labels, or the best state of every variable on its own: (n_vars,).
@@ -176,6 +178,10 @@ class Method(ABC):
     @abstractmethod
     def answer(self, problem: Problem, state: Any) -> Answer:
         """Report where the run stands. Changes nothing: the loop may ask after any step and go on."""
+
+    def dual(self, problem: Problem, state: Any) -> DualState | None:
+        """Messages or multipliers from which a later run may start; the loop asks once, at the end."""
+        return None
 
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, segment_argmax
+from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
@@ -17,6 +18,7 @@ from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.engines.admm.scale import interaction_scale
+from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
@@ -227,13 +229,17 @@ class LSLP(Method):
     def _begin(self, state: LSLPRun, phase: _Phase) -> None:
         """Set the engine up for a phase: its penalty, its sphere, its start."""
         engine, warm = state.the_engine, state.initial.labels is not None
+        if phase.spherical and state.phase.certifying:
+            state.saved = save_multipliers(engine, state.unit)
         first = phase.spherical and phase.number == 0
         carry_on = first and state.phase.certifying and not warm
         mu = engine.mu.copy() if carry_on else self._starting_point(state, first, phase.number)
         engine.configure(self._penalty(state, phase))
         engine.set_blocks(self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block)
         rho = self.lp_rho * state.unit if phase.certifying else self.rho * self._rho_unit(state)
-        engine.begin(mu, rho * self.warm_rho if first and warm else rho, multipliers=carry_on)
+        saved = None if phase.spherical else state.initial.dual
+        if saved is None or not load_multipliers(engine, saved, rho):
+            engine.begin(mu, rho * self.warm_rho if first and warm else rho, multipliers=carry_on)
         if self.sphere == "factors" and phase.spherical:
             engine.begin_factor_sphere()
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
@@ -355,6 +361,12 @@ class LSLP(Method):
         stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
         return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
+    def dual(self, problem: Problem, state: LSLPRun) -> DualState | None:
+        """The multipliers of the plain relaxation, from the phase without a sphere."""
+        if state.engine is None or state.iterations == 0:
+            return None
+        return state.saved if state.phase.spherical else save_multipliers(state.engine, state.unit)
+
     def close(self, problem: Problem, state: LSLPRun) -> None:
         """End the engine's threads."""
         if state.engine is not None:
@@ -418,7 +430,7 @@ class LSLPRun:
     """State of a run: the engine and where in the sequence of phases it is.
 
     `best_value` and `best_bound` are the kernels' own figures and steer the phases: the loop keeps the labelling and
-    evaluates it. `rested` is the best labelling at which a phase has converged.
+    evaluates it. `rested` is the best labelling at which a phase has converged, `saved` the multipliers of the LP's.
     """
 
     problem: Problem
@@ -435,6 +447,7 @@ class LSLPRun:
     best_value: float = -math.inf
     best_bound: float = math.inf
     rested: Incumbent | None = None
+    saved: DualState | None = None
 
     @property
     def the_engine(self) -> Engine:

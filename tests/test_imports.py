@@ -34,7 +34,7 @@ FLOORS = (
     ("methods",),
     ("quick",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
-    ("best", "certainty", "summing"),
+    ("best", "certainty", "summing", "learn"),
     ("plots", "tuning", "precompile"),
     ("display",),
     ("bench",),

@@ -99,7 +99,7 @@ def loss_augmented(
     (2.0, 3.0)
     """
     labels = graph.check_labels(truth)
-    theta_v = graph.theta_v + _losses(graph, labels, loss)
+    theta_v = graph.theta_v + state_losses(graph, labels, loss)
     wrong = np.flatnonzero(np.isnan(theta_v) | (theta_v == np.inf))
     if len(wrong):
         i = int(np.searchsorted(graph.var_ptr, wrong[0], side="right")) - 1
@@ -107,8 +107,15 @@ def loss_augmented(
     return dataclasses.replace(graph, theta_v=theta_v)
 
 
-def _losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[ArrayLike] | None) -> Floats:
-    """The loss of every state of every variable, laid out like `theta_v`."""
+def state_losses(graph: FactorGraph, truth: Ints, loss: ArrayLike | Sequence[ArrayLike] | None) -> Floats:
+    """The loss of every state of every variable, laid out like `theta_v`; `loss` as in `loss_augmented`.
+
+    Examples
+    --------
+    >>> import numpy as np, mapmrf
+    >>> state_losses(mapmrf.FactorGraph.from_tables([2, 3], [], []), np.array([1, 0]), None).tolist()
+    [1.0, 0.0, 0.0, 1.0, 1.0]
+    """
     rows = np.ones(graph.n_vars) if loss is None else _rows(loss)
     if isinstance(rows, np.ndarray) and rows.shape == graph.card.shape:
         found = np.repeat(rows, graph.card)

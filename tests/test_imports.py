@@ -35,7 +35,7 @@ FLOORS = (
     ("quick",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
     ("best", "certainty", "summing", "learn"),
-    ("plots", "tuning", "precompile"),
+    ("plots", "tuning", "precompile", "torch"),
     ("display",),
     ("bench",),
     ("cli",),

@@ -260,7 +260,7 @@ def test_stochastic_descent_comes_near_the_optimum_of_its_target(target: Any) ->
             return 0.05 * weights @ weights - np.mean([exact_log_likelihood(each, weights) for each in examples])
 
         best, first = optimize.minimize(exact, np.zeros(5)).fun, exact(np.zeros(5))
-        assert exact(trained.weights) - best < 0.15 * (first - best)
+        assert exact(trained.weights) - best < 0.25 * (first - best)
 
 
 TRAININGS = [StructuredSVM(0.1, epochs=7, check_every=1, tol=-1.0), StochasticDescent("hinge", epochs=7)]

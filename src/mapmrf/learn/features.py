@@ -120,18 +120,7 @@ class LinearModel:
 
         ``at(w).value(labels) == graph.value(labels) + w @ features(labels)``.
         """
-        return np.asarray(self.counts(self.graph.check_labels(labels)) @ self.matrix)
-
-    def counts(self, labels: Ints) -> Floats:
-        """How often a labelling uses each potential, tables by the factors' weights: (n_potentials,)."""
-        graph = self.graph
-        counts = np.zeros(len(graph.theta_v) + len(graph.theta_t))
-        counts[graph.var_ptr[:-1] + labels] = 1.0
-        if graph.n_factors:
-            inside = np.add.reduceat(labels[graph.scope] * graph.stride, graph.scope_ptr[:-1])
-            places = len(graph.theta_v) + graph.table_ptr[graph.table_of].astype(np.int64) + inside
-            counts += np.bincount(places, graph.weight, len(counts))
-        return counts
+        return np.asarray(potential_counts(self.graph, self.graph.check_labels(labels)) @ self.matrix)
 
     def check_weights(self, weights: ArrayLike) -> Floats:
         """The weights as an array; GraphError unless there are as many as needed, all finite."""
@@ -141,6 +130,25 @@ class LinearModel:
         if not np.isfinite(found).all():
             raise GraphError(f"weight {np.flatnonzero(~np.isfinite(found))[0]} is not finite")
         return found
+
+
+def potential_counts(graph: FactorGraph, labels: Ints) -> Floats:
+    """How often labels use each entry of ``theta_v`` and ``theta_t``, tables by the factors' weights: (n_potentials,).
+
+    Examples
+    --------
+    >>> import numpy as np, mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> potential_counts(graph, np.array([1, 0])).tolist()
+    [0.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0]
+    """
+    counts = np.zeros(len(graph.theta_v) + len(graph.theta_t))
+    counts[graph.var_ptr[:-1] + labels] = 1.0
+    if graph.n_factors:
+        inside = np.add.reduceat(labels[graph.scope] * graph.stride, graph.scope_ptr[:-1])
+        places = len(graph.theta_v) + graph.table_ptr[graph.table_of].astype(np.int64) + inside
+        counts += np.bincount(places, graph.weight, len(counts))
+    return counts
 
 
 def _unary_features(unary: Floats, n_states: int | None) -> Floats:

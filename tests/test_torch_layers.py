@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 from mapmrf import FactorGraph, GraphError, OptionError
 from mapmrf.datasets import grid
 from mapmrf.learn.features import potential_counts
-from mapmrf.torch.smoothing import Smoothing
+from mapmrf.torch.smoothing import LayerSmoothing
 from strategies import brute_force
 
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install 'mapmrf[torch]'")
@@ -57,7 +59,7 @@ def test_without_noise_the_output_is_the_best_labelling(mode: Any) -> None:
     graph = triangle()
     theta = potentials(graph, 4)
     scale = 1000.0 if mode == "sparsemap" else 1.0
-    found = MapLayer(graph, Smoothing(mode, samples=2, sigma=1e-9))(scale * theta).detach().numpy()
+    found = MapLayer(graph, LayerSmoothing(mode, samples=2, sigma=1e-9))(scale * theta).detach().numpy()
     for row, mu in zip(theta.detach().numpy(), found, strict=True):
         counts = states(graph)
         assert mu == pytest.approx(counts[(counts @ row).argmax()], abs=1e-6)
@@ -69,7 +71,7 @@ def test_rows_without_tables_use_those_of_the_graph(mode: Any) -> None:
     short = potentials(graph, 2, tables=False)
     theta_t = torch.tensor(np.where(np.isfinite(graph.theta_t), graph.theta_t, 0.0)).expand(2, -1)
     whole = torch.cat([short.detach(), theta_t], dim=1)
-    smoothing = Smoothing(mode, samples=1, sigma=1e-9)
+    smoothing = LayerSmoothing(mode, samples=1, sigma=1e-9)
     part, all_of_it = MapLayer(graph, smoothing)(short), MapLayer(graph, smoothing)(whole)
     assert part.shape == short.shape
     assert torch.allclose(part, all_of_it[:, : short.shape[1]], atol=1e-6)
@@ -86,7 +88,7 @@ def test_the_output_is_a_point_of_the_marginal_polytope(mode: Any) -> None:
 
 
 def test_one_labelling_if_imle_has_one_sample() -> None:
-    mu = MapLayer(triangle(), Smoothing("imle", samples=1))(potentials(triangle(), 5))
+    mu = MapLayer(triangle(), LayerSmoothing("imle", samples=1))(potentials(triangle(), 5))
     assert set(mu.unique().tolist()) == {0.0, 1.0}
 
 
@@ -107,7 +109,7 @@ def test_types_and_gradients_are_those_of_the_input(mode: Any) -> None:
 def test_the_fenchel_young_loss_has_the_gradient_of_its_finite_differences(mode: Any, tables: bool) -> None:
     """The smoothed objective with common random numbers: piecewise linear, and the layer's output is its slope."""
     graph = triangle()
-    layer = MapLayer(graph, Smoothing(mode, samples=6, redraw=False))
+    layer = MapLayer(graph, LayerSmoothing(mode, samples=6, redraw=False))
     theta, truth, loss = potentials(graph, 1, 3, tables), torch.tensor([[1, 0, 1]]), PerturbedLoss(layer)
     loss(theta, truth).backward()
     assert theta.grad.numpy()[0] == pytest.approx(differences(lambda row: loss(row, truth), theta, 1e-6), abs=1e-4)
@@ -118,7 +120,7 @@ def test_the_fenchel_young_loss_has_the_gradient_of_its_finite_differences(mode:
 def test_the_perturbed_jacobian_is_that_of_the_smoothed_optimiser() -> None:
     """Of one binary variable it is known: the share of state 1 is Phi((b - a) / (sigma sqrt 2))."""
     a, b, sigma = 0.3, 0.8, 0.7
-    layer = MapLayer(FactorGraph.from_tables([2], [], []), Smoothing("perturbed", samples=1500, sigma=sigma))
+    layer = MapLayer(FactorGraph.from_tables([2], [], []), LayerSmoothing("perturbed", samples=1500, sigma=sigma))
     theta = torch.tensor([[a, b]], dtype=torch.float64, requires_grad=True)
     mu = layer(theta)
     mu[0, 1].backward()
@@ -135,7 +137,7 @@ def test_the_perturbed_gradient_is_that_of_finite_differences_of_the_smoothed_ob
     random = np.random.default_rng(5)
     theta = torch.tensor(random.normal(size=(1, 4)), dtype=torch.float64, requires_grad=True)
     cost = torch.tensor(random.normal(size=4))
-    layer = MapLayer(graph, Smoothing("perturbed", samples=1500, redraw=False))
+    layer = MapLayer(graph, LayerSmoothing("perturbed", samples=1500, redraw=False))
     (layer(theta)[0] @ cost).backward()
 
     def objective(row: Any) -> float:
@@ -149,7 +151,7 @@ def test_the_perturbed_gradient_is_that_of_finite_differences_of_the_smoothed_ob
 
 def test_imle_compares_with_the_potentials_moved_against_the_gradient() -> None:
     graph, cost = triangle(), torch.arange(7.0, dtype=torch.float64)
-    smoothing = Smoothing("imle", samples=5, strength=2.0, redraw=False)
+    smoothing = LayerSmoothing("imle", samples=5, strength=2.0, redraw=False)
     theta = potentials(graph, 2, tables=False)
     layer = MapLayer(graph, smoothing)
     mu = layer(theta)
@@ -160,7 +162,7 @@ def test_imle_compares_with_the_potentials_moved_against_the_gradient() -> None:
 
 def test_imle_comes_near_the_gradient_of_the_smoothed_objective() -> None:
     """Of one variable with Gumbel noise the mean is the softmax, whose Jacobian is known."""
-    layer = MapLayer(FactorGraph.from_tables([3], [], []), Smoothing("imle", samples=1200, strength=0.4))
+    layer = MapLayer(FactorGraph.from_tables([3], [], []), LayerSmoothing("imle", samples=1200, strength=0.4))
     theta = torch.tensor([[0.2, -0.3, 0.5]], dtype=torch.float64, requires_grad=True)
     cost = torch.tensor([1.0, -1.0, 0.5], dtype=torch.float64)
     (layer(theta)[0] @ cost).backward()
@@ -195,17 +197,17 @@ def test_without_factors_sparsemap_projects_onto_simplices() -> None:
 
 def test_the_noise_is_new_in_each_call_but_the_same_for_the_same_seed() -> None:
     graph, theta = triangle(), potentials(triangle(), 1).detach() * 0.1
-    one, other = (MapLayer(graph, Smoothing(samples=5)) for _ in range(2))
+    one, other = (MapLayer(graph, LayerSmoothing(samples=5)) for _ in range(2))
     first, second = one(theta), one(theta)
     assert not torch.equal(first, second)
     assert torch.equal(first, other(theta)) and torch.equal(second, other(theta))
-    fixed = MapLayer(graph, Smoothing(samples=5, redraw=False))
+    fixed = MapLayer(graph, LayerSmoothing(samples=5, redraw=False))
     assert torch.equal(fixed(theta), fixed(theta))
 
 
 def test_each_row_starts_from_the_messages_of_the_last_call() -> None:
     graph = grid(8, 8, coupling=2.0, seed=0)
-    layer = MapLayer(graph, Smoothing("imle", samples=1, sigma=1e-9), ("trws", {"max_iterations": 10}))
+    layer = MapLayer(graph, LayerSmoothing("imle", samples=1, sigma=1e-9), ("trws", {"max_iterations": 10}))
     theta = torch.tensor(np.stack([graph.theta_v, -graph.theta_v]))
     layer(theta)
     first = [layer.solver.known[row].bound for row in range(2)]
@@ -228,7 +230,7 @@ def test_a_network_learns_unary_potentials_through_the_layer() -> None:
     seen = np.stack([2.0 * truth - 1 + random.normal(size=truth.shape), random.normal(size=truth.shape)], axis=2)
     features, target = torch.tensor(seen, dtype=torch.float32), torch.tensor(np.eye(2)[truth], dtype=torch.float32)
     torch.manual_seed(0)
-    linear, layer = torch.nn.Linear(2, 2), MapLayer(graph, Smoothing(samples=3))
+    linear, layer = torch.nn.Linear(2, 2), MapLayer(graph, LayerSmoothing(samples=3))
     optimiser = torch.optim.Adam(linear.parameters(), lr=0.1)
 
     def loss() -> Any:
@@ -245,9 +247,9 @@ def test_a_network_learns_unary_potentials_through_the_layer() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: Smoothing("magic"), OptionError, "mode is 'magic', expected one of perturbed, imle, sparsemap"),  # type: ignore[arg-type]
-        (lambda: Smoothing(samples=0), OptionError, "samples is 0"),
-        (lambda: Smoothing(sigma=0.0), OptionError, "sigma is 0.0"),
+        (lambda: LayerSmoothing("magic"), OptionError, "mode is 'magic', expected one of perturbed, imle, sparsemap"),  # type: ignore[arg-type]
+        (lambda: LayerSmoothing(samples=0), OptionError, "samples is 0"),
+        (lambda: LayerSmoothing(sigma=0.0), OptionError, "sigma is 0.0"),
         (lambda: MapLayer(triangle(), jobs=0), OptionError, "jobs is 0"),
         (lambda: PerturbedLoss(MapLayer(triangle(), "sparsemap")), OptionError, "expected one with noise"),
         (lambda: MapLayer(triangle())(torch.zeros(7)), GraphError, r"theta has shape \(7,\)"),
@@ -264,3 +266,9 @@ def test_the_truth_is_brute_force() -> None:
     graph = triangle()
     whole = np.concatenate([graph.theta_v, np.where(np.isfinite(graph.theta_t), graph.theta_t, 0.0)])
     assert (states(graph) @ whole).max() == pytest.approx(brute_force(graph)[0])
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "how-to" / "learning.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r'^```python title="train_layer.py"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
+    exec(compile(code, "learning.md", "exec"), {"__name__": "__main__"})

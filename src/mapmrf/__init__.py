@@ -121,7 +121,7 @@ _LAZY = {
 }
 
 
-_MODULES = ("bridges", "datasets", "graph", "images", "plots")
+_MODULES = ("bridges", "datasets", "graph", "images", "learn", "plots", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -26,9 +26,9 @@ class DualState:
     ----------
     layout
         What the numbers are: only a run that lays its messages out in the same way can use them.
-    values
+    values : (n_numbers,)
         The messages or multipliers.
-    card, scope_ptr, scope
+    card, scope_ptr, scope : (n_vars,), (n_factors + 1,), (n_edges,)
         The structure that they belong to: arrays of the `FactorGraph`.
     rho
         The penalty of ADMM in units of the model's interaction; 0 where there is none.
@@ -59,7 +59,16 @@ class DualState:
     def of(
         cls, problem: Problem, layout: str, values: Floats, *, rho: float = 0.0, mu_v: Floats | None = None
     ) -> DualState | None:
-        """The state of a run on a problem; None where it is too large to be kept."""
+        """The state of a run on a problem, of values (n_numbers,) and mu_v (n_states,); None if too large to be kept.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mapmrf.datasets import grid
+        >>> problem = Problem.compile(grid(3, 3))
+        >>> DualState.of(problem, "mine", np.zeros(5))
+        DualState(mine: 5 numbers)
+        """
         if len(values) > MOST_NUMBERS:
             return None
         graph = problem.graph
@@ -83,7 +92,17 @@ class DualState:
         return all(a is b or np.array_equal(a, b) for a, b in zip(mine, others, strict=True))
 
     def values_for(self, problem: Problem, layout: str, size: int) -> Floats | None:
-        """The numbers, if a run on this problem lays its own out in the same way; else None."""
+        """The numbers, if a run on this problem lays its own out in the same way; else None.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mapmrf.datasets import grid
+        >>> problem = Problem.compile(grid(3, 3))
+        >>> state = DualState.of(problem, "mine", np.zeros(5))
+        >>> state.values_for(problem, "mine", 5).tolist(), state.values_for(problem, "another", 5)
+        ([0.0, 0.0, 0.0, 0.0, 0.0], None)
+        """
         same = self.layout == _full_name(problem, layout) and len(self.values) == size
         return self.values if same and self.fits(problem.graph) else None
 

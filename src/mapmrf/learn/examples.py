@@ -54,6 +54,14 @@ class Example:
             The true labels, which the model must allow.
         loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
             As in `mapmrf.bridges.loss_augmented`: 1 for each wrong label, or a price per variable or per state.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import Example, LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> example = Example.of(model, [1, 0])
+        >>> example.loss_v.tolist()
+        [1.0, 0.0, 0.0, 1.0]
         """
         labels = model.graph.check_labels(truth)
         if model.graph.value(labels) == -math.inf:
@@ -64,18 +72,32 @@ class Example:
         return cls(model, labels, loss_v)
 
     def loss(self, labels: ArrayLike) -> float:
-        """What labels cost."""
+        """What labels (n_vars,) cost.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import Example, LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> example = Example.of(model, [1, 0])
+        >>> example.loss([0, 0])
+        1.0
+        """
         graph = self.model.graph
         return float(self.loss_v[graph.var_ptr[:-1] + graph.check_labels(labels)].sum())
 
     def augmented(self, weights: ArrayLike) -> FactorGraph:
-        """The model with these weights and the loss added: its MAP is the most violated constraint."""
+        """The model with these weights (n_weights,) and the loss added: its MAP is the most violated constraint.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import Example, LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> example = Example.of(model, [1, 0])
+        >>> example.augmented([0.0, 2.0, 0.5]).theta_v.tolist()
+        [1.0, 2.0, 0.0, -1.0]
+        """
         graph = self.model.at(weights)
         return replace(graph, theta_v=graph.theta_v + self.loss_v)
-
-    def score(self, weights: Floats, labels: Ints) -> float:
-        """Log potential of labels."""
-        return self.model.at(weights).value(labels)
 
 
 def check_examples(examples: Sequence[Example]) -> int:

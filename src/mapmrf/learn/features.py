@@ -110,20 +110,45 @@ class LinearModel:
         return int(self.matrix.shape[1])
 
     def at(self, weights: ArrayLike) -> FactorGraph:
-        """The model with these weights, (n_weights,)."""
+        """The model with these weights, (n_weights,).
+
+        Examples
+        --------
+        >>> from mapmrf.learn import LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> model.at([0.0, 2.0, 0.5]).theta_v.tolist()
+        [0.0, 2.0, 0.0, -2.0]
+        """
         theta = self.matrix @ self.check_weights(weights)
         n = len(self.graph.theta_v)
         return replace(self.graph, theta_v=self.graph.theta_v + theta[:n], theta_t=self.graph.theta_t + theta[n:])
 
     def features(self, labels: ArrayLike) -> Floats:
-        """What the weights are multiplied by in the log potential of a labelling: (n_weights,).
+        """What the weights are multiplied by in the log potential of labels (n_vars,): (n_weights,).
 
         ``at(w).value(labels) == graph.value(labels) + w @ features(labels)``.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> model.features([1, 1]).tolist(), model.features([0, 1]).tolist()
+        ([0.0, 0.0, 1.0], [1.0, -1.0, 0.0])
         """
         return np.asarray(potential_counts(self.graph, self.graph.check_labels(labels)) @ self.matrix)
 
     def check_weights(self, weights: ArrayLike) -> Floats:
-        """The weights as an array; GraphError unless there are as many as needed, all finite."""
+        """The weights (n_weights,) as an array; GraphError unless there are as many as needed, all finite.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> model.check_weights([1, 2])
+        Traceback (most recent call last):
+        ...
+        mapmrf.errors.GraphError: weights has shape (2,), expected (3,)
+        """
         found = as_array(weights, "weights")
         if found.shape != (self.n_weights,):
             raise GraphError(f"weights has shape {found.shape}, expected ({self.n_weights},)")

@@ -71,7 +71,16 @@ class StructuredSVM:
             raise OptionError(f"epochs is {self.epochs} and check_every {self.check_every}, expected at least 1")
 
     def fit(self, examples: Sequence[Example], callback: TrainingCallback | None = None) -> Trained:
-        """Learn from examples; `callback` gets every `TrainingPoint`, and ends training by a true answer."""
+        """Learn from examples; `callback` gets every `TrainingPoint`, and ends training by a true answer.
+
+        Examples
+        --------
+        >>> from mapmrf import learn
+        >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> examples = [learn.Example.of(model, [1, 0])]
+        >>> learn.StructuredSVM(check_every=1, tol=-1).fit(examples, lambda point: point.epoch >= 2).status
+        'interrupted'
+        """
         descent = BlockDual(self, examples, check_examples(examples))
         largest = [float(segment_max(each.loss_v, each.model.graph.var_ptr).sum()) for each in examples]
         close = self.tol * float(np.mean(largest))

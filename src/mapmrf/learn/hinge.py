@@ -28,6 +28,13 @@ class Hinge(NamedTuple):
         Whether no other is violated more.
     result
         The Result of inference, to start the next from.
+
+    Examples
+    --------
+    >>> from mapmrf.learn import Example, LinearModel, hinge_loss
+    >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+    >>> hinge_loss(Example.of(model, [1, 0]), [0.0] * 6).value
+    2.0
     """
 
     value: float
@@ -70,6 +77,6 @@ def hinge_loss(
     result = infer(augmented, inference, initial=initial, seed=seed)
     at_truth = augmented.value(example.truth)  # the truth itself may cost something
     labels = result.labels if result.value >= at_truth else example.truth  # inference may miss it
-    value = max(result.value, at_truth) - example.score(found, example.truth)
+    value = max(result.value, at_truth) - example.model.at(found).value(example.truth)
     gradient = example.model.features(labels) - example.model.features(example.truth)
     return Hinge(value, gradient, labels, result.status is Status.OPTIMAL, result)

@@ -30,6 +30,14 @@ class Likelihood(NamedTuple):
         Standard error of the value.
     result
         The last Result of inference, to start the next from.
+
+    Examples
+    --------
+    >>> from mapmrf.learn import Example, LinearModel, log_likelihood
+    >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+    >>> found = log_likelihood(Example.of(model, [1, 0]), [0.0] * 6, samples=100)  # four labellings, equally likely
+    >>> bool(abs(found.value + 2 * np.log(2)) < 5 * found.error)
+    True
     """
 
     value: float

@@ -72,7 +72,16 @@ class StochasticDescent:
             raise OptionError(f"epochs is {self.epochs} and samples {self.samples}, expected at least 1")
 
     def fit(self, examples: Sequence[Example], callback: TrainingCallback | None = None) -> Trained:
-        """Learn from examples; `callback` gets a `TrainingPoint` per epoch, and ends training by a true answer."""
+        """Learn from examples; `callback` gets a `TrainingPoint` per epoch, and ends training by a true answer.
+
+        Examples
+        --------
+        >>> from mapmrf import learn
+        >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> examples = [learn.Example.of(model, [1, 0])]
+        >>> learn.StochasticDescent("hinge").fit(examples, lambda point: point.epoch >= 2).status
+        'interrupted'
+        """
         path = DescentPath(self, examples, check_examples(examples))
         log, random = TrainingLog(callback), np.random.default_rng(self.seed)
         with interrupts.Interrupts():

@@ -88,7 +88,16 @@ class Trained:
         return f"Trained({self.status}, {len(self.weights)} weights{last})"
 
     def predict(self, model: LinearModel | FactorGraph, inference: Inference | None = None) -> Result:
-        """Labels of a model at the weights, by the inference of training or another."""
+        """Labels of a model at the weights, by the inference of training or another.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from mapmrf import learn
+        >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> learn.Trained(np.array([0.0, 1, 0, 0, 0, 0]), "by hand", ()).predict(model).labels.tolist()
+        [1, 0]
+        """
         graph = model.at(self.weights) if isinstance(model, LinearModel) else model
         return infer(graph, self.inference if inference is None else inference)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mapmrf.torch.layers import MapLayer as MapLayer
     from mapmrf.torch.layers import PerturbedLoss as PerturbedLoss
-    from mapmrf.torch.smoothing import Smoothing as Smoothing
+    from mapmrf.torch.smoothing import LayerSmoothing as LayerSmoothing
 
-_LAZY = {"MapLayer": "layers", "PerturbedLoss": "layers", "Smoothing": "smoothing"}
+_LAZY = {"MapLayer": "layers", "PerturbedLoss": "layers", "LayerSmoothing": "smoothing"}
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
 from mapmrf.quick import QUICK, Inference
 from mapmrf.torch.models import StructureSolver
-from mapmrf.torch.smoothing import Mode, Smoothing
+from mapmrf.torch.smoothing import LayerSmoothing, Mode
 from mapmrf.torch.sparse_map import SparsePoint, sparse_map
 
 try:
@@ -32,7 +32,7 @@ class MapLayer(torch.nn.Module):
     graph
         The structure that all models share; its tables are used for rows without their own.
     smoothing
-        ``"perturbed"``, ``"imle"``, ``"sparsemap"``, or a `Smoothing` with options.
+        ``"perturbed"``, ``"imle"``, ``"sparsemap"``, or a `LayerSmoothing` with options.
     inference
         How models are solved: ``"quick"``, a method, a name with options, or a method object.
     jobs
@@ -54,12 +54,16 @@ class MapLayer(torch.nn.Module):
     """
 
     def __init__(
-        self, graph: FactorGraph, smoothing: Smoothing | Mode = "perturbed", inference: Inference = QUICK, jobs: int = 1
+        self,
+        graph: FactorGraph,
+        smoothing: LayerSmoothing | Mode = "perturbed",
+        inference: Inference = QUICK,
+        jobs: int = 1,
     ) -> None:
         super().__init__()
         if jobs < 1:
             raise OptionError(f"jobs is {jobs}, expected at least 1")
-        self.smoothing = smoothing if isinstance(smoothing, Smoothing) else Smoothing(smoothing)
+        self.smoothing = smoothing if isinstance(smoothing, LayerSmoothing) else LayerSmoothing(smoothing)
         self.solver = StructureSolver(graph, inference, self.smoothing.seed, jobs)
         self.calls = 0
 

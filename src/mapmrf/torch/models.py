@@ -55,7 +55,7 @@ class StructureSolver:
         return replace(graph, theta_v=theta_v, theta_t=np.where(np.isneginf(graph.theta_t), -np.inf, theta[n:]))
 
     def whole(self, theta: Floats) -> Floats:
-        """Rows with all potentials: tables of the graph where rows have none; forbidden entries are never used, and 0."""
+        """Rows with all potentials: tables of the graph where rows have none; forbidden entries are not used, and 0."""
         n, m = len(self.graph.theta_v), len(self.graph.theta_t)
         if theta.shape[1] != n:
             return theta

@@ -14,7 +14,7 @@ Mode = Literal["perturbed", "imle", "sparsemap"]
 
 
 @dataclass(frozen=True)
-class Smoothing:
+class LayerSmoothing:
     """What a MAP layer returns in place of a labelling, which has no gradient, and how its gradient is found.
 
     Attributes
@@ -36,8 +36,8 @@ class Smoothing:
 
     Examples
     --------
-    >>> from mapmrf.torch.smoothing import Smoothing
-    >>> Smoothing("imle", samples=2).noise((1, 3), call=0).shape
+    >>> from mapmrf.torch.smoothing import LayerSmoothing
+    >>> LayerSmoothing("imle", samples=2).noise((1, 3), call=0).shape
     (2, 1, 3)
     """
 
@@ -57,7 +57,15 @@ class Smoothing:
             raise OptionError(f"sigma is {self.sigma} and strength {self.strength}, expected numbers above 0")
 
     def noise(self, shape: tuple[int, ...], call: int) -> Floats:
-        """The noise of a call: (samples, *shape)."""
+        """The noise of a call: (samples, *shape).
+
+        Examples
+        --------
+        >>> from mapmrf.torch.smoothing import LayerSmoothing
+        >>> fixed = LayerSmoothing(redraw=False)
+        >>> bool((fixed.noise((1, 2), call=1) == fixed.noise((1, 2), call=2)).all())
+        True
+        """
         random = np.random.default_rng([self.seed, call if self.redraw else 0])
         size = (self.samples, *shape)
         drawn = random.normal(size=size) if self.mode == "perturbed" else random.gumbel(-np.euler_gamma, size=size)

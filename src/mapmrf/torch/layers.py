@@ -68,16 +68,24 @@ class MapLayer(torch.nn.Module):
         self.calls = 0
 
     def forward(self, theta: Any) -> Any:
-        """Counts of the potentials, in the shape of `theta`: (batch, n_states) or (batch, n_states + n_entries)."""
+        """Counts of the potentials, in the shape of `theta`: (batch, n_states) or (batch, n_states + n_entries).
+
+        Examples
+        --------
+        >>> import torch, mapmrf
+        >>> layer = MapLayer(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[1, 0, 0, 1]]), "sparsemap")
+        >>> layer.forward(torch.tensor([[0.0, 3.0, 0.0, 3.0], [3.0, 0.0, 3.0, 0.0]])).tolist()
+        [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
+        """
         check_rows(theta)
         self.calls += 1
         return FUNCTIONS[self.smoothing.mode].apply(theta, self)
 
-    def noise(self, theta: Any) -> Floats:
+    def _noise(self, theta: Any) -> Floats:
         """The noise of the present call: (samples, batch, n_potentials)."""
         return self.smoothing.noise(tuple(theta.shape), self.calls)
 
-    def maximisers(self, theta: Floats, noise: Floats) -> Floats:
+    def _maximisers(self, theta: Floats, noise: Floats) -> Floats:
         """Counts of the best labellings of perturbed models: (samples, batch, n_potentials)."""
         return np.array([self.solver.solve(theta + self.smoothing.sigma * each) for each in noise])
 
@@ -118,7 +126,16 @@ class PerturbedLoss(torch.nn.Module):
         self.layer = layer
 
     def forward(self, theta: Any, truth: Any) -> Any:
-        """The mean loss over the batch; `truth` are the true labels, (batch, n_vars)."""
+        """The mean loss over the batch; `truth` are the true labels, (batch, n_vars).
+
+        Examples
+        --------
+        >>> import torch, mapmrf
+        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[1, 0, 0, 1]])
+        >>> loss, theta = PerturbedLoss(MapLayer(graph)), torch.tensor([[0.0, 9.0, 0.0, 9.0]])
+        >>> bool(loss.forward(theta, torch.tensor([[1, 1]])) < loss.forward(theta, torch.tensor([[0, 0]])))
+        True
+        """
         check_rows(theta)
         self.layer.calls += 1
         return _FenchelYoung.apply(theta, truth, self.layer)
@@ -140,8 +157,8 @@ class _Perturbed(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, theta: Any, layer: MapLayer) -> Any:
-        noise = layer.noise(theta)
-        found = layer.maximisers(_numbers(theta), noise)
+        noise = layer._noise(theta)
+        found = layer._maximisers(_numbers(theta), noise)
         ctx.layer, ctx.noise, ctx.found = layer, noise, found
         return _like(theta, found.mean(axis=0))
 
@@ -159,15 +176,15 @@ class _ImplicitMLE(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, theta: Any, layer: MapLayer) -> Any:
-        noise, numbers = layer.noise(theta), _numbers(theta)
-        found = layer.maximisers(numbers, noise).mean(axis=0)
+        noise, numbers = layer._noise(theta), _numbers(theta)
+        found = layer._maximisers(numbers, noise).mean(axis=0)
         ctx.layer, ctx.noise, ctx.theta, ctx.found = layer, noise, numbers, found
         return _like(theta, found)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
         moved = ctx.theta - ctx.layer.smoothing.strength * _numbers(gradients[0])
-        target = ctx.layer.maximisers(moved, ctx.noise).mean(axis=0)
+        target = ctx.layer._maximisers(moved, ctx.noise).mean(axis=0)
         return _like(gradients[0], (ctx.found - target) / ctx.layer.smoothing.strength), None
 
 
@@ -194,11 +211,11 @@ class _FenchelYoung(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, theta: Any, truth: Any, layer: MapLayer) -> Any:
         given, solver = theta.shape[1], layer.solver
-        noise, numbers = layer.noise(theta), solver.whole(_numbers(theta))
+        noise, numbers = layer._noise(theta), solver.whole(_numbers(theta))
         noise = np.pad(noise, ((0, 0), (0, 0), (0, numbers.shape[1] - given)))  # none on the graph's own tables
         labels = [solver.graph.check_labels(row) for row in truth.detach().cpu().numpy()]
         counts = np.array([solver.counts(row, numbers.shape[1]) for row in labels])
-        found = layer.maximisers(numbers, noise)
+        found = layer._maximisers(numbers, noise)
         maxima = ((numbers + layer.smoothing.sigma * noise) * found).sum(axis=2).mean(axis=0)
         ctx.gradient = (found.mean(axis=0) - counts)[:, :given] / len(numbers)
         ctx.theta = theta

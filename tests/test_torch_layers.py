@@ -19,7 +19,7 @@ from strategies import brute_force
 torch = pytest.importorskip("torch", reason="PyTorch is an extra: pip install 'mapmrf[torch]'")
 from mapmrf.torch import MapLayer, PerturbedLoss  # noqa: E402
 
-MODES = ("perturbed", "imle", "sparsemap")
+MODES = ("perturbed", "imle", "sparsemap", "local")
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
@@ -54,7 +54,7 @@ def differences(function: Any, theta: Any, h: float) -> np.ndarray:
 # -- what comes out ---------------------------------------------------------------------------------------------------
 
 
-@every_mode
+@pytest.mark.parametrize("mode", ["perturbed", "imle", "sparsemap"])
 def test_without_noise_the_output_is_the_best_labelling(mode: Any) -> None:
     graph = triangle()
     theta = potentials(graph, 4)
@@ -186,6 +186,23 @@ def test_sparsemap_solves_its_quadratic_program_and_has_its_gradient(seed: int) 
     assert theta.grad.numpy()[0] == pytest.approx(differences(lambda row: layer(row)[0] @ cost, theta, 1e-5), abs=1e-3)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_on_trees_the_local_polytope_gives_the_same_point_and_gradient(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    graph = FactorGraph.from_tables(
+        [2, 3, 2], [(0, 1), (1, 2)], [random.normal(size=(2, 3)), random.normal(size=(3, 2))]
+    )
+    theta, cost = potentials(graph, 1, seed, tables=False), torch.tensor(random.normal(size=7))
+    found = []
+    for mode in ("sparsemap", "local"):
+        theta.grad = None
+        mu = MapLayer(graph, mode)(theta)
+        (mu[0] @ cost).backward()
+        found.append((mu[0].tolist(), theta.grad[0].tolist()))
+    assert found[0][0] == pytest.approx(found[1][0], abs=1e-4)
+    assert found[0][1] == pytest.approx(found[1][1], abs=1e-2)
+
+
 def test_without_factors_sparsemap_projects_onto_simplices() -> None:
     theta = torch.tensor([[0.9, 0.4, -1.0, 3.0, 0.0]], dtype=torch.float64)
     mu = MapLayer(FactorGraph.from_tables([3, 2], [], []), "sparsemap")(theta)
@@ -247,7 +264,7 @@ def test_a_network_learns_unary_potentials_through_the_layer() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "said"),
     [
-        (lambda: LayerSmoothing("magic"), OptionError, "mode is 'magic', expected one of perturbed, imle, sparsemap"),  # type: ignore[arg-type]
+        (lambda: LayerSmoothing("magic"), OptionError, "mode is 'magic', expected one of perturbed, imle"),  # type: ignore[arg-type]
         (lambda: LayerSmoothing(samples=0), OptionError, "samples is 0"),
         (lambda: LayerSmoothing(sigma=0.0), OptionError, "sigma is 0.0"),
         (lambda: MapLayer(triangle(), jobs=0), OptionError, "jobs is 0"),

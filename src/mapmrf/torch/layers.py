@@ -10,6 +10,7 @@ from mapmrf.arrays import Floats
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
 from mapmrf.quick import QUICK, Inference
+from mapmrf.torch.local_polytope import LocalSparseMAP
 from mapmrf.torch.models import StructureSolver
 from mapmrf.torch.smoothing import LayerSmoothing, Mode
 from mapmrf.torch.sparse_map import SparsePoint, sparse_map
@@ -32,7 +33,7 @@ class MapLayer(torch.nn.Module):
     graph
         The structure that all models share; its tables are used for rows without their own.
     smoothing
-        ``"perturbed"``, ``"imle"``, ``"sparsemap"``, or a `LayerSmoothing` with options.
+        ``"perturbed"``, ``"imle"``, ``"sparsemap"``, ``"local"``, or a `LayerSmoothing` with options.
     inference
         How models are solved: ``"quick"``, a method, a name with options, or a method object.
     jobs
@@ -65,6 +66,7 @@ class MapLayer(torch.nn.Module):
             raise OptionError(f"jobs is {jobs}, expected at least 1")
         self.smoothing = smoothing if isinstance(smoothing, LayerSmoothing) else LayerSmoothing(smoothing)
         self.solver = StructureSolver(graph, inference, self.smoothing.seed, jobs)
+        self.local = LocalSparseMAP(self.solver)
         self.calls = 0
 
     def forward(self, theta: Any) -> Any:
@@ -121,8 +123,8 @@ class PerturbedLoss(torch.nn.Module):
 
     def __init__(self, layer: MapLayer) -> None:
         super().__init__()
-        if layer.smoothing.mode == "sparsemap":
-            raise OptionError("the layer's smoothing is 'sparsemap', expected one with noise")
+        if layer.smoothing.mode not in ("perturbed", "imle"):
+            raise OptionError(f"the layer's smoothing is {layer.smoothing.mode!r}, expected one with noise")
         self.layer = layer
 
     def forward(self, theta: Any, truth: Any) -> Any:
@@ -205,6 +207,22 @@ class _SparseMAP(torch.autograd.Function):
         return _like(gradients[0], np.array(pulled).reshape(given.shape)), None
 
 
+class _LocalSparseMAP(torch.autograd.Function):
+    """The quadratic program over the local polytope; its Jacobian is symmetric, so a difference along the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, theta: Any, layer: MapLayer) -> Any:
+        ctx.layer, ctx.theta = layer, _numbers(theta)
+        points = [layer.local.point(row, b) for b, row in enumerate(ctx.theta)]
+        return _like(theta, np.array(points).reshape(theta.shape))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, None]:
+        rows = zip(ctx.theta, _numbers(gradients[0]), strict=True)
+        pulled = [ctx.layer.local.along(row, direction, b) for b, (row, direction) in enumerate(rows)]
+        return _like(gradients[0], np.array(pulled).reshape(ctx.theta.shape)), None
+
+
 class _FenchelYoung(torch.autograd.Function):
     """The mean maximum of perturbed models minus the truth's value."""
 
@@ -226,4 +244,9 @@ class _FenchelYoung(torch.autograd.Function):
         return _like(ctx.theta, ctx.gradient) * gradients[0], None, None
 
 
-FUNCTIONS: dict[str, Any] = {"perturbed": _Perturbed, "imle": _ImplicitMLE, "sparsemap": _SparseMAP}
+FUNCTIONS: dict[str, Any] = {
+    "perturbed": _Perturbed,
+    "imle": _ImplicitMLE,
+    "sparsemap": _SparseMAP,
+    "local": _LocalSparseMAP,
+}

@@ -10,7 +10,7 @@ import numpy as np
 from mapmrf.arrays import Floats
 from mapmrf.errors import OptionError
 
-Mode = Literal["perturbed", "imle", "sparsemap"]
+Mode = Literal["perturbed", "imle", "sparsemap", "local"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class LayerSmoothing:
         (Berthet et al., 2020). ``"imle"``: the mean over models with Gumbel noise, a labelling if `samples` is 1; the
         gradient is the difference to the models whose potentials were moved against the incoming gradient (Niepert et
         al., 2021). ``"sparsemap"``: the solution of a quadratic program over the convex hull of the labellings, with
-        its own Jacobian (Niculae et al., 2018); nothing is random.
+        its own Jacobian (Niculae et al., 2018); nothing is random. ``"local"``: the same program over the local
+        polytope, by ADMM, without inference (LP-SparseMAP; Niculae and Martins, 2020).
     samples, sigma
         Number of perturbed models, and the scale of the noise.
     strength

@@ -16,7 +16,14 @@ import numpy as np
 import mapmrf
 from mapmrf.datasets import grid, potts_image
 
-METHODS: dict[str, dict[str, Any]] = {"trws": {}, "mplp": {}, "ad3": {}, "lslp": {"sphere": "off"}}
+METHODS: dict[str, dict[str, Any]] = {
+    "trws": {},
+    "mplp": {},
+    "ad3": {},
+    "lslp": {"sphere": "off"},
+    "dd_sg": {},
+    "psdd": {},
+}
 CHANGES, SEEDS, CLOSE = (0.01, 0.1), range(3), 1e-4
 
 

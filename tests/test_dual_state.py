@@ -17,7 +17,7 @@ from mapmrf import FactorGraph, Result, dual_state
 from mapmrf.datasets import grid
 from strategies import Recipe, any_recipes, brute_force, random_recipe, with_weights
 
-METHODS = ("trws", "mplp", "ad3", "lslp")
+METHODS = ("trws", "mplp", "ad3", "lslp", "dd_sg", "psdd")
 every_method = pytest.mark.parametrize("method", METHODS)
 MODELS = {
     "spins": lambda: grid(7, 7, coupling=2.0, seed=1),
@@ -127,7 +127,7 @@ def test_large_states_are_not_kept(method: str, monkeypatch: pytest.MonkeyPatch)
     assert mapmrf.solve(MODELS["labels"](), method).dual is None
 
 
-HOLDERS = ("methods.trws", "engines.admm.warm_start")
+HOLDERS = ("methods.trws", "engines.admm.warm_start", "engines.decomposition.subgradient")
 
 
 def test_methods_without_messages_have_none_and_batches_leave_them_out() -> None:

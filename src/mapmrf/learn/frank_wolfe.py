@@ -173,7 +173,9 @@ class BlockDual:
     def step(self, i: int) -> None:
         """Add the most violated labelling of an example to its corners, and improve their combination."""
         found, n, lam = self.look(i, self.weights), len(self.examples), self.options.regularisation
-        self.corners[i].add(-found.gradient / (lam * n), (found.value - float(self.weights @ found.gradient)) / n)
+        example, fixed = self.examples[i], self.examples[i].model.graph
+        loss = example.loss(found.labels) + fixed.value(found.labels) - fixed.value(example.truth)
+        self.corners[i].add(-found.gradient / (lam * n), loss / n)
         for _ in range(MOVES):
             along, more = self.corners[i].move(self.weights, lam)
             self.weights = self.weights + along

@@ -69,6 +69,8 @@ def with_blocks(language: str) -> list[Path]:
 @pytest.mark.parametrize("name", ["mapmrf", *(m.name for m in pkgutil.walk_packages(mapmrf.__path__, "mapmrf."))])
 def test_doctests_of_the_package(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if name == "mapmrf.torch.layers":
+        pytest.importorskip("torch", reason="PyTorch is an extra: pip install 'mapmrf[torch]'")
     failures, _ = doctest.testmod(importlib.import_module(name))
     assert failures == 0
 

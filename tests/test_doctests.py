@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import doctest
 import functools
-import importlib
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from mapmrf.formats.names import names_lost
 from mapmrf.method import PhasedRun
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "api.md"
-PACKAGES = ("datasets", "images", "bridges", "plots", "formats", "bench")
+PACKAGES = ("datasets", "images", "bridges", "plots", "formats", "bench", "learn")
 ARRAYS = re.compile(r"\b(ArrayLike|Floats|Ints|Bools)\b")
 SHAPE = re.compile(r"\([\w. +*-]+,[\w ,.+*-]*\)")
 """A tuple in brackets: (n_vars,) or (H, W, L)."""
@@ -52,6 +52,8 @@ def exported(package: str) -> list[Any]:
 def referenced() -> dict[str, Any]:
     """Functions and classes of the reference by full name; the module of errors is one entry for all of them."""
     names = re.findall(r"^::: (\S+)$", REFERENCE.read_text(encoding="utf-8"), re.MULTILINE)
+    if importlib.util.find_spec("torch") is None:  # an extra; its layers cannot be imported then
+        names = [name for name in names if not name.startswith("mapmrf.torch.layers.")]
     found = {name: thing_of(name) for name in names if name != "mapmrf.errors"}
     return found | {f"mapmrf.errors.{thing.__name__}": thing for thing in exported("mapmrf.errors")}
 

@@ -21,7 +21,7 @@ def code_cells(notebook: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_there_are_notebooks() -> None:
-    assert len(NOTEBOOKS) >= 4
+    assert len(NOTEBOOKS) >= 5
 
 
 @every_notebook

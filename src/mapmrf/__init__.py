@@ -121,7 +121,7 @@ _LAZY = {
 }
 
 
-_MODULES = ("bench", "bridges", "datasets", "distributed", "graph", "images", "plots")
+_MODULES = ("bench", "bridges", "datasets", "distributed", "graph", "images", "learn", "plots", "torch")
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.checkpoints import Snapshot
+from mapmrf.dual_state import DualState
 from mapmrf.graph import FactorGraph
 from mapmrf.plugins import revive, source_of
 from mapmrf.polytope import FactorMarginals
@@ -92,7 +93,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A warm start: labels (n_vars,), and mu_v (sum of card,) where an earlier Result had one; both may be None.
+    """A warm start: labels (n_vars,), and mu_v (sum of card,) and dual state of an earlier Result; all may be None.
 
     Examples
     --------
@@ -102,6 +103,7 @@ class Start:
 
     labels: Ints | None = None
     mu_v: Floats | None = None
+    dual: DualState | None = None
 
     def first_labels(self, graph: FactorGraph) -> Ints:
         """A copy of the labels, or the best state of every variable on its own: (n_vars,).
@@ -180,6 +182,10 @@ class Method(ABC):
     @abstractmethod
     def answer(self, problem: Problem, state: Any) -> Answer:
         """Report where the run stands. Changes nothing: the loop may ask after any step and go on."""
+
+    def dual(self, problem: Problem, state: Any) -> DualState | None:
+        """Messages or multipliers from which a later run may start; the loop asks once, at the end."""
+        return None
 
     def close(self, problem: Problem, state: Any) -> None:  # noqa: B027
         """Release threads, processes and memory; the loop calls this once, however the run ended."""

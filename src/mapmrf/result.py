@@ -14,6 +14,7 @@ import numpy as np
 
 from mapmrf._version import __version__
 from mapmrf.arrays import Floats, Ints
+from mapmrf.dual_state import DualState
 from mapmrf.errors import FormatError
 from mapmrf.gap import GAP_TOLERANCE as GAP_TOLERANCE
 from mapmrf.gap import relative_gap as relative_gap
@@ -102,6 +103,8 @@ class Result:
     margins : (n_vars, 2)
         By how much the label of each variable beats its best other state: lower and upper end, equal where exact;
         None unless asked for, see `max_marginals`.
+    dual
+        Messages or multipliers where the method stopped, or None; a warm start can use them. Not part of the JSON.
     unit
         The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
     names
@@ -143,6 +146,7 @@ class Result:
     names: Names | None = None
     violated: tuple[Violation, ...] = ()
     margins: Floats | None = None
+    dual: DualState | None = field(default=None, repr=False)
 
     @classmethod
     def of_labels(
@@ -304,7 +308,7 @@ class Result:
         """
         data: dict[str, Any] = {}
         for item in fields(self):
-            if item.name in ("trace", "mu_v") or (item.name == "margins" and self.margins is None):
+            if item.name in ("trace", "mu_v", "dual") or (item.name == "margins" and self.margins is None):
                 continue
             data[item.name] = plain(getattr(self, item.name))
         data["gap"] = plain(self.gap)

@@ -19,6 +19,7 @@ from mapmrf.arrays import Ints
 from mapmrf.checkpoints import EVERY, RunCheckpoint, origin_of
 from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompileWatch, CompilingStopped, stoppable
+from mapmrf.dual_state import DualState
 from mapmrf.errors import GraphError, OptionError, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, fewest_violated, find_feasible
 from mapmrf.graph import FactorGraph
@@ -84,7 +85,8 @@ def solve(
     threads
         Threads a method may use, None for all cores that the process may use; the answer does not depend on it.
     initial : (n_vars,) or Result
-        A labelling or an earlier Result to start from.
+        A labelling or an earlier Result to start from. Of a Result on a model of the same structure (variables,
+        states and scopes; potentials may differ) the method that made it continues from the messages, too.
     callback
         Called with every TracePoint and the best labels so far; a true answer ends the run. While kernels are compiled
         it is called about ten times a second, with the last point at the present time.
@@ -256,6 +258,7 @@ class _Run:
         self.end, self.n_steps, self.intact = math.inf, 0, True
         self.thread = threading.get_ident()
         self.cancelled = False
+        self.dual: DualState | None = None
         self.set_clock(time.perf_counter(), None)
 
     def set_clock(self, began: float, time_limit: float | None) -> None:
@@ -320,6 +323,8 @@ class _Run:
         status = self.loop(problem, method, state)
         if saving is not None and status in _CUT_SHORT and self.intact:
             saving.save(self, problem, state)
+        if method is self.method:
+            self.dual = method.dual(problem, state)
         return status, method.answer(problem, state)
 
     def polish(self, problem: Problem, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
@@ -450,6 +455,7 @@ class _Run:
             seed=self.seed,
             details=answer.details,
             mu_v=mu_v,
+            dual=self.dual,
         )
 
     def repair(self, problem: Problem, status: Status) -> Status:
@@ -515,5 +521,5 @@ def _start_from(graph: FactorGraph, initial: Initial) -> Start:
         return Start()
     if isinstance(initial, Result):
         mu_v = initial.mu_v if initial.mu_v is not None and initial.mu_v.shape == graph.theta_v.shape else None
-        return Start(graph.check_labels(initial.labels), mu_v)
+        return Start(graph.check_labels(initial.labels), mu_v, initial.dual)
     return Start(graph.check_labels(initial))

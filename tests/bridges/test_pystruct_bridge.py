@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import mapmrf
 from mapmrf import FactorGraph, GraphError, OptionError, UnknownName
 from mapmrf.bridges import inference_dispatch, loss_augmented
+from mapmrf.quick import solve_quickly
 from strategies import Recipe, brute_force, soft_recipes, with_weights
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -49,6 +50,19 @@ def test_an_image_keeps_its_shape() -> None:
     assert labels.shape == (4, 5)
     flat = inference_dispatch(unary.reshape(20, 3), np.eye(3), edges, "branch", initial=labels)
     assert labels.ravel().tolist() == flat.tolist()
+
+
+def test_the_default_is_the_quick_method_and_auto_is_on_request() -> None:
+    random = np.random.default_rng(3)
+    unary, pairwise = random.normal(size=(12, 12, 3)), random.normal(size=(3, 3))
+    at = np.arange(144).reshape(12, 12)
+    edges = np.concatenate(
+        [np.stack([at[:, :-1].ravel(), at[:, 1:].ravel()], 1), np.stack([at[:-1].ravel(), at[1:].ravel()], 1)]
+    )
+    labels, found = inference_dispatch(unary, pairwise, edges, return_energy=True)
+    quick = solve_quickly(FactorGraph.from_pairwise(unary.reshape(-1, 3), edges, pairwise))
+    assert labels.ravel().tolist() == quick.labels.tolist()
+    assert inference_dispatch(unary, pairwise, edges, "auto", True, initial=labels, time_limit=1.0)[1] <= found
 
 
 def test_methods_are_ours_by_name_or_with_options() -> None:

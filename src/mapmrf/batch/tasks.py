@@ -108,7 +108,8 @@ class ModelTask:
         def callback(point: TracePoint, labels: Ints) -> bool:
             return stopped() or bool(user is not None and user(point, labels))
 
-        return solve(graph, self.method, seed=self.seed, callback=callback, **options)
+        result = solve(graph, self.method, seed=self.seed, callback=callback, **options)
+        return replace(result, dual=None)  # thousands of results may be kept, or sent
 
     def _named(self, error: MapMRFError) -> MapMRFError:
         """The error with the file before it, where it does not name that itself."""

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.branching import BranchingOptions, Tree
 from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
+from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.gap import relative_gap
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
@@ -124,7 +126,7 @@ class AD3(Method):
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AD3Run:
-        """Lay the problem out and put mu where the user wants it, or at uniform marginals."""
+        """Lay the problem out and put mu where the user or an earlier run wants it, or at uniform marginals."""
         graph = problem.graph
         state = AD3Run(graph)
         given = [] if initial.labels is None else [initial.labels]
@@ -141,7 +143,9 @@ class AD3(Method):
             mu_v = initial.mu_v
         elif initial.labels is not None:
             mu_v = integral(problem, initial.labels)[0]
-        admm.engine.begin(admm.engine.layout.compress(mu_v), admm.first_rho)
+        warm = initial.dual
+        if warm is None or not load_multipliers(admm.engine, warm, admm.limited(warm.rho * admm.unit)):
+            admm.engine.begin(admm.engine.layout.compress(mu_v), admm.first_rho)
         return state
 
     def step(self, problem: Problem, state: AD3Run) -> Progress:
@@ -203,6 +207,12 @@ class AD3(Method):
             finished=done if tree.done else None,
             phase="branch",
         )
+
+    def dual(self, problem: Problem, state: AD3Run) -> DualState | None:
+        """The multipliers of the relaxation; none once there is a tree, whose nodes have others."""
+        if state.admm is None or state.iterations == 0 or state.tree is not None:
+            return None
+        return save_multipliers(state.admm.engine, state.admm.unit)
 
     def close(self, problem: Problem, state: AD3Run) -> None:
         """End the engine's threads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
+from mapmrf.dual_state import DualState
 from mapmrf.engines.decomposition import subgradient_kernels as kernels
 from mapmrf.engines.decomposition.subgradient import DescentOptions, SubgradientDescent
 from mapmrf.engines.decomposition.subproblems import Decomposition
@@ -100,11 +101,18 @@ class DDSG(Method):
             decay=self.decay,
             exponent=self.exponent,
         )
-        return SubgradientDescent(problem, cut(problem), options, initial.labels)
+        run = SubgradientDescent(problem, cut(problem), options, initial.labels)
+        if initial.dual is not None:
+            run.resume(problem, initial.dual)
+        return run
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
         """Some rounds."""
         return state.step(self.max_iterations)
+
+    def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
+        """What the copies have gained and lost."""
+        return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
         """The best labelling, and the average of the trees' choices as the relaxed solution."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, segment_argmax
 from mapmrf.checkpoints import Snapshot
+from mapmrf.dual_state import DualState
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.engines.admm.forest_qp import MAX_STATES
@@ -20,6 +21,7 @@ from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import NEVER, PenaltyOptions, SphereKind
 from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun, StartOptions
+from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_above, check_at_least, check_choice
@@ -235,6 +237,8 @@ class LSLP(Method):
     def _begin(self, state: SphereRun, phase: SpherePhase) -> None:
         """Set the engine up for a phase: its penalty, its sphere, its start."""
         engine, warm = state.the_engine, state.initial.labels is not None
+        if phase.spherical and state.phase.certifying:
+            state.save_dual()
         first = phase.spherical and phase.number == 0
         carry_on = first and state.phase.certifying and not warm
         mu = (
@@ -245,7 +249,8 @@ class LSLP(Method):
         engine.configure(self._penalty(state, phase))
         engine.set_blocks(self.alternate_block if phase.number % 2 and self.alternate_block else self.sphere_block)
         rho = self.lp_rho * state.unit if phase.certifying else self.rho * self._rho_unit(state)
-        engine.begin(mu, rho * self.warm_rho if first and warm else rho, multipliers=carry_on)
+        if phase.spherical or not state.load_dual(rho):
+            engine.begin(mu, rho * self.warm_rho if first and warm else rho, multipliers=carry_on)
         if self.sphere == "factors" and phase.spherical:
             engine.begin_factor_sphere()
         state.phase, state.phase_began, state.calm = phase, state.iterations, 0
@@ -351,6 +356,12 @@ class LSLP(Method):
         stalled = len(state.gaps) > window and state.gaps[-1] > 0.9 * state.gaps[-1 - window]
         return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
+    def dual(self, problem: Problem, state: LSLPRun) -> DualState | None:
+        """The multipliers of the plain relaxation, from the phase without a sphere."""
+        if state.engine is None or state.iterations == 0:
+            return None
+        return state.saved if state.phase.spherical else save_multipliers(state.engine, state.unit)
+
     def close(self, problem: Problem, state: LSLPRun) -> None:
         """End the engine's threads."""
         if state.engine is not None:
@@ -412,7 +423,10 @@ class LSLP(Method):
 
 
 class LSLPRun(SphereRun):
-    """The run of a whole model. `rested` is the best labelling at which a phase has converged."""
+    """The run of a whole model.
+
+    `rested` is the best labelling at which a phase has converged, `saved` the multipliers of the LP phase.
+    """
 
     engine: Engine | None
 
@@ -420,6 +434,16 @@ class LSLPRun(SphereRun):
         super().__init__(engine, unit, seed, initial)
         self.problem = problem
         self.rested: Incumbent | None = None
+        self.saved: DualState | None = None
+
+    def save_dual(self) -> None:
+        """Keep the multipliers of the LP phase."""
+        self.saved = save_multipliers(self.the_engine, self.unit)
+
+    def load_dual(self, rho: float) -> bool:
+        """Start from the multipliers of an earlier run, with this penalty; False if there are none that fit."""
+        given = self.initial.dual
+        return given is not None and load_multipliers(self.the_engine, given, rho)
 
     @property
     def n_factors(self) -> int:

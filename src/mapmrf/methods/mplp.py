@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
+from mapmrf.dual_state import DualState
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.method import Answer, Method, Progress, Start
@@ -65,8 +66,10 @@ class MPLP(Method):
         check_choice(self, "schedule", get_args(PassDirection))
 
     def start(self, problem: Problem, seed: int, initial: Start) -> DualDescent:
-        """Zero messages, but for hanging trees."""
+        """Zero messages or those of an earlier run; hanging trees are dealt with."""
         dual = Dual.build(problem, self.order, self.schedule, seed, problem.threads)
+        if initial.dual is not None:
+            dual.resume(problem, initial.dual)
         return DualDescent(dual, ClimbingIncumbent(problem, initial))
 
     def step(self, problem: Problem, state: DualDescent) -> Progress:
@@ -84,6 +87,10 @@ class MPLP(Method):
     def answer(self, problem: Problem, state: DualDescent) -> Answer:
         """The best labelling; the loop has the bound."""
         return Answer(labels=state.labelling.labels)
+
+    def dual(self, problem: Problem, state: DualDescent) -> DualState | None:
+        """The messages."""
+        return state.dual.state(problem)
 
     def close(self, problem: Problem, state: DualDescent) -> None:
         """End the threads."""

@@ -8,6 +8,7 @@ from typing import ClassVar, get_args
 
 from mapmrf.arrayfile import Array
 from mapmrf.checkpoints import Snapshot
+from mapmrf.dual_state import MOST_NUMBERS, DualState
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import AT_REST, INFEASIBLE, PassFigures, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
@@ -69,9 +70,18 @@ class TRWS(Method):
         check_at_least(self, 0, "tol")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
-        """Order the variables and lay the factors out along them, all messages zero."""
-        passes = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
-        return TRWSRun(passes(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, GAP_TOLERANCE)))
+        """Order the variables and lay the factors out along them, all messages zero or those of an earlier run."""
+        kind = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
+        passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, GAP_TOLERANCE))
+        if initial.dual is not None:
+            given = initial.dual.values_for(problem, self._layout(passes), passes.n_numbers)
+            if given is not None:
+                passes.resume(given)
+        return TRWSRun(passes)
+
+    def _layout(self, passes: SequentialPasses) -> str:
+        """The name of the messages: in one order of the visits they go to other ends than in another."""
+        return f"trws {self.order} {passes.layout}"
 
     def step(self, problem: Problem, state: TRWSRun) -> Progress:
         """Iterate for some milliseconds, or until the gap is closed or the bound has converged."""
@@ -87,6 +97,12 @@ class TRWS(Method):
         elif why == INFEASIBLE or progress.bound == -math.inf:
             progress.finished = Status.INFEASIBLE
         return progress
+
+    def dual(self, problem: Problem, state: TRWSRun) -> DualState | None:
+        """The messages."""
+        if state.done == 0 or state.passes.n_numbers > MOST_NUMBERS:
+            return None
+        return DualState.of(problem, self._layout(state.passes), state.passes.numbers())
 
     def close(self, problem: Problem, state: TRWSRun) -> None:
         """End the threads."""

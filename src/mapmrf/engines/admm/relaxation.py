@@ -72,5 +72,9 @@ class ADMMRelaxation:
         if way == -self.direction:
             self.factor = math.sqrt(self.factor)
         self.direction = way
+        self.engine.change_rho(self.limited(self.rho * self.factor**way))
+
+    def limited(self, rho: float) -> float:
+        """A penalty within the limits."""
         low, high = self.limits
-        self.engine.change_rho(min(max(self.rho * self.factor**way, low), high))
+        return min(max(rho, low), high)

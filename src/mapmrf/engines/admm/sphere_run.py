@@ -120,6 +120,13 @@ class SphereRun(ABC):
     def keep_rested(self, found: Measurement) -> None:
         """Keep the labelling at which a phase has converged, if it is the best of these."""
 
+    def save_dual(self) -> None:  # noqa: B027
+        """Keep the multipliers of the LP phase, where later runs can start from them."""
+
+    def load_dual(self, rho: float) -> bool:
+        """Start from the multipliers of an earlier run, with this penalty; False if there are none that fit."""
+        return False
+
     @property
     def the_engine(self) -> SphereEngine:
         """The engine of a feasible model."""

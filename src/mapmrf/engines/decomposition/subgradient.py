@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges, segment_argmax, segment_max
+from mapmrf.dual_state import MOST_NUMBERS, DualState
 from mapmrf.engines.decomposition.factor_kernels import FactorCache
 from mapmrf.engines.decomposition.subgradient_kernels import (
     DESCENT_FIGURES,
@@ -93,6 +94,28 @@ class SubgradientDescent:
         if initial is not None:
             self.state.best[:] = initial
             self.figures.value = problem.graph.value(initial)
+
+    @property
+    def layout(self) -> str:
+        """What the potentials of the copies are, for `DualState`."""
+        return f"copies in {'forests' if self.parts.n_forests else 'factors'}"
+
+    def resume(self, problem: Problem, given: DualState) -> None:
+        """Move potential between the copies as an earlier run did."""
+        moved = given.values_for(problem, self.layout, len(self.state.theta_c))
+        if moved is not None:
+            places, n = _copied_states(problem, self.parts), problem.n_states
+            mean = np.bincount(places, moved, n) / np.maximum(1, np.bincount(places, None, n))
+            self.state.theta_c[:] += moved - mean[places]  # nothing is added in all, not even by round-off
+
+    def moved(self, problem: Problem) -> DualState | None:
+        """What the copies have gained or lost against an even share, for a later run."""
+        theta_c = self.state.theta_c
+        if len(theta_c) > MOST_NUMBERS or self.rounds == 0:
+            return None
+        even = _even_shares(problem, self.parts)
+        lost = np.where(np.isfinite(even), theta_c, 0.0) - np.where(np.isfinite(even), even, 0.0)
+        return DualState.of(problem, self.layout, lost)
 
     @property
     def figures(self) -> Any:
@@ -188,18 +211,15 @@ class SubgradientDescent:
 
 def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions, averaging: bool) -> DescentState:
     """The state before the first round."""
-    graph, copies = problem.graph, parts.copies
-    n_copies = np.diff(copies.ptr)
-    owner = np.repeat(np.arange(problem.n_vars), n_copies)
-    places = ranges(graph.var_ptr[owner], copies.card)
+    graph, n_copies = problem.graph, int(parts.copies.ptr[-1])
     n_sums = problem.n_configs if averaging else 0
     votes, seen = np.zeros((2, int(graph.card.max(initial=1))), dtype=np.int64)
     labels = segment_argmax(graph.theta_v, graph.var_ptr)
     figures = np.zeros(1, dtype=DESCENT_FIGURES).view(np.recarray)
     figures.step, figures.bound, figures.value = options.step_size, np.inf, -np.inf
     return DescentState(
-        theta_c=graph.theta_v[places] / np.repeat(n_copies[owner], copies.card),
-        choices=Chosen(np.zeros(len(owner), dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
+        theta_c=_even_shares(problem, parts),
+        choices=Chosen(np.zeros(n_copies, dtype=np.int32), np.zeros(problem.n_factors, dtype=np.int32)),
         averages=Averages(np.zeros(problem.n_states), np.zeros(n_sums), np.zeros(problem.n_states), np.zeros(n_sums)),
         labels=labels,
         candidate=labels.copy(),
@@ -210,6 +230,19 @@ def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions
         options=options.step_options(unit_of(problem)),
         figures=figures,
     )
+
+
+def _copied_states(problem: Problem, parts: Decomposition) -> Ints:
+    """Where ``theta_v`` has the states of all copies."""
+    owner = np.repeat(np.arange(problem.n_vars), np.diff(parts.copies.ptr))
+    return ranges(problem.graph.var_ptr[owner], parts.copies.card)
+
+
+def _even_shares(problem: Problem, parts: Decomposition) -> Floats:
+    """The unary potentials, spread evenly over the copies."""
+    n_copies = np.diff(parts.copies.ptr)
+    each = np.repeat(np.repeat(n_copies, n_copies), parts.copies.card)
+    return np.asarray(problem.graph.theta_v[_copied_states(problem, parts)] / each)
 
 
 def _scratch(problem: Problem, parts: Decomposition) -> TreeScratch | FactorCache:

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from mapmrf.arrays import Ints, offsets, ranges, short
+from mapmrf.dual_state import DualState
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.mplp_kernels import (
     FactorChunk,
@@ -33,6 +34,8 @@ from mapmrf.workers import Workers
 FactorOrder = Literal["variables", "model", "random"]
 PassDirection = Literal["alternate", "forward"]
 
+LAYOUT = "mplp"
+"""Messages as `Regions.lam` has them, for `DualState`."""
 STEP_ENTRIES = 3_000_000
 """Table entries that one step goes through, at most: some 20 ms."""
 ROUND_OFF = 1e-13
@@ -114,6 +117,20 @@ class Dual:
             pass_trees(dual.regions, short(peeled), short(toward), dual.pairs, dual.scratch)
         dual.share_out(max(widest, max_card), arity)
         return dual
+
+    def resume(self, problem: Problem, given: DualState) -> None:
+        """Start from the messages of an earlier run in the cyclic part; those of hanging trees are as good as new."""
+        lam = given.values_for(problem, LAYOUT, problem.n_edge_states)
+        if lam is None:
+            return
+        edges = ranges(problem.scope_ptr[self.visit], np.diff(problem.scope_ptr)[self.visit])
+        states = ranges(problem.edge_ptr[edges], np.diff(problem.edge_ptr)[edges])
+        self.regions.lam[states] = lam[states]
+        self.regions.belief[:] += np.bincount(problem.edge_state_at[states], lam[states], problem.n_states)
+
+    def state(self, problem: Problem) -> DualState | None:
+        """The messages, for a later run."""
+        return DualState.of(problem, LAYOUT, self.regions.lam)
 
     def share_out(self, widest: int, arity: int) -> None:
         """Prepare passes on several threads, where there are some and the factors leave room for them."""

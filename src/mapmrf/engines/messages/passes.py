@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,6 +23,8 @@ class SequentialPasses(ABC):
 
     Attributes
     ----------
+    layout
+        What the numbers of the messages are, for `DualState`.
     order, seq : (n_vars,)
         The order of the visits, and the variables in it.
     stopping
@@ -42,6 +45,7 @@ class SequentialPasses(ABC):
         The workers that share passes, None if there is but one.
     """
 
+    layout: ClassVar[str]
     constant: float
     start: float
 
@@ -90,6 +94,19 @@ class SequentialPasses(ABC):
             forward, decode, self.constant, self.figures, self.stopping, self.board, self.labels, self.in_order
         )
         return why
+
+    @property
+    @abstractmethod
+    def n_numbers(self) -> int:
+        """How many numbers the messages have."""
+
+    @abstractmethod
+    def numbers(self) -> Floats:
+        """The messages between two iterations, in the order of the problem's factors."""
+
+    @abstractmethod
+    def resume(self, numbers: Floats) -> None:
+        """Set the messages to what `numbers` gave."""
 
     @abstractmethod
     def state_bounds(self) -> Floats:

@@ -31,6 +31,8 @@ MAX_TRANSPOSED = 1 << 22
 class TablePasses(SequentialPasses):
     """Passes over factors of any shape, as the kernels of `srmp_kernels` see them."""
 
+    layout = "edges"
+
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         entries = sum(batch.n * (10 + batch.n_configs * 3 * (batch.arity - 1)) for batch in problem.batches)
         super().__init__(problem, order, stopping, entries + problem.n_states, np.int64)
@@ -51,6 +53,19 @@ class TablePasses(SequentialPasses):
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
         """Run iterations in the kernel, in one thread."""
         return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.board)
+
+    @property
+    def n_numbers(self) -> int:
+        """One for every state of every edge."""
+        return len(self.messages.lam)
+
+    def numbers(self) -> Floats:
+        """The multipliers; those of impossible states, which the next run finds again, are 0."""
+        return np.where(np.isfinite(self.messages.lam), self.messages.lam, 0.0)
+
+    def resume(self, numbers: Floats) -> None:
+        """Set the multipliers to what `numbers` gave."""
+        self.messages.lam[:] = numbers
 
     def state_bounds(self) -> Floats:
         """Upper bounds on the labellings with each state, by the multipliers; states found impossible have -inf."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, frozen, offsets, short
+from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.engines.messages.passes import SequentialPasses
 from mapmrf.engines.messages.passes_kernels import PassFigures, PassSpan, PassStopping
 from mapmrf.engines.messages.strands import Crew
@@ -38,6 +38,8 @@ def fits_pairs(problem: Problem) -> bool:
 class LabelPasses(SequentialPasses):
     """Passes over a pairwise model, as the kernels of `trws_labels_kernels` see it."""
 
+    layout = "labels"
+
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, label_work(problem), _label_type(problem))
         self.constant, self.start = problem.graph.constant, 0.0
@@ -56,6 +58,28 @@ class LabelPasses(SequentialPasses):
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
         room = self.rooms[w]
         return help_labels(forward, decode, self.model, self.messages, room, crew.shares, self.board, w)
+
+    @property
+    def n_numbers(self) -> int:
+        """As many for every pair as its wider variable has states."""
+        return len(self.messages.d)
+
+    def numbers(self) -> Floats:
+        """The messages, in the order of the problem's factors."""
+        numbers = np.zeros_like(self.messages.d)
+        numbers[self._places()] = self.messages.d
+        return numbers
+
+    def resume(self, numbers: Floats) -> None:
+        """Set the messages to what `numbers` gave."""
+        self.messages.d[:] = numbers[self._places()]
+
+    def _places(self) -> Ints:
+        """Where the order of the factors has every number of the messages."""
+        widths = [np.full(batch.n, max(batch.shape)) for batch in self.problem.batches]
+        width = np.concatenate([np.zeros(0, dtype=np.int64), *widths])
+        factor = self.model.links.factor >> 1
+        return ranges(offsets(width)[factor], width[factor])
 
     def state_bounds(self) -> Floats:
         """Upper bounds on the labellings with each state, by the beliefs of one more iteration."""

@@ -55,6 +55,8 @@ def _sizes(values: Floats) -> tuple[float, float]:
 class SpinPasses(SequentialPasses):
     """Passes over a binary pairwise model, as the kernels of `trws_pairs_kernels` see it."""
 
+    layout = "spins"
+
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
         super().__init__(problem, order, stopping, 6 * problem.n_factors + problem.n_vars, np.int8)
         self.problem = problem
@@ -74,6 +76,21 @@ class SpinPasses(SequentialPasses):
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
         """Let worker `w` make visits in the kernel; False if it has to wait for others."""
         return help_spins(forward, decode, self.model, self.messages, crew.shares, self.board, w)
+
+    @property
+    def n_numbers(self) -> int:
+        """One for every pair."""
+        return len(self.messages.d)
+
+    def numbers(self) -> Floats:
+        """The messages, in the order of the problem's factors."""
+        numbers = np.empty_like(self.messages.d)
+        numbers[self.model.links.factor >> 1] = self.messages.d
+        return numbers
+
+    def resume(self, numbers: Floats) -> None:
+        """Set the messages to what `numbers` gave."""
+        self.messages.d[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
         """Upper bounds on the labellings with each state, by the beliefs of one more iteration."""

@@ -1,0 +1,32 @@
+"""Multipliers of ADMM that outlive a run: a later one on a model of the same structure starts from them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.dual_state import MOST_NUMBERS, DualState
+from mapmrf.engines.admm.engine import Engine
+
+
+def save_multipliers(engine: Engine, unit: float) -> DualState | None:
+    """Multipliers, mu and the penalty in units of the interaction; None if they are too many to be kept."""
+    if len(engine.q) > MOST_NUMBERS:
+        return None
+    rho = engine.rho / unit
+    return DualState.of(engine.problem, _layout(engine), engine.multipliers(), rho=rho, mu_v=engine.variables())
+
+
+def load_multipliers(engine: Engine, given: DualState, rho: float) -> bool:
+    """Start from what `save_multipliers` gave, with this penalty; False if it does not fit, and nothing is done."""
+    lam = given.values_for(engine.problem, _layout(engine), len(engine.q))
+    if lam is None or given.mu_v is None or len(given.mu_v) != engine.problem.n_states:
+        return False
+    mu_v = np.where(engine.problem.feasible_v, given.mu_v, 0.0)
+    engine.resume(engine.layout.compress(mu_v), lam, rho)
+    return True
+
+
+def _layout(engine: Engine) -> str:
+    """The name of q: which states it has, and in which order."""
+    kinds = " ".join(str(row.kind) for row in engine.layout.rows)
+    return f"admm {'compact' if engine.layout.compact else 'full'} {kinds}"

@@ -1,0 +1,109 @@
+"""Examples to learn from: a model, its true labels, and what other labels cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.bridges.pystruct import state_losses
+from mapmrf.errors import GraphError, OptionError
+from mapmrf.graph import FactorGraph
+from mapmrf.learn.features import LinearModel
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A model with its true labels.
+
+    Attributes
+    ----------
+    model
+        The model.
+    truth : (n_vars,)
+        The true labels.
+    loss_v : (n_states,)
+        What each state of each variable costs, laid out like ``theta_v``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.learn import Example, LinearModel
+    >>> model = LinearModel.pairwise([[0.5], [2.0]], [[0, 1]], n_states=2)
+    >>> Example.of(model, [0, 1]).loss([1, 1]), Example.of(model, [0, 1], loss=[5.0, 1.0]).loss([1, 0])
+    (1.0, 6.0)
+    """
+
+    model: LinearModel
+    truth: Ints
+    loss_v: Floats
+
+    @classmethod
+    def of(cls, model: LinearModel, truth: ArrayLike, loss: ArrayLike | Sequence[ArrayLike] | None = None) -> Example:
+        """An example with Hamming loss, or with a loss of your own.
+
+        Parameters
+        ----------
+        model
+            The model.
+        truth : (n_vars,)
+            The true labels, which the model must allow.
+        loss : (n_vars,), (n_vars, n_states) or n_vars arrays of (card,)
+            As in `mapmrf.bridges.loss_augmented`: 1 for each wrong label, or a price per variable or per state.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import Example, LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> example = Example.of(model, [1, 0])
+        >>> example.loss_v.tolist()
+        [1.0, 0.0, 0.0, 1.0]
+        """
+        labels = model.graph.check_labels(truth)
+        if model.graph.value(labels) == -math.inf:
+            raise GraphError("the model forbids the true labels: their log potential is -inf")
+        loss_v = state_losses(model.graph, labels, loss)
+        if not np.isfinite(loss_v).all():
+            raise GraphError("the loss has entries that are not finite")
+        return cls(model, labels, loss_v)
+
+    def loss(self, labels: ArrayLike) -> float:
+        """What labels (n_vars,) cost.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import Example, LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> example = Example.of(model, [1, 0])
+        >>> example.loss([0, 0])
+        1.0
+        """
+        graph = self.model.graph
+        return float(self.loss_v[graph.var_ptr[:-1] + graph.check_labels(labels)].sum())
+
+    def augmented(self, weights: ArrayLike) -> FactorGraph:
+        """The model with these weights (n_weights,) and the loss added: its MAP is the most violated constraint.
+
+        Examples
+        --------
+        >>> from mapmrf.learn import Example, LinearModel
+        >>> model = LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2, tables=[[[1, 0], [0, 1]]])
+        >>> example = Example.of(model, [1, 0])
+        >>> example.augmented([0.0, 2.0, 0.5]).theta_v.tolist()
+        [1.0, 2.0, 0.0, -1.0]
+        """
+        graph = self.model.at(weights)
+        return replace(graph, theta_v=graph.theta_v + self.loss_v)
+
+
+def check_examples(examples: Sequence[Example]) -> int:
+    """The number of weights that all examples share; OptionError unless there are examples and they agree."""
+    sizes = {example.model.n_weights for example in examples}
+    if len(sizes) != 1:
+        found = f"models of {sorted(sizes)} weights" if sizes else "no examples"
+        raise OptionError(f"{found}, expected examples with the same number of weights")
+    return sizes.pop()

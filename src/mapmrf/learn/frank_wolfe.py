@@ -1,0 +1,198 @@
+"""Structured SVM by block-coordinate Frank-Wolfe (Lacoste-Julien, Jaggi, Schmidt, Pletscher, ICML 2013)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mapmrf import interrupts
+from mapmrf.arrays import Floats, segment_max
+from mapmrf.errors import OptionError
+from mapmrf.learn.examples import Example, check_examples
+from mapmrf.learn.hinge import Hinge, hinge_loss
+from mapmrf.learn.training import Trained, TrainingCallback, TrainingLog, TrainingPoint
+from mapmrf.quick import QUICK, Inference
+from mapmrf.result import Result
+
+MOVES = 10
+"""Moves of an example's part of the dual after its inference, which takes much longer than these."""
+
+
+@dataclass(frozen=True)
+class StructuredSVM:
+    """Minimise ``regularisation / 2 |w|^2`` plus the mean hinge loss of examples.
+
+    Each step takes one example, finds its most violated labelling, and then moves the example's part of the dual from
+    the worst of the labellings found so far to the best, a few times, each time by the best length (pairwise steps;
+    Osokin et al., ICML 2016). Training ends when the duality gap is within the tolerance. Ctrl-C ends it, too, with
+    the weights so far.
+
+    Attributes
+    ----------
+    regularisation
+        Weight of the squared norm; above 0.
+    epochs
+        Passes over the examples, in a random order each.
+    tol
+        Gap between objective and dual at which to stop, relative to the mean over the examples of their largest loss.
+    averaging
+        Whether the weights are averaged over the steps, late ones counting more: better at first, slower in the end.
+    check_every
+        Epochs between two measurements of the gap, which cost as much as an epoch.
+    inference
+        How labellings are found: see `hinge_loss`. Objective and dual hold if it is exact.
+    seed
+        Seed of the order of the examples and of inference.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf import learn
+    >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+    >>> trained = learn.StructuredSVM(regularisation=0.1, tol=1e-6).fit([learn.Example.of(model, [1, 0])])
+    >>> trained.status, bool(trained.history[-1].gap < 1e-5)
+    ('converged', True)
+    """
+
+    regularisation: float = 0.01
+    epochs: int = 100
+    tol: float = 1e-3
+    averaging: bool = False
+    check_every: int = 5
+    inference: Inference = QUICK
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.regularisation > 0:
+            raise OptionError(f"regularisation is {self.regularisation}, expected a number above 0")
+        if self.epochs < 1 or self.check_every < 1:
+            raise OptionError(f"epochs is {self.epochs} and check_every {self.check_every}, expected at least 1")
+
+    def fit(self, examples: Sequence[Example], callback: TrainingCallback | None = None) -> Trained:
+        """Learn from examples; `callback` gets every `TrainingPoint`, and ends training by a true answer.
+
+        Examples
+        --------
+        >>> from mapmrf import learn
+        >>> model = learn.LinearModel.pairwise([[1.0], [-1.0]], [[0, 1]], n_states=2)
+        >>> examples = [learn.Example.of(model, [1, 0])]
+        >>> learn.StructuredSVM(check_every=1, tol=-1).fit(examples, lambda point: point.epoch >= 2).status
+        'interrupted'
+        """
+        descent = BlockDual(self, examples, check_examples(examples))
+        largest = [float(segment_max(each.loss_v, each.model.graph.var_ptr).sum()) for each in examples]
+        close = self.tol * float(np.mean(largest))
+        log, random, status = TrainingLog(callback), np.random.default_rng(self.seed), "epoch_limit"
+        with interrupts.Interrupts():
+            for epoch in range(1, self.epochs + 1):
+                descent.sweep(random.permutation(len(examples)).tolist(), log)
+                if not log.stopped and (epoch % self.check_every == 0 or epoch == self.epochs):
+                    log.add(descent.measure(epoch))
+                    status = "converged" if log.points[-1].gap <= close else status
+                if log.stopped or status == "converged":
+                    break
+        status = "interrupted" if log.cancelled and status != "converged" else status
+        return Trained(descent.chosen()[0], status, tuple(log.points), self.inference)
+
+
+class Corners:
+    """The labellings of one example that its part of the dual combines, and how much of each.
+
+    Attributes
+    ----------
+    w, loss : (n_corners, n_weights), (n_corners,)
+        What a whole corner contributes to the weights and to the linear part of the dual.
+    share : (n_corners,)
+        The combination: not negative, and in all 1.
+    """
+
+    def __init__(self, w: Floats, loss: float) -> None:
+        self.w, self.loss, self.share = w[None], np.array([loss]), np.ones(1)
+
+    def add(self, w: Floats, loss: float) -> None:
+        """Take one more corner in, and drop those that are not used, unless it is there already."""
+        if np.any((self.loss == loss) & np.all(self.w == w, axis=1)):
+            return
+        used = self.share > 0
+        self.w, self.loss = np.vstack([self.w[used], w]), np.append(self.loss[used], loss)
+        self.share = np.append(self.share[used], 0.0)
+
+    def move(self, weights: Floats, regularisation: float) -> tuple[Floats, float]:
+        """Move share from the worst corner in use to the best, as far as the dual rises; return the changes."""
+        rise = self.loss - regularisation * (self.w @ weights)
+        best, worst = int(rise.argmax()), int(np.where(self.share > 0, rise, np.inf).argmin())
+        along = self.w[best] - self.w[worst]
+        curvature, gain = regularisation * float(along @ along), float(rise[best] - rise[worst])
+        most = float(self.share[worst])
+        length = min(gain / curvature, most) if curvature > 0 else most * (gain > 0)
+        self.share[best] += length
+        self.share[worst] = 0.0 if length == most and best != worst else self.share[worst] - length
+        return length * along, length * float(self.loss[best] - self.loss[worst])
+
+
+class BlockDual:
+    """The dual of a structured SVM: a convex combination of labellings for each example.
+
+    Attributes
+    ----------
+    weights, linear : (n_weights,), float
+        The weights, and the linear part of the dual.
+    mean_weights, mean_linear
+        Their averages over the steps.
+    corners
+        What each example contributes; the true labelling, at first.
+    known
+        The last result of inference on each example, from which the next starts.
+    """
+
+    def __init__(self, options: StructuredSVM, examples: Sequence[Example], n_weights: int) -> None:
+        self.options, self.examples = options, examples
+        n = len(examples)
+        at_truth = [example.loss(example.truth) / n for example in examples]
+        self.corners = [Corners(np.zeros(n_weights), loss) for loss in at_truth]
+        self.weights, self.linear = np.zeros(n_weights), float(sum(at_truth))
+        self.mean_weights, self.mean_linear, self.steps = np.zeros(n_weights), self.linear, 0
+        self.known: list[Result | None] = [None] * n
+
+    def look(self, i: int, weights: Floats) -> Hinge:
+        """The most violated labelling of an example."""
+        how, start = self.options, self.known[i]
+        found = hinge_loss(self.examples[i], weights, how.inference, initial=start, seed=how.seed)
+        self.known[i] = found.result
+        return found
+
+    def sweep(self, order: Sequence[int], log: TrainingLog) -> None:
+        """A step for each example, unless training is stopped."""
+        for i in order:
+            if log.stopped:
+                return
+            self.step(i)
+
+    def step(self, i: int) -> None:
+        """Add the most violated labelling of an example to its corners, and improve their combination."""
+        found, n, lam = self.look(i, self.weights), len(self.examples), self.options.regularisation
+        example, fixed = self.examples[i], self.examples[i].model.graph
+        loss = example.loss(found.labels) + fixed.value(found.labels) - fixed.value(example.truth)
+        self.corners[i].add(-found.gradient / (lam * n), loss / n)
+        for _ in range(MOVES):
+            along, more = self.corners[i].move(self.weights, lam)
+            self.weights = self.weights + along
+            self.linear += more
+        share = 2.0 / (self.steps + 2)
+        self.mean_weights = (1 - share) * self.mean_weights + share * self.weights
+        self.mean_linear = (1 - share) * self.mean_linear + share * self.linear
+        self.steps += 1
+
+    def chosen(self) -> tuple[Floats, float]:
+        """The weights to return, and the linear part of their dual."""
+        return (self.mean_weights, self.mean_linear) if self.options.averaging else (self.weights, self.linear)
+
+    def measure(self, epoch: int) -> TrainingPoint:
+        """Objective and dual at the weights to return."""
+        weights, linear = self.chosen()
+        found = [self.look(i, weights) for i in range(len(self.examples))]
+        norm = self.options.regularisation / 2 * float(weights @ weights)
+        objective = norm + float(np.mean([each.value for each in found]))
+        return TrainingPoint(epoch, objective, linear - norm, all(each.exact for each in found), weights.copy())

@@ -1,0 +1,27 @@
+"""Layers of PyTorch whose output is a MAP labelling, with a gradient: the extra ``torch``.
+
+Nothing of PyTorch is imported before a layer is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mapmrf.torch.layers import MapLayer as MapLayer
+    from mapmrf.torch.layers import PerturbedLoss as PerturbedLoss
+    from mapmrf.torch.smoothing import LayerSmoothing as LayerSmoothing
+
+_LAZY = {"MapLayer": "layers", "PerturbedLoss": "layers", "LayerSmoothing": "smoothing"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import PyTorch when a layer is asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'mapmrf.torch' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"mapmrf.torch.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -1,0 +1,83 @@
+"""Many models of one structure: potentials as rows of an array, answers as counts of the potentials they use."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import GraphError
+from mapmrf.graph import FactorGraph
+from mapmrf.learn.features import potential_counts
+from mapmrf.quick import Inference, infer
+from mapmrf.result import Result
+
+
+class StructureSolver:
+    """MAP inference on models that differ from a graph in their potentials alone.
+
+    A row of potentials is ``theta_v``, or ``theta_v`` and ``theta_t``, one after the other. What the graph forbids
+    stays forbidden. Of each row of a batch the last result is kept: the next call starts from its labels and messages.
+
+    Attributes
+    ----------
+    graph
+        The structure, and the tables where rows have none.
+    inference, seed, jobs
+        How models are solved, and how many at a time, in threads.
+    known
+        The last result of each row of a batch.
+
+    Examples
+    --------
+    >>> import numpy as np, mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise(np.zeros((2, 2)), [[0, 1]], np.eye(2))
+    >>> solver = StructureSolver(graph)
+    >>> solver.solve(np.array([[0.0, 2.0, 0.0, 0.0], [2.0, 0.0, 0.0, 0.0]])).tolist()
+    [[0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0]]
+    """
+
+    def __init__(self, graph: FactorGraph, inference: Inference = "quick", seed: int = 0, jobs: int = 1) -> None:
+        self.graph, self.inference, self.seed, self.jobs = graph, inference, seed, jobs
+        self.known: dict[int, Result] = {}
+
+    def model(self, theta: Floats) -> FactorGraph:
+        """The model of a row of potentials."""
+        graph = self.graph
+        n, m = len(graph.theta_v), len(graph.theta_t)
+        if theta.shape not in ((n,), (n + m,)):
+            raise GraphError(f"a row has {theta.size} potentials, expected {n}, or {n + m} with those of the tables")
+        theta_v = np.where(np.isneginf(graph.theta_v), -np.inf, theta[:n])
+        if len(theta) == n:
+            return replace(graph, theta_v=theta_v)
+        return replace(graph, theta_v=theta_v, theta_t=np.where(np.isneginf(graph.theta_t), -np.inf, theta[n:]))
+
+    def whole(self, theta: Floats) -> Floats:
+        """Rows with all potentials: tables of the graph where rows have none; forbidden entries are not used, and 0."""
+        n, m = len(self.graph.theta_v), len(self.graph.theta_t)
+        if theta.shape[1] != n:
+            return theta
+        tables = np.where(np.isneginf(self.graph.theta_t), 0.0, self.graph.theta_t)
+        return np.concatenate([theta, np.broadcast_to(tables, (len(theta), m))], axis=1)
+
+    def counts(self, labels: Ints, size: int) -> Floats:
+        """How often labels use each of the first `size` potentials."""
+        return potential_counts(self.graph, labels)[:size]
+
+    def solve(self, theta: Floats, rows: Ints | None = None) -> Floats:
+        """Counts of the best labellings of models, one per row of `theta`; `rows` are their places in the batch."""
+        places = list(range(len(theta))) if rows is None else rows.tolist()
+        before = [self.known.get(place) for place in places]
+
+        def one(k: int) -> Result:
+            return infer(self.model(theta[k]), self.inference, initial=before[k], seed=self.seed)
+
+        if self.jobs > 1:
+            with ThreadPoolExecutor(self.jobs) as pool:
+                results = list(pool.map(one, range(len(theta))))
+        else:
+            results = [one(k) for k in range(len(theta))]
+        self.known.update(zip(places, results, strict=True))
+        return np.array([self.counts(result.labels, theta.shape[1]) for result in results]).reshape(theta.shape)

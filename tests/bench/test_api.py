@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import math
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -200,6 +202,42 @@ def test_a_script_needs_no_guard_and_its_own_classes_are_sent_along(tmp_path: Pa
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, check=True)
     assert done.stdout == "begins\nmine done 5.0\nexhaustive done 5.0\n"
+
+
+ENDLESS = """
+import time
+from dataclasses import dataclass
+import mapmrf
+from mapmrf.method import Answer, Progress
+
+@dataclass(frozen=True)
+class Endless(mapmrf.Method):
+    name = "endless"
+    max_iterations: int = 10**9
+    def start(self, problem, seed, initial):
+        return [0]
+    def step(self, problem, state):
+        time.sleep(0.05)
+        state[0] += 1
+        return Progress(state[0])
+    def answer(self, problem, state):
+        return Answer()
+
+graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.0, 2.0, 5.0]])
+records = mapmrf.bench.run(["exhaustive", Endless], graph, time_limit=600, output="records.jsonl")
+print([record["run"] for record in records])
+"""
+
+
+def test_ctrl_c_gives_the_records_so_far(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(ENDLESS)
+    process = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    records = tmp_path / "records.jsonl"
+    while process.poll() is None and not (records.exists() and records.read_bytes().endswith(b"\n")):
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate()[0] == "['exhaustive']\n"
+    assert process.returncode == 0
 
 
 # -- data frames ------------------------------------------------------------------------------------------------------

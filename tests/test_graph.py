@@ -293,6 +293,11 @@ def test_potentials_that_cannot_be_added_up_are_refused(large: float) -> None:
             mapmrf.solve(graph, method)
 
 
+def test_an_infinite_constant_is_an_infeasible_model_and_no_overflow() -> None:
+    graph = FactorGraph.from_tables([2], [(), (0,)], [-np.inf, [0.0, 1.0]])
+    assert mapmrf.solve(graph, "trws").status is mapmrf.Status.INFEASIBLE
+
+
 def test_large_potentials_that_can_be_added_up_are_not_refused() -> None:
     graph = FactorGraph.from_pairwise([[1e299, 0], [0, 1e299]], [[0, 1]], [[0, 0], [0, 1e299]])
     result = mapmrf.solve(graph)

@@ -116,8 +116,8 @@ def check_arrays(
 
 
 def check_sums(size: float, constant: float) -> None:
-    """Raise GraphError if potentials of that size in all cannot be added up safely."""
-    total = size + abs(constant)
+    """Raise GraphError if potentials of that size in all cannot be added up safely; a constant of -inf is legal."""
+    total = size + (0.0 if constant == -np.inf else abs(constant))
     if not total <= MOST:
         raise GraphError(f"the sizes of the potentials add up to {total:.1e}, expected at most {MOST:.0e}")
 

@@ -27,7 +27,7 @@ FLOORS = (
     ("method",),
     ("registry",),
     ("solver",),
-    ("engines.elimination", "engines.flow"),
+    ("engines.elimination", "engines.flow", "engines.counting"),
     ("engines.reduction", "engines.moves"),
     ("engines.admm", "engines.messages", "engines.decomposition", "engines.program", "engines.spins"),
     ("engines.soft_consistency",),

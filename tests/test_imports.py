@@ -17,7 +17,7 @@ FLOORS = (
     ("_version", "errors", "arrays", "compilation", "interrupts", "workers"),
     ("pair_forms", "plugins"),
     ("graph_checks", "names", "options", "gap", "kernels"),
-    ("graph_builders",),
+    ("graph_builders", "constraints"),
     ("graph",),
     ("problem", "formats", "trace", "violations"),
     ("polytope", "engines.feasibility"),

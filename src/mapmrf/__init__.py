@@ -121,7 +121,7 @@ _LAZY = {
 }
 
 
-_MODULES = ("bridges", "datasets", "graph", "images", "plots")
+_MODULES = ("bridges", "constraints", "datasets", "graph", "images", "plots")
 
 
 def __getattr__(name: str) -> Any:

@@ -136,6 +136,7 @@ class LSLP(Method):
     name: ClassVar[str] = "lslp"
     title: ClassVar[str] = "l2-sphere LP by perturbed ADMM"
     gives_bound: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     preset: str = "default"
     variant: str = "tied"
@@ -281,10 +282,10 @@ class LSLP(Method):
         due = every - (state.iterations - state.phase_began) % every
         affordable = max(1, STEP_WORK // max(1, state.problem.n_configs))
         n = min(due, affordable, self.max_iterations - state.iterations)
-        if n > 0 and problem.n_factors:
+        if n > 0 and not engine.idle:
             engine.run(n)
         state.iterations += max(n, 0)
-        if n < due and state.iterations < self.max_iterations and problem.n_factors:
+        if n < due and state.iterations < self.max_iterations and not engine.idle:
             return Progress(state.iterations, phase=state.phase.name, extra={"rho": engine.rho})
         found = engine.measure()
         state.note(found)
@@ -309,9 +310,10 @@ class LSLP(Method):
             state.keep_rested(found)
         if state.iterations >= self.max_iterations:
             return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
-        if not over and not self._spent(state) and state.problem.n_factors:
+        idle = state.the_engine.idle
+        if not over and not self._spent(state) and not idle:
             return None
-        if not state.waiting or state.problem.n_factors == 0:
+        if not state.waiting or idle:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop sees the closed gap and ends the run
@@ -394,7 +396,7 @@ class LSLP(Method):
             "sphere_weighted": weight * math.sqrt(found.sphere2),
             "integrality": found.integrality,
         }
-        small = engine.problem.n_edge_states <= MAX_KKT_STATES
+        small = engine.problem.n_edge_states <= MAX_KKT_STATES and engine.counting is None
         return details | kkt_residuals(engine) if kkt and small else details
 
 

@@ -162,7 +162,7 @@ def last_multiplier(f: int, step: float, factors: CountingFactors, scores: Group
         near, far = far, 2.0 * far
     for _ in range(ROUNDS):
         at = 0.5 * (near + far)
-        if at == near or at == far:
+        if not min(near, far) < at < max(near, far):
             break
         if rises_before(f, at, factors, scores):
             far = at
@@ -185,7 +185,7 @@ def first_multiplier(f: int, far: float, factors: CountingFactors, scores: Group
     near, up = 0.0, far > 0.0
     for _ in range(ROUNDS):
         at = 0.5 * (near + far)
-        if at == near or at == far:
+        if not min(near, far) < at < max(near, far):
             break
         here = row_range(f, at, factors, scores)
         falls = here.low > factors.upper[f] if up else here.high < factors.lower[f]
@@ -322,10 +322,7 @@ def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> Parity
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         item, off = best_item(g, 0.0, factors, scores), scores.off[g]
         value += max(item, off)
-        if item == off:
-            cost = 0.0
-        else:
-            cost = abs(item - off)
+        cost = 0.0 if item == off else abs(item - off)
         count += item > off
         if cost < first:
             cheapest, first, second = g, cost, first

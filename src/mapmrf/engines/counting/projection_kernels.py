@@ -283,9 +283,7 @@ def nearest_wrong(f: int, factors: CountingFactors, scores: Floats) -> int:
 
 
 @bare
-def parity_distance(
-    f: int, flipped: int, push: float, factors: CountingFactors, scores: Floats, z: Floats
-) -> float:
+def parity_distance(f: int, flipped: int, push: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
     """Project every group, pushed away from the 0/1 point of the wrong parity; returns the distance from that."""
     distance = 0.0
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):

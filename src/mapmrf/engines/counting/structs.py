@@ -28,7 +28,7 @@ class CountingKind(IntEnum):
 
 
 class CountingFactors(NamedTuple):
-    """Factors over groups of items: an item is a state of a variable, a group those of one variable, of which one is on.
+    """Factors over groups of items: an item is a state of a variable, a group has items of one variable.
 
     Attributes
     ----------

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.counted_dual import CountedDual, LegalIncumbent
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
@@ -50,6 +51,7 @@ class MPLP(Method):
     title: ClassVar[str] = "block coordinate descent on the dual of the linear relaxation (MPLP-C without clusters)"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = 1000
     tol: float = 1e-7
@@ -66,7 +68,12 @@ class MPLP(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> DualDescent:
         """Zero messages, but for hanging trees."""
         dual = Dual.build(problem, self.order, self.schedule, seed, problem.threads)
-        return DualDescent(dual, ClimbingIncumbent(problem, initial))
+        if problem.graph.constraints is None:
+            return DualDescent(dual, ClimbingIncumbent(problem, initial))
+        counted = CountedDual(dual, problem)
+        run = DualDescent(dual, LegalIncumbent(problem, initial, counted))
+        run.function = counted
+        return run
 
     def step(self, problem: Problem, state: DualDescent) -> Progress:
         """Pass messages for some milliseconds; evaluate and decode whenever it is time."""

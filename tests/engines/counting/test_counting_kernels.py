@@ -11,6 +11,7 @@ from scipy.optimize import LinearConstraint, linprog, minimize
 
 from mapmrf.arrays import Floats
 from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value, max_marginals
+from mapmrf.engines.counting.price_kernels import find_prices
 from mapmrf.engines.counting.projection_kernels import project
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
 
@@ -192,3 +193,21 @@ def test_max_marginals_are_those_of_all_vectors(name: str, penalty: float) -> No
             assert top == pytest.approx(values.max())
             assert out.on == pytest.approx(truth_on)
             assert out.off == pytest.approx(truth_off)
+
+
+@pytest.mark.parametrize(("name", "penalty"), [*((name, math.inf) for name in KINDS), *((name, 1.5) for name in SOFT)])
+def test_prices_prove_the_best_value(name: str, penalty: float) -> None:
+    for rng, factors in feasible_cases(name, 80, penalty):
+        n, n_groups = len(factors.weight), len(factors.complete)
+        scores = GroupScores(
+            random_scores(rng, n) - 0.5, np.where(factors.complete, -np.inf, rng.normal(size=n_groups))
+        )
+        prices = np.full(n, np.nan)
+        find_prices(0, factors, scores, prices)
+        rest = GroupScores(prices, np.where(factors.complete, -np.inf, 0.0))
+        choices = np.maximum(np.maximum.reduceat(scores.on - prices, factors.item_ptr[:-1]), scores.off)
+        proven, top = choices.sum() + best_value(0, factors, rest), best_value(0, factors, scores)
+        if name == "signed" and penalty < math.inf:
+            assert proven >= top - 1e-9
+        else:
+            assert proven == pytest.approx(top)

@@ -1,0 +1,96 @@
+"""MPLP on a model with constraints: the dual of its tables and constraints together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, segment_max
+from mapmrf.engines.counting.marginal_kernels import GroupScores
+from mapmrf.engines.counting.model import CountingModel
+from mapmrf.engines.counting.rounding import LegalRounding
+from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.counted_dual_kernels import PricedItems, counting_bound, pass_counting
+from mapmrf.engines.messages.mplp import Dual
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Start
+from mapmrf.problem import Problem
+
+NO_VARIABLES = np.zeros(0, dtype=np.int64)
+
+
+class CountedDual:
+    """Messages of tables and prices of constraints.
+
+    A constraint takes its prices back and finds those at which the free choice of its variables satisfies it: a step
+    of block coordinate descent, as the tables' are.
+    """
+
+    def __init__(self, dual: Dual, problem: Problem) -> None:
+        self.dual, self.model = dual, CountingModel.of(problem.graph, NO_VARIABLES)
+        graph, factors, var = problem.graph, self.model.factors, self.model.group_var
+        group_factor = np.repeat(np.arange(self.model.n_factors), np.diff(factors.group_ptr))
+        _, which, count = np.unique(group_factor * max(1, graph.n_vars) + var, return_inverse=True, return_counts=True)
+        self.items = PricedItems(
+            at=(graph.var_ptr[self.model.var] + self.model.state).astype(np.int64),
+            begin=graph.var_ptr[var].astype(np.int64),
+            end=graph.var_ptr[var + 1].astype(np.int64),
+            share=1.0 / count[which],
+            price=np.zeros(self.model.n_items),
+            listed=np.zeros(problem.n_states, dtype=bool),
+        )
+        self.scores = GroupScores(np.zeros(self.model.n_items), np.zeros(len(var)))
+
+    def passes(self, begin: int, end: int) -> None:
+        """Do the iterations from `begin` to `end`: a pass over all tables and one over all constraints each."""
+        for iteration in range(begin, end):
+            self.dual.passes(iteration, iteration + 1)
+            pass_counting(self.model.factors, self.items, self.dual.regions.belief, self.scores)
+
+    def bound(self) -> float:
+        """The value of the dual."""
+        mine = counting_bound(self.model.factors, self.items, self.dual.regions.belief, self.scores)
+        return self.dual.bound() + mine + self.model.constant
+
+    def work_per_pass(self) -> int:
+        """Table entries that one iteration goes through, an item counting for many."""
+        return self.dual.work_per_pass() + ITEM_WORK * self.model.n_items
+
+
+ITEM_WORK = 100
+"""Table entries that take as long as finding the price of an item."""
+
+
+class LegalIncumbent(ClimbingIncumbent):
+    """The best labelling that keeps the constraints, from beliefs where a candidate does not."""
+
+    def __init__(self, problem: Problem, start: Start, counted: CountedDual) -> None:
+        super().__init__(problem, start)
+        self.belief: Floats = counted.dual.regions.belief
+        self.rounding = LegalRounding(problem.graph, counted.model)
+
+    def offer(self, labels: Ints) -> None:
+        """Evaluate a labelling and what it climbs to; where both violate constraints, one that beliefs are rounded to.
+
+        Single-variable ascent sees the tables only.
+        """
+        for candidate in (labels, self.climb(labels)):
+            self._compare(candidate)
+        if self.problem.graph.value(labels) == -np.inf:
+            legal = self.rounding.round(self._preferences())
+            if legal is not None:
+                self._compare(legal)
+
+    def _compare(self, labels: Ints) -> None:
+        if self.best is None:
+            self.best = Incumbent(self.problem.graph, labels)
+        else:
+            self.best.prefer(labels)
+
+    def _preferences(self) -> Floats:
+        """Beliefs from 0 to 1 within every variable: how far a state is from the best, in units of the mean of that."""
+        graph, alive = self.problem.graph, self.belief > -np.inf
+        belief = np.where(alive, self.belief, 0.0)
+        behind = np.where(alive, np.repeat(segment_max(self.belief, graph.var_ptr), graph.card) - belief, 0.0)
+        unit = max(float(behind.mean()), 1e-300)
+        weight = np.where(alive, np.exp(-behind / unit), 0.0)
+        return weight / np.repeat(np.maximum(np.add.reduceat(weight, graph.var_ptr[:-1]), 1e-300), graph.card)

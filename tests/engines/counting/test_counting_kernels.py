@@ -207,7 +207,4 @@ def test_prices_prove_the_best_value(name: str, penalty: float) -> None:
         rest = GroupScores(prices, np.where(factors.complete, -np.inf, 0.0))
         choices = np.maximum(np.maximum.reduceat(scores.on - prices, factors.item_ptr[:-1]), scores.off)
         proven, top = choices.sum() + best_value(0, factors, rest), best_value(0, factors, scores)
-        if name == "signed" and penalty < math.inf:
-            assert proven >= top - 1e-9
-        else:
-            assert proven == pytest.approx(top)
+        assert proven == pytest.approx(top)

@@ -1,7 +1,7 @@
 """Prices of items: what a counting factor takes from their scores so that the free choice of all groups satisfies it.
 
 ``sum over groups of max(off, on - price) + best value of the factor at the prices`` is an upper bound on the best value
-at the scores, for any prices. Those found here make it equal, but for rows with a price and unequal weights.
+at the scores, for any prices. Those found here make it equal, but for some rows with a price and unequal weights.
 """
 
 from __future__ import annotations
@@ -62,13 +62,18 @@ def find_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: F
 
 @bare
 def row_prices(f: int, tau: float, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
-    """Prices by weight; where a violation has a price, none above what an item gains."""
+    """Prices by weight; where a violation has a price, none beyond what makes up for the gain or the loss of a group."""
     soft = factors.penalty[f] < np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
-            prices[j] = tau * factors.weight[j]
-            if soft and factors.weight[j] > 0.0:
-                prices[j] = min(prices[j], max(0.0, gain_of(g, factors, scores)))
+            price = tau * factors.weight[j]
+            prices[j] = limited(price, gain_of(g, factors, scores)) if soft else price
+
+
+@inlined
+def limited(price: float, gain: float) -> float:
+    """A price between 0 and the gain."""
+    return min(price, max(0.0, gain)) if price > 0.0 else max(price, min(0.0, gain))
 
 
 @bare
@@ -91,8 +96,9 @@ def violation_gain(f: int, tau: float, factors: CountingFactors, scores: GroupSc
     """By how much a violation beats what satisfies a row, at the prices of a multiplier."""
     total = -factors.penalty[f] - tau * factors.upper[f]
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
-        weight = factors.weight[factors.item_ptr[g]]
-        total += max(0.0, min(tau * weight, gain_of(g, factors, scores)))
+        push = tau * factors.weight[factors.item_ptr[g]]
+        price = limited(push, gain_of(g, factors, scores))
+        total += max(0.0, price) - max(0.0, price - push)
     return total
 
 

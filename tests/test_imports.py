@@ -19,6 +19,7 @@ FLOORS = (
     ("graph_checks", "names", "options", "gap", "kernels"),
     ("graph_builders", "constraints"),
     ("graph",),
+    ("rewriting",),
     ("problem", "formats", "trace", "violations"),
     ("polytope", "engines.feasibility"),
     ("result", "feasible"),

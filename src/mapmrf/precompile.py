@@ -196,6 +196,27 @@ def _wide(n_labels: int, side: int) -> FactorGraph:
     return potts_image(side, side, labels=n_labels, seed=0).graph
 
 
+def _counted() -> FactorGraph:
+    """Pairs of variables of two and three states, and constraints of every kind, hard and with a price."""
+    from mapmrf import constraints as stated
+
+    rng = np.random.default_rng(0)
+    card = [2] * 8 + [3] * 4
+    scopes = [(i, i + 1) for i in range(10)]
+    tables = [rng.normal(size=(card[i], card[j])) for i, j in scopes]
+    priced = [stated.at_most_k(range(6), 2, 1.0), stated.xor([0, 2, (9, 1)], 1, 2.0), stated.label_cost(2, 1.0)]
+    return FactorGraph.from_tables(card, scopes, tables).with_constraints(
+        [
+            *priced,
+            stated.exactly_k(range(8), 4),
+            stated.linear([0, 1, 3, (8, 2)], [3, 2, 4, 1], upper=6),
+            stated.xor([1, 4, 5]),
+            stated.or_with_output([2, 3], 6),
+            stated.all_different([8, 9, 11]),
+        ]
+    )
+
+
 def _unsolvable() -> FactorGraph:
     """Four colours on a random graph with too many edges: conflicts enough for all that a search does."""
     rng = np.random.default_rng(0)
@@ -231,6 +252,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "wide_hard": _wide_hard,
     "wide_triples": _wide_triples,
     "unsolvable": _unsolvable,
+    "counted": _counted,
 }
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -274,6 +296,8 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("lslp", ("spins", "potts", "pedigree"), sphere_block=20),
         *_runs("lslp", ("many", "smooth"), max_iterations=4),
         *_runs("lslp", ("large",), max_iterations=4, threads=2),
+        *_runs("lslp", ("counted",), starts=1),
+        *_runs("lslp", ("counted",), sphere="affine", epsilon=0.01),
     ],
     "restarts": [
         *_runs("restarts"),
@@ -294,6 +318,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("mplp", ("hard", "pedigree"), order="random"),
         *_runs("mplp", ("hard", "spins"), schedule="forward"),
         *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),
+        *_runs("mplp", ("counted",)),
     ],
     "clusters": [
         *_runs("mplp_c", max_iterations=60),
@@ -310,6 +335,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("ad3"),
         *_runs("ad3", ("spins", "mixed", "pedigree"), branch_and_bound=True, max_iterations=300),
         *_runs("ad3", ("potts",), relaxation=1.5),
+        *_runs("ad3", ("counted",), branch_and_bound=True, max_iterations=300),
         *_runs("l2box", _PAIRS),
     ],
     "flow": [

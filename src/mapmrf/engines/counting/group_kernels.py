@@ -99,7 +99,8 @@ def put_weighted(g: int, tau: float, factors: CountingFactors, scores: Floats, z
     begin, end, weight = factors.item_ptr[g], factors.item_ptr[g + 1], factors.weight
     if end - begin == 1:
         z[begin] = 1.0 if factors.complete[g] else min(1.0, max(0.0, scores[begin] - tau * weight[begin]))
-        return weight[begin] * z[begin]
+        activity: float = weight[begin] * z[begin]
+        return activity
     total = 0.0
     for j in range(begin, end):
         total += max(0.0, scores[j] - tau * weight[j])

@@ -49,7 +49,8 @@ def best_item(g: int, tau: float, factors: CountingFactors, scores: GroupScores)
 @inlined
 def best_choice(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
     """The best item of a group, or none."""
-    return max(scores.off[g], best_item(g, tau, factors, scores))
+    best: float = max(scores.off[g], best_item(g, tau, factors, scores))
+    return best
 
 
 @bare
@@ -69,9 +70,10 @@ def max_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
 @bare
 def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
     """The best value of one factor, without max-marginals."""
-    kind, penalty = factors.kind[f], factors.penalty[f]
+    kind = factors.kind[f]
     if kind == CountingKind.PARITY:
         return parity_value(f, factors, scores)
+    penalty: float = factors.penalty[f]
     free = free_value(f, factors, scores)
     if kind == CountingKind.ROW:
         if free == -np.inf:
@@ -82,16 +84,16 @@ def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
             top = -np.inf
         return max(top, free - penalty)
     last = factors.group_ptr[f + 1] - 1
-    all_off = 0.0
+    all_off: float = 0.0
     for g in range(factors.group_ptr[f], last + 1):
         all_off += scores.off[g]
     if kind == CountingKind.COST:
         return max(all_off, free - penalty)
-    y_on, y_off, both = best_item(last, 0.0, factors, scores), scores.off[last], best_choice(last, 0.0, factors, scores)
     if free == -np.inf:
         return free
-    inputs = free - both
-    return max(y_on + inputs, max(all_off, y_off + inputs - penalty))
+    inputs = free - best_choice(last, 0.0, factors, scores)
+    off: float = scores.off[last] + inputs - penalty
+    return max(best_item(last, 0.0, factors, scores) + inputs, max(all_off, off))
 
 
 @bare
@@ -263,7 +265,7 @@ def row_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
 @bare
 def allow_violation(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
     """Raise max-marginals to what the best choices of all groups bring at the price of a violation; returns that."""
-    free = free_value(f, factors, scores) - factors.penalty[f]
+    free: float = free_value(f, factors, scores) - factors.penalty[f]
     if free == -np.inf:
         return free
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
@@ -299,7 +301,8 @@ def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
         out.off[last] = off
         for j in range(factors.item_ptr[last], factors.item_ptr[last + 1]):
             out.on[j] = scores.on[j] + free
-    return max(on, off)
+    top: float = max(on, off)
+    return top
 
 
 # -- parity -----------------------------------------------------------------------------------------------------------
@@ -337,7 +340,8 @@ def parity_value(f: int, factors: CountingFactors, scores: GroupScores) -> float
     sums = parity_sums(f, factors, scores)
     if sums.value == -np.inf or not sums.wrong:
         return sums.value
-    return sums.value - min(sums.first, factors.penalty[f])
+    value: float = sums.value - min(sums.first, factors.penalty[f])
+    return value
 
 
 @bare

@@ -131,7 +131,7 @@ class _Items:
     @property
     def complete(self) -> Bools:
         """Which groups have all possible states of their variable."""
-        return np.diff(self.starts, append=len(self.var)) == self.allowed.count[self.var[self.starts]]
+        return np.asarray(np.diff(self.starts, append=len(self.var)) == self.allowed.count[self.var[self.starts]])
 
     def kept(self, keep: Bools, weight: Floats | None = None) -> _Items:
         """Some of the items, perhaps with other weights."""
@@ -157,7 +157,8 @@ class _Items:
         return float(np.minimum(low, 0.0).sum()), float(np.maximum(high, 0.0).sum())
 
 
-_NO_ITEMS = _Piece(CountingKind.ROW, *np.zeros((2, 0), dtype=np.int64), np.zeros(0), np.zeros(0, dtype=np.int64))
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+_NO_ITEMS = _Piece(CountingKind.ROW, _NONE, _NONE, np.zeros(0), _NONE)
 
 
 def _pieces(constraints: Constraints | None, allowed: _Allowed) -> Iterator[_Piece]:
@@ -265,14 +266,13 @@ def _arrays(pieces: list[_Piece]) -> CountingFactors:
     """All factors, one after another."""
     n_groups = [len(piece.starts) for piece in pieces]
     sizes = [np.diff(piece.starts, append=piece.n_items) for piece in pieces]
-    none = np.zeros(0, dtype=np.int64)
     found = CountingFactors(
         kind=np.array([int(piece.kind) for piece in pieces], dtype=np.int64),
         lower=np.array([piece.lower for piece in pieces], dtype=np.float64),
         upper=np.array([piece.upper for piece in pieces], dtype=np.float64),
         penalty=np.array([piece.penalty for piece in pieces], dtype=np.float64),
         group_ptr=offsets(np.array(n_groups, dtype=np.int64)).astype(np.int64),
-        item_ptr=offsets(np.concatenate([none, *sizes])).astype(np.int64),
+        item_ptr=offsets(np.concatenate([_NONE, *sizes])).astype(np.int64),
         complete=np.repeat(np.array([piece.complete for piece in pieces], dtype=bool), n_groups),
         weight=np.concatenate([np.zeros(0), *(piece.weight for piece in pieces)]),
     )
@@ -283,4 +283,4 @@ def _arrays(pieces: list[_Piece]) -> CountingFactors:
 
 def _joined(pieces: Iterable[_Piece], name: str) -> Ints:
     arrays = [np.asarray(getattr(piece, name), dtype=np.int64) for piece in pieces]
-    return frozen(np.concatenate([np.zeros(0, dtype=np.int64), *arrays]))
+    return frozen(np.concatenate([_NONE, *arrays]))

@@ -62,7 +62,7 @@ def find_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: F
 
 @bare
 def row_prices(f: int, tau: float, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
-    """Prices by weight; where a violation has a price, none beyond what makes up for the gain or the loss of a group."""
+    """Prices by weight; where a violation has a price, none beyond what a group gains or loses."""
     soft = factors.penalty[f] < np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
@@ -94,7 +94,7 @@ def affordable(f: int, tau: float, factors: CountingFactors, scores: GroupScores
 @bare
 def violation_gain(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
     """By how much a violation beats what satisfies a row, at the prices of a multiplier."""
-    total = -factors.penalty[f] - tau * factors.upper[f]
+    total: float = -factors.penalty[f] - tau * factors.upper[f]
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         push = tau * factors.weight[factors.item_ptr[g]]
         price = limited(push, gain_of(g, factors, scores))

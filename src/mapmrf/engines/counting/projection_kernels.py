@@ -197,7 +197,8 @@ def project_fan(f: int, factors: CountingFactors, scores: Floats, price: float, 
     cap = 0.0 if price == np.inf else cap_root(last, f, price, 0.0, factors, scores, z)
     z[y] = min(1.0, max(0.0, scores[y] + price))
     if cap >= z[y]:
-        return cap - z[y]
+        violation: float = cap - z[y]
+        return violation
     z[y] = cap_root(last, f, -scores[y], 1.0, factors, scores, z)
     return 0.0
 

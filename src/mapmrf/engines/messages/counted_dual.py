@@ -93,4 +93,5 @@ class LegalIncumbent(ClimbingIncumbent):
         behind = np.where(alive, np.repeat(segment_max(self.belief, graph.var_ptr), graph.card) - belief, 0.0)
         unit = max(float(behind.mean()), 1e-300)
         weight = np.where(alive, np.exp(-behind / unit), 0.0)
-        return weight / np.repeat(np.maximum(np.add.reduceat(weight, graph.var_ptr[:-1]), 1e-300), graph.card)
+        total = np.maximum(np.add.reduceat(weight, graph.var_ptr[:-1]), 1e-300)
+        return np.asarray(weight / np.repeat(total, graph.card))

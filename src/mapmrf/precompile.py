@@ -318,7 +318,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("mplp", ("hard", "pedigree"), order="random"),
         *_runs("mplp", ("hard", "spins"), schedule="forward"),
         *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),
-        *_runs("mplp", ("counted",)),
+        *_runs("mplp bp", ("counted",)),
     ],
     "clusters": [
         *_runs("mplp_c", max_iterations=60),

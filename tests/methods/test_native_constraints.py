@@ -100,7 +100,28 @@ def test_label_costs_and_counts_on_an_image(method: str) -> None:
     assert counted.value <= counted.bound + 1e-6 <= plain.bound + 2e-6
 
 
-@pytest.mark.parametrize("method", NATIVE)
+@pytest.mark.parametrize("kind", HULL)
+def test_belief_propagation_solves_a_single_constraint(kind: str) -> None:
+    """Variables that only a constraint ties together are a tree."""
+    for seed in range(12):
+        random = np.random.default_rng([seed, KINDS.index(kind), 8])
+        recipe = random_recipe(seed, 4, 0, hard=0.0, max_card=3, max_arity=1)
+        card = recipe.card
+        graph = FactorGraph.from_tables(card, [(i,) for i in range(4)], [random.normal(size=r) for r in card])
+        stated = graph.with_constraints([random_constraint(random, card, kind, soft=False)])
+        optimum = max(stated.value(labels) for labels in itertools.product(*(range(r) for r in card)))
+        assert mapmrf.solve(stated, "bp").value == pytest.approx(optimum)
+
+
+def test_belief_propagation_on_all_kinds() -> None:
+    for seed in range(20):
+        recipe = random_constrained(seed, n_vars=4)
+        result, optimum = mapmrf.solve(recipe.graph(), "bp"), recipe.optimum()
+        assert result.value <= optimum + 1e-6 and result.bound is None or optimum == -math.inf
+        assert math.isinf(result.value) == math.isinf(optimum)
+
+
+@pytest.mark.parametrize("method", [*NATIVE, "bp"])
 def test_constraints_that_contradict_each_other(method: str) -> None:
     graph = FactorGraph.from_tables([2, 2], [(0, 1)], [[[0.0, 1.0], [2.0, 0.5]]])
     alone = graph.with_constraints([constraints.at_least_one([(0, 1)]), constraints.exactly_k([0, 1], 5)])

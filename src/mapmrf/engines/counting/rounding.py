@@ -56,3 +56,13 @@ class LegalRounding:
         """Whether all hard constraints hold: a fan whose output and inputs share a variable is looked at in parts."""
         constraints = self.graph.constraints
         return constraints is None or not bool(np.any(constraints.violated(labels) & constraints.hard))
+
+
+def preferences(belief: Floats, var_ptr: Ints) -> Floats:
+    """Beliefs as numbers that sum up to 1 for every variable; their unit is the mean distance from the best state."""
+    alive, card = belief > -np.inf, np.diff(var_ptr)
+    behind = np.where(alive, np.repeat(segment_max(belief, var_ptr), card) - np.where(alive, belief, 0.0), 0.0)
+    unit = max(float(behind.mean()) if len(behind) else 1.0, 1e-300)
+    weight = np.where(alive, np.exp(-behind / unit), 0.0)
+    total = np.maximum(np.add.reduceat(weight, var_ptr[:-1]), 1e-300) if len(card) else np.zeros(0)
+    return np.asarray(weight / np.repeat(total, card))

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_max
+from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.counting.marginal_kernels import GroupScores
 from mapmrf.engines.counting.model import CountingModel
-from mapmrf.engines.counting.rounding import LegalRounding
+from mapmrf.engines.counting.rounding import LegalRounding, preferences
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
 from mapmrf.engines.messages.counted_dual_kernels import PricedItems, counting_bound, pass_counting
 from mapmrf.engines.messages.mplp import Dual
+from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Start
 from mapmrf.problem import Problem
 
 NO_VARIABLES = np.zeros(0, dtype=np.int64)
+
+
+def priced_items(graph: FactorGraph, model: CountingModel) -> PricedItems:
+    """Where the items of constraints are, all prices 0."""
+    var = model.group_var
+    group_factor = np.repeat(np.arange(model.n_factors), np.diff(model.factors.group_ptr))
+    _, which, count = np.unique(group_factor * max(1, graph.n_vars) + var, return_inverse=True, return_counts=True)
+    return PricedItems(
+        at=(graph.var_ptr[model.var] + model.state).astype(np.int64),
+        begin=graph.var_ptr[var].astype(np.int64),
+        end=graph.var_ptr[var + 1].astype(np.int64),
+        share=1.0 / count[which],
+        price=np.zeros(model.n_items),
+        listed=np.zeros(len(graph.theta_v), dtype=bool),
+    )
+
+
+def new_scores(model: CountingModel) -> GroupScores:
+    """Room for the scores of all items and groups."""
+    return GroupScores(np.zeros(model.n_items), np.zeros(len(model.factors.complete)))
 
 
 class CountedDual:
@@ -27,18 +48,7 @@ class CountedDual:
 
     def __init__(self, dual: Dual, problem: Problem) -> None:
         self.dual, self.model = dual, CountingModel.of(problem.graph, NO_VARIABLES)
-        graph, factors, var = problem.graph, self.model.factors, self.model.group_var
-        group_factor = np.repeat(np.arange(self.model.n_factors), np.diff(factors.group_ptr))
-        _, which, count = np.unique(group_factor * max(1, graph.n_vars) + var, return_inverse=True, return_counts=True)
-        self.items = PricedItems(
-            at=(graph.var_ptr[self.model.var] + self.model.state).astype(np.int64),
-            begin=graph.var_ptr[var].astype(np.int64),
-            end=graph.var_ptr[var + 1].astype(np.int64),
-            share=1.0 / count[which],
-            price=np.zeros(self.model.n_items),
-            listed=np.zeros(problem.n_states, dtype=bool),
-        )
-        self.scores = GroupScores(np.zeros(self.model.n_items), np.zeros(len(var)))
+        self.items, self.scores = priced_items(problem.graph, self.model), new_scores(self.model)
 
     def passes(self, begin: int, end: int) -> None:
         """Do the iterations from `begin` to `end`: a pass over all tables and one over all constraints each."""
@@ -76,7 +86,7 @@ class LegalIncumbent(ClimbingIncumbent):
         for candidate in (labels, self.climb(labels)):
             self._compare(candidate)
         if self.problem.graph.value(labels) == -np.inf:
-            legal = self.rounding.round(self._preferences())
+            legal = self.rounding.round(preferences(self.belief, self.problem.graph.var_ptr))
             if legal is not None:
                 self._compare(legal)
 
@@ -85,13 +95,3 @@ class LegalIncumbent(ClimbingIncumbent):
             self.best = Incumbent(self.problem.graph, labels)
         else:
             self.best.prefer(labels)
-
-    def _preferences(self) -> Floats:
-        """Beliefs from 0 to 1 within every variable: how far a state is from the best, in units of the mean of that."""
-        graph, alive = self.problem.graph, self.belief > -np.inf
-        belief = np.where(alive, self.belief, 0.0)
-        behind = np.where(alive, np.repeat(segment_max(self.belief, graph.var_ptr), graph.card) - belief, 0.0)
-        unit = max(float(behind.mean()), 1e-300)
-        weight = np.where(alive, np.exp(-behind / unit), 0.0)
-        total = np.maximum(np.add.reduceat(weight, graph.var_ptr[:-1]), 1e-300)
-        return np.asarray(weight / np.repeat(total, graph.card))

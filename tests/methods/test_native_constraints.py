@@ -117,7 +117,7 @@ def test_belief_propagation_on_all_kinds() -> None:
     for seed in range(20):
         recipe = random_constrained(seed, n_vars=4)
         result, optimum = mapmrf.solve(recipe.graph(), "bp"), recipe.optimum()
-        assert result.value <= optimum + 1e-6 and result.bound is None or optimum == -math.inf
+        assert (result.value <= optimum + 1e-6 and result.bound is None) or optimum == -math.inf
         assert math.isinf(result.value) == math.isinf(optimum)
 
 

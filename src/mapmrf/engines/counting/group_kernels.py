@@ -93,7 +93,7 @@ def put_capped(g: int, cap: float, factors: CountingFactors, scores: Floats, z: 
     return shift
 
 
-@bare
+@inlined
 def put_weighted(g: int, tau: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
     """Project a group's scores less tau times the weights; returns the sum of weights of what is on."""
     begin, end, weight = factors.item_ptr[g], factors.item_ptr[g + 1], factors.weight

@@ -22,7 +22,10 @@ from mapmrf.engines.counting.group_kernels import (
     threshold,
 )
 from mapmrf.engines.counting.structs import CountingFactors, CountingKind
-from mapmrf.kernels.jit import bare
+from mapmrf.kernels.jit import bare, inlined
+
+CLOSE = 1e-11
+"""How well the violation of a row with a price is found: each step of that search is a search itself."""
 
 ROUNDS, DOUBLINGS = 120, 200
 """Steps of a search for a root, and of the search for an interval before."""
@@ -99,7 +102,7 @@ def project_soft_row(f: int, factors: CountingFactors, scores: Floats, price: fl
     for number in range(ROUNDS):
         at = guess(low, g_low, high, g_high, number + 1)
         slope = price + soft_slope(f, at, factors, scores, z)
-        if abs(slope) <= NEGLIGIBLE * price or high - low <= NEGLIGIBLE:
+        if abs(slope) <= CLOSE * price or high - low <= CLOSE:
             return at
         if slope < 0.0:
             low, g_low = at, slope
@@ -149,7 +152,7 @@ def soft_level(
     return excess, slope
 
 
-@bare
+@inlined
 def soft_group(
     g: int, v: float, push: float, factors: CountingFactors, scores: Floats, z: Floats
 ) -> tuple[float, float]:
@@ -163,8 +166,10 @@ def soft_group(
     if factors.complete[g]:
         put_group(g, 0.0, factors, scores, z)
         return 1.0 - v, push if positive else 0.0
-    plain, pushed = positive_total(begin, end, 0.0, scores), positive_total(begin, end, push, scores)
     kink = v if positive else 1.0 - v
+    if end - begin == 1:
+        return soft_item(begin, positive, kink, push, scores, z)
+    plain, pushed = positive_total(begin, end, 0.0, scores), positive_total(begin, end, push, scores)
     if positive and plain <= kink:
         put_shifted(begin, end, 0.0, scores, z)
         return 0.0, 0.0
@@ -179,6 +184,22 @@ def soft_group(
     shift = threshold(begin, end, kink, 0.0, factors.weight, scores)
     put_shifted(begin, end, shift, scores, z)
     return (0.0 if positive else kink), shift
+
+
+@inlined
+def soft_item(j: int, positive: bool, kink: float, push: float, scores: Floats, z: Floats) -> tuple[float, float]:
+    """`soft_group` of a single item: from its score less the push to its score, it stops at the kink."""
+    plain, pushed = max(0.0, scores[j]), max(0.0, scores[j] - push)
+    if min(plain, pushed) < kink < max(plain, pushed):
+        z[j] = kink
+        return (0.0 if positive else kink), scores[j] - kink
+    if positive:
+        on = plain > kink
+        z[j] = min(1.0, pushed) if on else plain
+        return (z[j] - kink, push) if on else (0.0, 0.0)
+    off = pushed <= kink
+    z[j] = pushed if off else min(1.0, plain)
+    return (z[j], push) if off else (kink, 0.0)
 
 
 # -- no group unless the last one is, or at a price -------------------------------------------------------------------

@@ -95,7 +95,7 @@ def choose(search: CountedState, i: int, most: float) -> float:
         if gain <= most and len(search.rules.kind) == 0:
             continue
         gain -= change_of_rules(search.rules, old, s)
-        if gain > most and (free or (tally.value + gain > tally.best and tally.vain > 0)):
+        if gain > most and (free or tally.value + gain > tally.best):
             most = gain
             tally.chosen = i
             tally.state = s - row
@@ -144,6 +144,7 @@ def run_counted(search: CountedState, plan: CountedPlan, n_changes: int, greedy:
     n = len(flips.labels)
     for done in range(n_changes):
         tally.clock += 1
+        tally.vain += 1
         tally.chosen = -1
         first, most = draw(search.random, n), NEGLIGIBLE * search.lowest if greedy else NOTHING
         for v in range(n if greedy else plan.scan):
@@ -153,7 +154,6 @@ def run_counted(search: CountedState, plan: CountedPlan, n_changes: int, greedy:
             if greedy:
                 return done
             continue
-        tally.vain += 1
         change(search, i, tally.state)
         search.until[i] = tally.clock + plan.least + draw(search.random, plan.spread)
         if not greedy and tally.clock % ADAPT == 0:

@@ -35,6 +35,8 @@ def split(path: Path, text: bytes) -> SplitText | None:
     words = text.split()
     try:
         return _Walker(path, text, words).run()
+    except FormatError:
+        raise
     except (ValueError, IndexError, OverflowError):
         return None
 

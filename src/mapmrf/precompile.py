@@ -225,6 +225,23 @@ def _unsolvable() -> FactorGraph:
     return FactorGraph.from_pairwise(np.zeros((150, 4)), chosen, np.where(np.eye(4, dtype=bool), -np.inf, 0.0))
 
 
+def _counted() -> FactorGraph:
+    """Three states on a lattice, with constraints of every kind."""
+    from mapmrf import constraints
+
+    graph = _pairs(3, _lattice(4), hard=0.05)
+    return graph.with_constraints(
+        [
+            constraints.at_most_k([(i, 0) for i in range(16)], 6),
+            constraints.linear([(i, 1) for i in range(16)], np.linspace(0.5, 2.0, 16), upper=4.0),
+            constraints.xor([(i, 2) for i in range(4)], 0),
+            constraints.or_with_output([(4, 1), (5, 1)], (6, 1)),
+            constraints.all_different([8, 9, 10]),
+            constraints.label_cost(2, 1.5),
+        ]
+    )
+
+
 MODELS: dict[str, Callable[[], FactorGraph]] = {
     "spins": lambda: _spins(8),
     "spins20": lambda: _spins(20),
@@ -344,6 +361,9 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("expansion", ("mask", "circuit", "priced", *_PAIRS)),
         *_runs("expansion", ("potts", "dense"), move="swap"),
         *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
+    ],
+    "constraints": [
+        *_runs("icm tabu", ("counted",)),
     ],
     CERTAINTY: [
         *_runs("trws", ("spins", "mixed", "smooth"), margins=True),

@@ -22,11 +22,11 @@ def near(x: float, y: float) -> bool:
 @pytest.mark.parametrize("name", method_names())
 def test_answers_are_honest_and_feasible(name: str) -> None:
     solved = 0
-    for seed in range(24):
+    for seed in range(16):
         recipe = random_constrained(seed, n_vars=1 + seed % 5, n_constraints=1 + seed % 4)
         graph, optimum = recipe.graph(), recipe.optimum()
         try:
-            result = mapmrf.solve(graph, name, time_limit=20)
+            result = mapmrf.solve(graph, name)
         except UnsupportedModel:
             continue
         solved += 1
@@ -41,9 +41,9 @@ def test_answers_are_honest_and_feasible(name: str) -> None:
             assert near(result.value, optimum)
         if result.mu_v is not None:
             assert result.mu_v.shape == graph.theta_v.shape
-        warm = mapmrf.solve(graph, name, time_limit=20, initial=result)
+        warm = mapmrf.solve(graph, name, initial=result)
         assert warm.value >= result.value - TOL or warm.value == result.value
-    assert solved or name in {"l2box", "maxflow", "sdp", "tabu", "expansion"}
+    assert solved or name == "maxflow"
 
 
 @pytest.mark.parametrize("polish", ["icm", "blocks", "flips"])

@@ -196,7 +196,7 @@ def _wide(n_labels: int, side: int) -> FactorGraph:
     return potts_image(side, side, labels=n_labels, seed=0).graph
 
 
-def _counted() -> FactorGraph:
+def _tallied() -> FactorGraph:
     """Pairs of variables of two and three states, and constraints of every kind, hard and with a price."""
     from mapmrf import constraints as stated
 
@@ -270,6 +270,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "wide_triples": _wide_triples,
     "unsolvable": _unsolvable,
     "counted": _counted,
+    "tallied": _tallied,
 }
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -313,8 +314,8 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("lslp", ("spins", "potts", "pedigree"), sphere_block=20),
         *_runs("lslp", ("many", "smooth"), max_iterations=4),
         *_runs("lslp", ("large",), max_iterations=4, threads=2),
-        *_runs("lslp", ("counted",), starts=1),
-        *_runs("lslp", ("counted",), sphere="affine", epsilon=0.01),
+        *_runs("lslp", ("counted", "tallied"), starts=1),
+        *_runs("lslp", ("tallied",), sphere="affine", epsilon=0.01),
     ],
     "restarts": [
         *_runs("restarts"),
@@ -335,7 +336,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("mplp", ("hard", "pedigree"), order="random"),
         *_runs("mplp", ("hard", "spins"), schedule="forward"),
         *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),
-        *_runs("mplp bp", ("counted",)),
+        *_runs("mplp bp", ("counted", "tallied")),
     ],
     "clusters": [
         *_runs("mplp_c", max_iterations=60),
@@ -352,7 +353,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("ad3"),
         *_runs("ad3", ("spins", "mixed", "pedigree"), branch_and_bound=True, max_iterations=300),
         *_runs("ad3", ("potts",), relaxation=1.5),
-        *_runs("ad3", ("counted",), branch_and_bound=True, max_iterations=300),
+        *_runs("ad3", ("tallied",), branch_and_bound=True, max_iterations=300),
         *_runs("l2box", _PAIRS),
     ],
     "flow": [

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mapmrf")
 
-TABLE_TURN, SEARCH_TURN, PROGRAM_TURN = 6, 3, 2
-"""Steps of a turn: of `auto` on the model with tables, of the search with counters, and of branch and cut."""
+TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN = 6, 3, 3, 2
+"""Steps of a turn: of `auto` on the model with tables, of the search with counters, of LS-LP, and of branch and cut."""
+
+MANY_INDICATORS, LARGE_TURN = 1000, 60
+"""Indicators from which LS-LP comes first, for the rewriting is as large, and the steps of its turn then."""
 
 STEP_STATES = 6_000_000
 """States that a step of the search looks at: some 20 ms."""
@@ -58,6 +61,10 @@ class ConstrainedRun(PhasedRun):
         """An assignment at once; other models by whatever suits them, in turn."""
         yield from self.assign()
         tracks = [(self.by_tables(), TABLE_TURN), (self.by_counters(), SEARCH_TURN), (self.by_rows(), PROGRAM_TURN)]
+        constraints = self.problem.graph.constraints
+        assert constraints is not None
+        many = len(constraints.var) > MANY_INDICATORS
+        tracks.insert(0 if many else 2, (self.by_relaxation(), LARGE_TURN if many else RELAXATION_TURN))
         try:
             while tracks:
                 for track in tracks.copy():
@@ -143,6 +150,23 @@ class ConstrainedRun(PhasedRun):
             if search.vain > VAIN * problem.n_vars:
                 search.kick()
             yield shared.step("counters")
+
+    def by_relaxation(self) -> Generator[Progress, None, None]:
+        """LS-LP on the constraints as they are: no rewriting grows with the model here."""
+        from mapmrf.methods.lslp import LSLP
+
+        method, problem, shared, best = LSLP(), self.problem, self.shared, self.shared.incumbent
+        if method.supports(problem) is not None:
+            return
+        with running(method, problem, self.seed, Start()) as state:
+            step = Progress(0)
+            while step.finished is None:
+                step = method.step(problem, state)
+                if step.labels is not None:
+                    best.offer(step.labels, step.value)
+                best.tighten(step.bound)
+                proven = step.finished is Status.INFEASIBLE
+                yield shared.step("relaxation", step.finished if proven else None)
 
     def by_rows(self) -> Generator[Progress, None, None]:
         """Branch and cut on the program with rows for the constraints."""

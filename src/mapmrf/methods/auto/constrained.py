@@ -27,6 +27,9 @@ log = logging.getLogger("mapmrf")
 TABLE_TURN, SEARCH_TURN, PROGRAM_TURN = 6, 3, 2
 """Steps of a turn: of `auto` on the model with tables, of the search with counters, and of branch and cut."""
 
+FEW_INDICATORS = 50
+"""Indicators up to which a model is so small that its tables come first."""
+
 STEP_STATES = 6_000_000
 """States that a step of the search looks at: some 20 ms."""
 
@@ -57,7 +60,12 @@ class ConstrainedRun(PhasedRun):
     def run(self) -> Generator[Progress, None, None]:
         """An assignment at once; other models by whatever suits them, in turn."""
         yield from self.assign()
-        tracks = [(self.by_tables(), TABLE_TURN), (self.by_counters(), SEARCH_TURN), (self.by_rows(), PROGRAM_TURN)]
+        tracks = [(self.by_counters(), SEARCH_TURN), (self.by_tables(), TABLE_TURN), (self.by_rows(), PROGRAM_TURN)]
+        graph = self.problem.graph
+        assert graph.constraints is not None
+        # Tables first where any feasible labelling will do, which conflicts find, and where elimination may be enough.
+        if graph.size == 0 or len(graph.constraints.var) <= FEW_INDICATORS:
+            tracks[:2] = tracks[1::-1]
         try:
             while tracks:
                 for track in tracks.copy():

@@ -92,7 +92,7 @@ class ConstrainedRun(PhasedRun):
         graph = self.problem.graph
         constraints = graph.constraints
         assert constraints is not None
-        separate = len(np.unique(constraints.var)) == len(constraints.var)
+        separate = np.bincount(constraints.var).max() == 1
         different = np.all((constraints.kind == ConstraintKind.ALL_DIFFERENT) & constraints.hard)
         if graph.n_factors or not (separate and different):
             return

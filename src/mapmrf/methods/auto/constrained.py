@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mapmrf")
 
-TABLE_TURN, SEARCH_TURN, PROGRAM_TURN = 6, 3, 2
+TABLE_TURN, SEARCH_TURN, PROGRAM_TURN = 4, 3, 4
 """Steps of a turn: of `auto` on the model with tables, of the search with counters, and of branch and cut."""
 
 FEW_INDICATORS = 50

@@ -81,7 +81,7 @@ def selection(n: int, n_pairs: int, k: int, seed: int) -> FactorGraph:
 def budget(n: int, seed: int) -> FactorGraph:
     """Items with a price, of which some exclude each other, under a budget."""
     random = np.random.default_rng(seed)
-    gains, prices = random.uniform(1.0, 5.0, n), random.integers(5, 30, n)
+    gains, prices = random.uniform(1.0, 5.0, n), random.integers(1, 8, n)
     graph = FactorGraph.from_tables([2] * n, [(i,) for i in range(n)], [[0.0, gain] for gain in gains])
     apart = [constraints.at_most_one(random.permutation(n)[:3].tolist()) for _ in range(n // 2)]
     limit = constraints.linear(range(n), prices.tolist(), upper=int(prices.sum()) // 4)

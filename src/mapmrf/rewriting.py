@@ -90,6 +90,26 @@ def without_constraints(graph: FactorGraph) -> FactorGraph:
     return graph if graph.constraints is None else rewrite(graph).graph
 
 
+def refuse_constraints(graph: FactorGraph, what: str) -> None:
+    """Raise UnsupportedModel if a model has constraints, for things that have none.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2], [], []).with_constraints([constraints.exactly_one([0])])
+    >>> refuse_constraints(graph, "a BQM")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.UnsupportedModel: a BQM has no constraints, and the model has 1; ...
+    """
+    if graph.constraints is not None:
+        raise UnsupportedModel(
+            f"{what} has no constraints, and the model has {graph.n_constraints}; "
+            "mapmrf.rewriting.without_constraints(graph) has tables in their place"
+        )
+
+
 class _Rewriter:
     def __init__(self, graph: FactorGraph) -> None:
         assert graph.constraints is not None

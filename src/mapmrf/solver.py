@@ -478,7 +478,7 @@ class _Run:
             options=self.options(),
             seed=self.seed,
             details=answer.details,
-            mu_v=None if mu_v is None else mu_v[: len(self.graph.theta_v)],
+            mu_v=mu_v if mu_v is None or not self.forms.is_rewritten(self.method) else mu_v[: len(self.graph.theta_v)],
         )
 
     def repair(self, status: Status) -> Status:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Counter:
     sizes: list[int]
     final: Floats
 
-    @property
+    @cached_property
     def first_step(self) -> int:
         """The first step whose count is no copy of the variable itself: 0, or 1."""
         first = self.moves[0][0]
@@ -121,9 +122,13 @@ def _sum_counter(constraints: Constraints, c: int, card: Ints) -> Counter:
     tolerance = 0.0 if constraints.whole[c] else SAME * sum(float(np.abs(gain).max()) for gain in gains)
     merge = _Merge(least, most, tolerance)
     sums, moves, sizes = np.zeros(1), [], []
+    known: dict[tuple[bytes, bytes, float, float], tuple[Floats, Ints]] = {}  # long chains repeat their steps
     for step, gain in enumerate(gains):
-        after = merge.sums(sums[:, None] + gain, low[step + 1], high[step + 1])
-        sums, move = merge.distinct(after, hard)
+        rest = merge.relevant(sums, gain, float(low[step + 1]), float(high[step + 1]))
+        key = (sums.tobytes(), gain.tobytes(), *rest)
+        if key not in known:
+            known[key] = merge.distinct(merge.sums(sums[:, None] + gain, *rest), hard)
+        sums, move = known[key]
         if len(sums) > MOST_COUNTS:
             name = constraints.names[c]
             raise UnsupportedModel(
@@ -144,6 +149,15 @@ class _Merge:
     tolerance: float
     broken = np.inf
     kept = -np.inf
+
+    def relevant(self, sums: Floats, gain: Floats, low: float, high: float) -> tuple[float, float]:
+        """The rest to come, no further out than it matters: beyond, it can mend or break any sum."""
+        limits = [limit for limit in (self.least, self.most) if np.isfinite(limit)]
+        finite = sums[np.isfinite(sums)]
+        if not limits or len(finite) == 0:
+            return min(low, 0.0), max(high, 0.0)
+        lowest, highest = float(finite[0] + gain.min()), float(finite[-1] + gain.max())  # sums are in order
+        return max(low, min(limits) - highest - 1.0), min(high, max(limits) - lowest + 1.0)
 
     def sums(self, sums: Floats, low: float, high: float) -> Floats:
         """The sums, with those decided as infinite ones; the rest to come is between `low` and `high`."""

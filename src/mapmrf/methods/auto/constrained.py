@@ -24,11 +24,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mapmrf")
 
-TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN = 6, 3, 3, 2
+TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN = 4, 3, 3, 4
 """Steps of a turn: of `auto` on the model with tables, of the search with counters, of LS-LP, and of branch and cut."""
 
 MANY_INDICATORS, LARGE_TURN = 1000, 60
 """Indicators from which LS-LP comes first, for the rewriting is as large, and the steps of its turn then."""
+
+FEW_INDICATORS = 50
+"""Indicators up to which a model is so small that its tables come first."""
 
 STEP_STATES = 6_000_000
 """States that a step of the search looks at: some 20 ms."""
@@ -60,10 +63,13 @@ class ConstrainedRun(PhasedRun):
     def run(self) -> Generator[Progress, None, None]:
         """An assignment at once; other models by whatever suits them, in turn."""
         yield from self.assign()
-        tracks = [(self.by_tables(), TABLE_TURN), (self.by_counters(), SEARCH_TURN), (self.by_rows(), PROGRAM_TURN)]
-        constraints = self.problem.graph.constraints
-        assert constraints is not None
-        many = len(constraints.var) > MANY_INDICATORS
+        tracks = [(self.by_counters(), SEARCH_TURN), (self.by_tables(), TABLE_TURN), (self.by_rows(), PROGRAM_TURN)]
+        graph = self.problem.graph
+        assert graph.constraints is not None
+        # Tables first where any feasible labelling will do, which conflicts find, and where elimination may be enough.
+        if graph.size == 0 or len(graph.constraints.var) <= FEW_INDICATORS:
+            tracks[:2] = tracks[1::-1]
+        many = graph.size > 0 and len(graph.constraints.var) > MANY_INDICATORS
         tracks.insert(0 if many else 2, (self.by_relaxation(), LARGE_TURN if many else RELAXATION_TURN))
         try:
             while tracks:
@@ -91,7 +97,7 @@ class ConstrainedRun(PhasedRun):
         graph = self.problem.graph
         constraints = graph.constraints
         assert constraints is not None
-        separate = len(np.unique(constraints.var)) == len(constraints.var)
+        separate = np.bincount(constraints.var).max() == 1
         different = np.all((constraints.kind == ConstraintKind.ALL_DIFFERENT) & constraints.hard)
         if graph.n_factors or not (separate and different):
             return

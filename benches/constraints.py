@@ -107,7 +107,7 @@ FAMILIES: dict[str, Callable[[int], FactorGraph]] = {
     "assignment of 20": lambda seed: assignment(20, seed),
     "selection: at most 12 of 300, 2000 pairs": lambda seed: selection(300, 2000, 12, seed),
     "budget: 60 items": lambda seed: budget(60, seed),
-    "segmentation: 24 x 24 pixels, size given": lambda seed: segmentation(24, seed),
+    "segmentation: 16 x 16 pixels, size given": lambda seed: segmentation(16, seed),
 }
 
 # -- solvers ----------------------------------------------------------------------------------------------------------

@@ -79,3 +79,21 @@ def test_runs_are_the_same_on_one_and_two_threads() -> None:
     first, second = (mapmrf.solve(graph, "auto", threads=threads) for threads in (1, 2))
     assert first.labels.tolist() == second.labels.tolist()
     assert np.array_equal([first.value], [second.value])
+
+
+def test_a_budget_of_real_prices_needs_no_tables() -> None:
+    """Its sum has too many values for counters: methods with a form of their own solve it, others say why not."""
+    random = np.random.default_rng(0)
+    price, gain = random.random(40), random.random(40)
+    graph = mapmrf.FactorGraph.from_tables([2] * 40, [(i,) for i in range(40)], [[0.0, each] for each in gain])
+    graph = graph.with_constraints([constraints.linear(range(40), price, upper=7.5)])
+    best = mapmrf.solve(graph, "cuts")
+    assert best.status.closes_gap
+    auto = mapmrf.solve(graph, "auto", max_iterations=400)
+    assert auto.value == pytest.approx(best.value)
+    assert price @ auto.labels <= 7.5 + 1e-9
+    assert mapmrf.solve(graph, "tabu", trajectories=20).value <= best.value + TOL
+    with pytest.raises(UnsupportedModel, match="too many for tables"):
+        mapmrf.solve(graph, "trws")
+    nothing = graph.with_constraints([constraints.at_least_one([0]), constraints.linear([0], [2.0], upper=1.0)])
+    assert mapmrf.solve(nothing, "cuts").status is Status.INFEASIBLE

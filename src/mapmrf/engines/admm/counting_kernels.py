@@ -132,6 +132,9 @@ def _counted_chunk(
             for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
                 pull += q[nbr_q[e] + w - at]
             pull = theta[w] + q_weight * pull
+            if edges == 0 and degree == 0.0:  # a forbidden state: the variable's simplex leaves it out
+                mu[w], lam_v[w] = 0.0, 0.0
+                continue
             inverse = 1.0 / (denominator + denominator_edge * (edges + degree))
             if kind == SphereKind.OFF:
                 mu[w] = pull * inverse

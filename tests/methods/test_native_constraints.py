@@ -13,6 +13,8 @@ import mapmrf
 from constrained_recipes import KINDS, ConstrainedRecipe, random_constrained, random_constraint
 from mapmrf import FactorGraph, constraints
 from mapmrf.datasets import potts_image
+from mapmrf.polytope import Kind, classify
+from mapmrf.problem import Problem
 from strategies import random_recipe
 
 NATIVE = ("lslp", "ad3", "mplp")
@@ -144,3 +146,18 @@ def test_variants_of_lslp_take_constraints() -> None:
     for options in ({"preset": "paper"}, {"sphere": "affine"}, {"sphere": "factors"}, {"epsilon": 1e-3}):
         result = mapmrf.solve(recipe.graph(), "lslp", **options)
         assert -math.inf < result.value <= optimum + 1e-6 <= result.bound + 2e-6
+
+
+def test_kinds_know_of_constraints() -> None:
+    graph = FactorGraph.from_tables([2] * 3, [(0,), (1,), (2,)], [[0.0, 3.0], [0.0, 2.0], [0.0, 1.0]])
+    one = graph.with_constraints([constraints.at_most_one(range(3))])
+    problem = Problem.compile(one)
+    empty = np.zeros(0)
+    assert classify(problem, np.array([0, 1, 0, 1, 1, 0.0]), empty)[0] is Kind.APPROXIMATE
+    assert classify(problem, np.array([0, 1, 1, 0, 1, 0.0]), empty)[0] is Kind.VALID
+    assert classify(problem, np.array([0.5, 0.5, 0.5, 0.5, 1, 0.0]), empty)[0] is Kind.FRACTIONAL
+    differ = Problem.compile(graph.with_constraints([constraints.all_different([0, 1])]))
+    assert classify(differ, np.array([0, 1, 0, 1, 1, 0.0]), empty)[0] is Kind.APPROXIMATE
+    assert classify(differ, np.array([0, 1, 1, 0, 1, 0.0]), empty)[0] is Kind.VALID
+    early = mapmrf.solve(one, "ad3", max_iterations=1)
+    assert early.kind is Kind.APPROXIMATE or early.status is mapmrf.Status.OPTIMAL

@@ -121,7 +121,9 @@ _LAZY = {
 }
 
 
-_MODULES = ("bench", "bridges", "datasets", "distributed", "graph", "images", "learn", "plots", "torch")
+_MODULES = (
+    "bench", "bridges", "constraints", "datasets", "distributed", "graph", "images", "learn", "plots", "torch",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

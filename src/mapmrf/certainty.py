@@ -25,6 +25,7 @@ from mapmrf.options import check_number
 from mapmrf.problem import Problem
 from mapmrf.registry import DEFAULT_METHOD
 from mapmrf.result import Result
+from mapmrf.rewriting import Rewriting, rewrite
 from mapmrf.solver import as_graph, check_limits, solve
 
 STEP_ADDITIONS = 20_000_000
@@ -174,8 +175,28 @@ def max_marginals(
     model = as_graph(graph)
     deadline = math.inf if time_limit is None else began + time_limit
     with interrupts.Interrupts():
+        if model.constraints is not None:
+            return _rewritten_marginals(rewrite(model), method, (seed, threads, deadline), memory, (initial, refine))
         search = MarginalSearch(model, method, seed, threads, deadline)
         return search.exact(memory * 2**20) or search.intervals(initial, refine)
+
+
+def _rewritten_marginals(
+    rewriting: Rewriting,
+    method: str | Method,
+    limits: tuple[int, int | None, float],
+    memory: float,
+    others: tuple[Result | None, int],
+) -> MaxMarginals:
+    """Max-marginals of a model with constraints: those of the model with tables, whose first variables are its own."""
+    graph, (initial, refine) = rewriting.original, others
+    search = MarginalSearch(rewriting.graph, method, *limits)
+    if initial is not None:
+        initial = dataclasses.replace(initial, labels=rewriting.lift(graph.check_labels(initial.labels)), mu_v=None)
+    found = search.exact(memory * 2**20) or search.intervals(initial, refine)
+    mine = slice(0, len(graph.theta_v))
+    lower, upper, labels = found.lower[mine], found.upper[mine], rewriting.project(found.labels)
+    return MaxMarginals(lower, upper, graph.var_ptr, labels, found.exact, graph.names)
 
 
 class MarginalSearch:
@@ -301,6 +322,10 @@ def with_margins(result: Result, graph: FactorGraph, deadline: float, threads: i
     [[1.0, 1.0], [1.0, 1.0]]
     """
     with interrupts.Interrupts():
-        search = MarginalSearch(graph, result.method, result.seed, threads, deadline)
-        found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)
+        if graph.constraints is None:
+            search = MarginalSearch(graph, result.method, result.seed, threads, deadline)
+            found = search.exact(MEMORY * 2**20) or search.intervals(result, 0)
+        else:
+            limits = (result.seed, threads, deadline)
+            found = _rewritten_marginals(rewrite(graph), result.method, limits, MEMORY, (result, 0))
     return dataclasses.replace(result, margins=found.margins(result.labels))

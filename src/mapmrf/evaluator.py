@@ -91,7 +91,7 @@ class Evaluator:
         for terms, n in ((unary_terms, self.graph.n_vars), (factor_terms, self.graph.n_factors)):
             for part in self._chunks(terms, n, labels):
                 total += part
-        return total
+        return total if self.graph.constraints is None else total + self.graph.constraints.value(labels)
 
     def _chunks(self, terms: Terms, n: int, labels: Ints) -> Iterator[float]:
         """The sums of all chunks, in order."""

@@ -25,6 +25,11 @@ from mapmrf.arrays import (
     size_chunks,
     strides,
 )
+from mapmrf.constraints.attaching import attach
+from mapmrf.constraints.conditioning import Conditioned
+from mapmrf.constraints.conditioning import condition as condition_constraints
+from mapmrf.constraints.flat import Constraints as Constraints
+from mapmrf.constraints.statements import Constraint
 from mapmrf.errors import GraphError
 from mapmrf.graph_builders import (
     FactorLists,
@@ -78,6 +83,8 @@ class FactorGraph:
         Sum of all factors without variables.
     names : Names or None
         Names, where the source of the model had them.
+    constraints : Constraints or None
+        What holds for the labels beside the tables, see `with_constraints`.
 
     Examples
     --------
@@ -99,6 +106,7 @@ class FactorGraph:
     constant: float = 0.0
     names: Names | None = field(default=None)
     weight: Floats | None = field(default=None)
+    constraints: Constraints | None = field(default=None)
 
     def __post_init__(self) -> None:
         for array in (self.card, self.theta_v, self.scope_ptr, self.scope, self.table_of, self.table_ptr, self.theta_t):
@@ -112,7 +120,8 @@ class FactorGraph:
         self.__post_init__()
 
     def __repr__(self) -> str:
-        return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables})"
+        constraints = f", n_constraints={self.n_constraints}" if self.n_constraints else ""
+        return f"FactorGraph(n_vars={self.n_vars}, n_factors={self.n_factors}, n_tables={self.n_tables}{constraints})"
 
     def _repr_html_(self) -> str:
         """The form that notebooks show."""
@@ -146,6 +155,11 @@ class FactorGraph:
         """Number of distinct stored tables."""
         return len(self.table_ptr) - 1
 
+    @property
+    def n_constraints(self) -> int:
+        """Number of constraints beside the tables."""
+        return 0 if self.constraints is None else len(self.constraints)
+
     @cached_property
     def var_ptr(self) -> Ints:
         """Offsets of the variables' blocks in `theta_v`."""
@@ -174,7 +188,7 @@ class FactorGraph:
     @cached_property
     def unit(self) -> float:
         """The smallest denominator of a relative gap: 1, or the range of the potentials where that is smaller."""
-        spread = finite_range(self.theta_v) + self._largest_weight * finite_range(self.theta_t)
+        spread = finite_range(self.theta_v) + self._largest_weight * finite_range(self.theta_t) + self._penalties
         return min(1.0, spread) if spread > 0 else 1.0
 
     @cached_property
@@ -182,16 +196,20 @@ class FactorGraph:
         return 1.0 if self.weight is None else largest_size(self.weight)
 
     @cached_property
+    def _penalties(self) -> float:
+        return 0.0 if self.constraints is None else self.constraints.size
+
+    @cached_property
     def _crude_round_off(self) -> float:
         """An upper limit of ``ROUND_OFF * size``, quickly."""
         largest = max(largest_size(self.theta_v), self._largest_weight * largest_size(self.theta_t))
-        return ROUND_OFF * largest * (self.n_vars + self.n_factors)
+        return ROUND_OFF * (largest * (self.n_vars + self.n_factors) + self._penalties)
 
     @cached_property
     def size(self) -> float:
-        """The size of the largest finite potential of every variable and factor, summed up."""
+        """The size of the largest finite potential of every variable, factor and constraint, summed up."""
         unary = sum(float(sizes.sum()) for sizes in size_chunks(self.theta_v, self.var_ptr))
-        return unary + float(block_sizes(self.theta_t, self.table_ptr) @ self.uses)
+        return unary + float(block_sizes(self.theta_t, self.table_ptr) @ self.uses) + self._penalties
 
     def check_sums(self) -> None:
         """Raise GraphError if the potentials are too large to be added up.
@@ -443,7 +461,7 @@ class FactorGraph:
         return self.scope[self.scope_ptr[a] : self.scope_ptr[a + 1]]
 
     def value(self, labels: ArrayLike) -> float:
-        """Log potential of a labelling: the sum over all factors.
+        """Log potential of a labelling: the sum over all factors, minus the penalties of constraints it violates.
 
         Parameters
         ----------
@@ -478,7 +496,7 @@ class FactorGraph:
             if self.weight is not None:
                 terms *= self.weight[begin:end]
             total += float(terms.sum())
-        return total
+        return total if self.constraints is None else total + self.constraints.value(labels)
 
     def check_labels(self, labels: ArrayLike) -> Ints:
         """Return the labels, (n_vars,), as integers; raise GraphError unless there is a legal one for every variable.
@@ -535,7 +553,42 @@ class FactorGraph:
         value = theta_v[allowed]
         theta_v[ranges(self.var_ptr[fixed], self.card[fixed])] = -np.inf
         theta_v[allowed] = value
-        return self._folded(FoldedLists(folded.lists, theta_v, self.constant + folded.constant), self.names)
+        left = Conditioned(None, 0.0)
+        if self.constraints is not None:
+            left = condition_constraints(self.constraints, observed, self.card)
+        constant = self.constant + folded.constant + left.constant
+        smaller = self._folded(FoldedLists(folded.lists, theta_v, constant), self.names)
+        return smaller if left.constraints is None else replace(smaller, constraints=left.constraints)
+
+    def with_constraints(self, constraints: Iterable[Constraint]) -> FactorGraph:
+        """The same model with further constraints beside its tables.
+
+        Parameters
+        ----------
+        constraints
+            What the functions of `mapmrf.constraints` return.
+
+        Raises
+        ------
+        GraphError
+            If a variable or state does not exist, or occurs twice in a constraint.
+        UnknownName
+            If no variable or state has a name that is used.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf import constraints
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 1]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> one = graph.with_constraints([constraints.exactly_one([0, 1])])
+        >>> one
+        FactorGraph(n_vars=2, n_factors=1, n_tables=1, n_constraints=1)
+        >>> one.value([1, 0]), one.value([1, 1])
+        (1.0, -inf)
+        """
+        further = attach(constraints, self.names, self.card)
+        parts = [part for part in (self.constraints, further) if part is not None]
+        return replace(self, constraints=Constraints.join(parts))
 
     def expanded(self) -> FactorGraph:
         """The same model without weights: a table for every distinct pair of a weight and a table.

@@ -156,6 +156,8 @@ class Method(ABC):
     gives_bound: ClassVar[bool] = False
     exact: ClassVar[bool] = False
     exact_on_trees: ClassVar[bool] = False
+    native_constraints: ClassVar[bool] = False
+    """Whether the method handles the constraints of a graph; others get them as tables, see `mapmrf.rewriting`."""
 
     max_iterations: int
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mapmrf.constraints import Constraints
 from mapmrf.graph import FactorGraph
 from mapmrf.memory import shown_bytes
 
@@ -39,9 +41,12 @@ class ModelSummary:
     n_components
         Number of connected components.
     pairwise, binary, tree
-        Whether all factors have two variables, all variables two states, and the factor graph no cycles.
+        Whether all factors have two variables, all variables two states, and the factor graph no cycles; a model with
+        constraints is neither pairwise nor a tree.
     model_bytes, compiled_bytes
         Memory of the model, and of the model compiled for solving (an estimate, without a method's own arrays).
+    constraints
+        Number of constraints beside the tables by the functions that stated them, such as ``at_most_k``.
     """
 
     n_vars: int
@@ -65,6 +70,7 @@ class ModelSummary:
     tree: bool
     model_bytes: int
     compiled_bytes: int
+    constraints: dict[str, int] = field(default_factory=dict)
 
     def text(self) -> str:
         """The summary as lines of text."""
@@ -72,6 +78,7 @@ class ModelSummary:
             "variables": f"{self.n_vars}  ({_span(self.card_min, self.card_max)} states)",
             "factors": f"{self.n_factors}  ({_listed(self.arities)})",
             "tables": f"{self.n_tables} distinct" + (", and a weight per factor" if self.weighted else ""),
+            **({"constraints": self._constraints()} if self.constraints else {}),
             "entries": f"{self.n_states} states, {self.n_configs} configurations, {self.forbidden} of them forbidden",
             "labellings": f"10^{self.log10_labellings:.1f}",
             "degree": f"{self.degree_mean:.2f} factors per variable, at most {self.degree_max}",
@@ -80,6 +87,9 @@ class ModelSummary:
             "memory": f"{shown_bytes(self.model_bytes)}, compiled {shown_bytes(self.compiled_bytes)}",
         }
         return "\n".join(f"{key:<13}{text}" for key, text in rows.items())
+
+    def _constraints(self) -> str:
+        return f"{sum(self.constraints.values())}  ({', '.join(f'{n} {name}' for name, n in self.constraints.items())})"
 
     def _structure(self) -> str:
         words = [
@@ -105,7 +115,8 @@ def summarise(graph: FactorGraph) -> ModelSummary:
 
     adjacency = _adjacency(graph)
     degree = np.bincount(graph.scope, minlength=graph.n_vars)
-    n_components = int(connected_components(adjacency, directed=False, return_labels=False)) if graph.n_vars else 0
+    joined = adjacency if graph.constraints is None else adjacency + _joined(graph.constraints, graph.n_vars)
+    n_components = int(connected_components(joined, directed=False, return_labels=False)) if graph.n_vars else 0
     return ModelSummary(
         n_vars=graph.n_vars,
         n_factors=graph.n_factors,
@@ -123,11 +134,12 @@ def summarise(graph: FactorGraph) -> ModelSummary:
         degree_max=int(degree.max(initial=0)),
         density=_density(adjacency),
         n_components=n_components,
-        pairwise=bool(np.all(graph.arity == 2)),
+        pairwise=graph.constraints is None and bool(np.all(graph.arity == 2)),
         binary=bool(np.all(graph.card == 2)),
-        tree=graph.n_edges - graph.n_factors == graph.n_vars - n_components,
+        tree=graph.constraints is None and graph.n_edges - graph.n_factors == graph.n_vars - n_components,
         model_bytes=_model_bytes(graph),
         compiled_bytes=_model_bytes(graph) + _problem_bytes(graph),
+        constraints={} if graph.constraints is None else dict(Counter(graph.constraints.names)),
     )
 
 
@@ -147,6 +159,15 @@ def _adjacency(graph: FactorGraph) -> Any:
     return in_factor.T @ in_factor
 
 
+def _joined(constraints: Constraints, n_vars: int) -> Any:
+    """Pairs of variables that follow each other in a constraint, as a sparse matrix."""
+    from scipy.sparse import csr_array
+
+    next_to = np.flatnonzero(np.diff(constraints.owner) == 0)
+    pairs = (constraints.var[next_to], constraints.var[next_to + 1])
+    return csr_array((np.ones(len(next_to), dtype=np.int32), pairs), shape=(n_vars, n_vars))
+
+
 def _density(adjacency: Any) -> float:
     n = adjacency.shape[0]
     return 0.0 if n < 2 else float((adjacency.nnz - np.count_nonzero(adjacency.diagonal())) / (n * (n - 1)))
@@ -154,7 +175,8 @@ def _density(adjacency: Any) -> float:
 
 def _model_bytes(graph: FactorGraph) -> int:
     arrays = (graph.card, graph.theta_v, graph.scope_ptr, graph.scope, graph.table_of, graph.table_ptr, graph.theta_t)
-    return sum(array.nbytes for array in arrays) + (0 if graph.weight is None else graph.weight.nbytes)
+    weights = 0 if graph.weight is None else graph.weight.nbytes
+    return sum(array.nbytes for array in arrays) + weights + (graph.constraints.nbytes if graph.constraints else 0)
 
 
 def _problem_bytes(graph: FactorGraph) -> int:

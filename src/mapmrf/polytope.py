@@ -8,7 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, row_sums, segment_max
+from mapmrf.arrays import Bools, Floats, Ints, ranges, row_sums, segment_max
+from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.problem import Batch, Problem
 
 FactorMarginals = Floats | Callable[[Batch, slice], Floats]
@@ -206,7 +207,7 @@ def dual_bound(problem: Problem, lam_e: Floats) -> float:
 
 
 def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residuals:
-    """How far (mu_v, mu_f) is from L_G."""
+    """How far (mu_v, mu_f) is from L_G, and from hard constraints on sums and differences."""
     mass_v = np.add.reduceat(mu_v, problem.graph.var_ptr[:-1]) if problem.n_vars else np.ones(0)
     consistency, simplex, lowest = 0.0, _largest(mass_v - 1), float(mu_v.min(initial=0.0))
     for batch, rows, block in blocks(problem, mu_f):
@@ -215,7 +216,28 @@ def residuals(problem: Problem, mu_v: Floats, mu_f: FactorMarginals) -> Residual
         for k in range(batch.arity):
             gap = _copies_of(batch, rows, mu_v, k) - marginals_of(batch, block, k)
             consistency = max(consistency, _largest(gap))
+    if problem.graph.constraints is not None:
+        consistency = max(consistency, _excess(problem, problem.graph.constraints, mu_v))
     return Residuals(consistency, simplex, max(0.0, -lowest))
+
+
+def _excess(problem: Problem, constraints: Constraints, mu_v: Floats) -> float:
+    """By how much mu_v violates hard constraints: sums, in units of the largest weight, and states used twice."""
+    linear = constraints.hard & (constraints.kind == ConstraintKind.LINEAR)
+    mine = linear[constraints.owner]
+    owner, weight = constraints.owner[mine], constraints.weight[mine]
+    sums = np.bincount(owner, weight * mu_v[problem.graph.var_ptr[constraints.var[mine]] + constraints.state[mine]])
+    unit = np.ones(len(sums))
+    np.maximum.at(unit, owner, np.abs(weight))
+    off = np.maximum(constraints.least[: len(sums)] - sums, sums - constraints.most[: len(sums)]) / unit
+    worst = float(np.where(linear[: len(sums)], off, 0.0).max(initial=0.0))
+    for c in np.flatnonzero(constraints.hard & (constraints.kind == ConstraintKind.ALL_DIFFERENT)):
+        scope = constraints.var[constraints.span(int(c))]
+        card = problem.graph.card[scope]
+        states = ranges(np.zeros(len(scope), dtype=np.int64), card)
+        used = np.bincount(states, mu_v[ranges(problem.graph.var_ptr[scope], card)])
+        worst = max(worst, float(used.max(initial=0.0)) - 1.0)
+    return worst
 
 
 def _largest(values: Floats) -> float:

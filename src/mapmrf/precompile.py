@@ -196,12 +196,50 @@ def _wide(n_labels: int, side: int) -> FactorGraph:
     return potts_image(side, side, labels=n_labels, seed=0).graph
 
 
+def _tallied() -> FactorGraph:
+    """Pairs of variables of two and three states, and constraints of every kind, hard and with a price."""
+    from mapmrf import constraints as stated
+
+    rng = np.random.default_rng(0)
+    card = [2] * 8 + [3] * 4
+    scopes = [(i, i + 1) for i in range(10)]
+    tables = [rng.normal(size=(card[i], card[j])) for i, j in scopes]
+    priced = [stated.at_most_k(range(6), 2, 1.0), stated.xor([0, 2, (9, 1)], 1, 2.0), stated.label_cost(2, 1.0)]
+    return FactorGraph.from_tables(card, scopes, tables).with_constraints(
+        [
+            *priced,
+            stated.exactly_k(range(8), 4),
+            stated.linear([0, 1, 3, (8, 2)], [3, 2, 4, 1], upper=6),
+            stated.xor([1, 4, 5]),
+            stated.or_with_output([2, 3], 6),
+            stated.all_different([8, 9, 11]),
+        ]
+    )
+
+
 def _unsolvable() -> FactorGraph:
     """Four colours on a random graph with too many edges: conflicts enough for all that a search does."""
     rng = np.random.default_rng(0)
     pairs = np.array([(i, j) for i in range(150) for j in range(i + 1, 150)])
     chosen = pairs[np.sort(rng.permutation(len(pairs))[:660])]
     return FactorGraph.from_pairwise(np.zeros((150, 4)), chosen, np.where(np.eye(4, dtype=bool), -np.inf, 0.0))
+
+
+def _counted() -> FactorGraph:
+    """Three states on a lattice, with constraints of every kind."""
+    from mapmrf import constraints
+
+    graph = _pairs(3, _lattice(4), hard=0.05)
+    return graph.with_constraints(
+        [
+            constraints.at_most_k([(i, 0) for i in range(16)], 6),
+            constraints.linear([(i, 1) for i in range(16)], np.linspace(0.5, 2.0, 16), upper=4.0),
+            constraints.xor([(i, 2) for i in range(4)], 0),
+            constraints.or_with_output([(4, 1), (5, 1)], (6, 1)),
+            constraints.all_different([8, 9, 10]),
+            constraints.label_cost(2, 1.5),
+        ]
+    )
 
 
 MODELS: dict[str, Callable[[], FactorGraph]] = {
@@ -231,6 +269,8 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "wide_hard": _wide_hard,
     "wide_triples": _wide_triples,
     "unsolvable": _unsolvable,
+    "counted": _counted,
+    "tallied": _tallied,
 }
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -274,6 +314,8 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("lslp", ("spins", "potts", "pedigree"), sphere_block=20),
         *_runs("lslp", ("many", "smooth"), max_iterations=4),
         *_runs("lslp", ("large",), max_iterations=4, threads=2),
+        *_runs("lslp", ("counted", "tallied"), starts=1),
+        *_runs("lslp", ("tallied",), sphere="affine", epsilon=0.01),
     ],
     "restarts": [
         *_runs("restarts"),
@@ -294,6 +336,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("mplp", ("hard", "pedigree"), order="random"),
         *_runs("mplp", ("hard", "spins"), schedule="forward"),
         *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),
+        *_runs("mplp bp", ("counted", "tallied")),
     ],
     "clusters": [
         *_runs("mplp_c", max_iterations=60),
@@ -310,6 +353,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("ad3"),
         *_runs("ad3", ("spins", "mixed", "pedigree"), branch_and_bound=True, max_iterations=300),
         *_runs("ad3", ("potts",), relaxation=1.5),
+        *_runs("ad3", ("tallied",), branch_and_bound=True, max_iterations=300),
         *_runs("l2box", _PAIRS),
     ],
     "flow": [
@@ -318,6 +362,9 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("expansion", ("mask", "circuit", "priced", *_PAIRS)),
         *_runs("expansion", ("potts", "dense"), move="swap"),
         *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
+    ],
+    "constraints": [
+        *_runs("icm tabu", ("counted",)),
     ],
     CERTAINTY: [
         *_runs("trws", ("spins", "mixed", "smooth"), margins=True),

@@ -110,8 +110,8 @@ class Result:
     names
         Names of the variables and states, where the model has them; `assignment` is the labelling in these.
     violated
-        What `labels` violate if no feasible labelling was found: factors, and variables in forbidden states. `labels`
-        are those with the fewest violations seen. Empty if the value is finite.
+        What `labels` violate if no feasible labelling was found: factors, hard constraints, and variables in forbidden
+        states. `labels` are those with the fewest violations seen. Empty if the value is finite.
 
     Examples
     --------
@@ -427,6 +427,8 @@ def plain(value: Any) -> Any:
         return value.tolist() if value.dtype.kind != "f" or np.isfinite(value).all() else plain(value.tolist())
     if isinstance(value, StrEnum):
         return value.value
+    if isinstance(value, Violation) and value.constraint is None:
+        return {key: plain(getattr(value, key)) for key in ("factor", "variables", "states")}
     if isinstance(value, KindFractions | Residuals | Names | Violation):
         return {key: plain(v) for key, v in asdict(value).items()}
     if isinstance(value, Mapping):
@@ -442,7 +444,7 @@ def plain(value: Any) -> Any:
 
 def _violation_from(data: Mapping[str, Any]) -> Violation:
     """A violation as `plain` wrote it."""
-    return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]))
+    return Violation(data["factor"], tuple(data["variables"]), tuple(data["states"]), data.get("constraint"))
 
 
 def _names_from(data: Mapping[str, Any] | None, labels: Ints) -> Names | None:

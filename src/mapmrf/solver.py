@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import ArrayLike
@@ -30,6 +31,7 @@ from mapmrf.polytope import classify, classify_vertex, relaxed_value, vertex
 from mapmrf.problem import Problem
 from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
+from mapmrf.rewriting import Rewriting, rewrite
 from mapmrf.saved_run import SavedRun
 
 NEGLIGIBLE = 1e-9
@@ -126,9 +128,10 @@ def solve(
         raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
     graph = as_graph(graph)
     polisher = None if polish is None else make_method(polish, {})
+    forms = ModelForms(graph, threads)
     for each in (chosen, polisher):
         if each is not None:
-            each.load(graph)
+            each.load(forms.graph_for(each))
     run = _Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
     run.set_clock(began, time_limit)
     run.polisher = polisher
@@ -145,7 +148,7 @@ def solve(
             run.listeners.append(bar.update)
             run.compiling.on_begin = bar.compiling
         stack.enter_context(stoppable(CompileWatch(run.must_stop, lambda: run.deadline - time.perf_counter())))
-        result = run.solve(graph, start, threads)
+        result = run.solve(forms, start)
         return _with_margins(result, graph, run.deadline, threads) if margins else result
 
 
@@ -241,6 +244,62 @@ class GapTolerance(NamedTuple):
         return LEAST_PATIENCE + int(PATIENCE * done) if self.patient else 0
 
 
+class ModelForms:
+    """A model as methods see it: as it is, or with its constraints written as tables.
+
+    Attributes
+    ----------
+    graph
+        The model as it was given.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], []).with_constraints([constraints.xor(range(3))])
+    >>> ModelForms(graph, threads=1).graph_for(mapmrf.BP())
+    FactorGraph(n_vars=4, n_factors=2, n_tables=2)
+    """
+
+    def __init__(self, graph: FactorGraph, threads: int) -> None:
+        self.graph, self.threads = graph, threads
+        self._problems: dict[bool, Problem] = {}
+
+    @cached_property
+    def rewriting(self) -> Rewriting:
+        """The model with tables in place of its constraints."""
+        return rewrite(self.graph)
+
+    def is_rewritten(self, method: Method | None) -> bool:
+        """Whether a method, or the library itself (None), gets tables in place of constraints."""
+        return self.graph.constraints is not None and (method is None or not method.native_constraints)
+
+    def graph_for(self, method: Method | None) -> FactorGraph:
+        """The model that a method gets."""
+        return self.rewriting.graph if self.is_rewritten(method) else self.graph
+
+    def problem_for(self, method: Method | None) -> Problem:
+        """The same, compiled."""
+        rewritten = self.is_rewritten(method)
+        if rewritten not in self._problems:
+            self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads)
+        return self._problems[rewritten]
+
+    def lift(self, method: Method | None, labels: Ints) -> Ints:
+        """Labels of the model that a method gets."""
+        return self.rewriting.lift(labels) if self.is_rewritten(method) else labels
+
+    def start_for(self, method: Method, start: Start) -> Start:
+        """A warm start on the model that a method gets."""
+        if start.labels is None or not self.is_rewritten(method):
+            return start
+        return Start(self.rewriting.lift(start.labels))
+
+    def project(self, labels: Ints) -> Ints:
+        """Labels of the model as it was given."""
+        return labels[: self.graph.n_vars]
+
+
 class _Run:
     """One run of the loop: the incumbent and the trace so far."""
 
@@ -266,11 +325,11 @@ class _Run:
         self.began = self.asked = began
         self.deadline = math.inf if time_limit is None else began + time_limit
 
-    def solve(self, graph: FactorGraph, start: Start, threads: int) -> Result:
+    def solve(self, forms: ModelForms, start: Start) -> Result:
         """Compile the graph, run the method and the polisher, and report."""
-        graph.check_sums()
-        self.graph = graph
-        self.incumbent = Incumbent(graph, Start().first_labels(graph), threads=threads)
+        forms.graph.check_sums()
+        self.forms, self.graph = forms, forms.graph
+        self.incumbent = Incumbent(self.graph, Start().first_labels(self.graph), threads=forms.threads)
         if start.labels is not None:
             self.incumbent.offer(start.labels)
         if self.saving is not None:
@@ -280,12 +339,12 @@ class _Run:
             problem: Problem | None = None
             compile_time = 0.0
             try:
-                problem = Problem.compile(graph, threads)
+                problem = forms.problem_for(self.method)
                 compile_time = time.perf_counter() - self.began
-                self.check_support(problem)
-                status, answer = self.run(problem, self.method, start, running)
+                self.check_support()
+                status, answer = self.run(self.method, start, running)
                 if self.polisher is not None and status in _UNPROVEN:
-                    status = self.polish(problem, self.polisher, answer, status, running)
+                    status = self.polish(self.polisher, answer, status, running)
             except BaseException as error:
                 status = self.cut_short(error)
             if answer.mu_f is None:  # nothing is asked of the run any more, and the report takes memory, too
@@ -304,17 +363,18 @@ class _Run:
         interrupts.notice()
         return Status.INTERRUPTED
 
-    def check_support(self, problem: Problem) -> None:
+    def check_support(self) -> None:
         """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
         for method in (self.method, self.polisher):
-            reason = None if method is None else method.supports(problem)
+            reason = None if method is None else method.supports(self.forms.problem_for(method))
             if method is not None and reason is not None:
                 raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
 
-    def run(self, problem: Problem, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
+    def run(self, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
         interrupts.check()
-        state = method.start(problem, self.seed, start)
+        problem = self.forms.problem_for(method)
+        state = method.start(problem, self.seed, self.forms.start_for(method, start))
         running.callback(method.close, problem, state)
         interrupts.check()
         saving = self.saving if method is self.method else None
@@ -327,13 +387,13 @@ class _Run:
             self.dual = method.dual(problem, state)
         return status, method.answer(problem, state)
 
-    def polish(self, problem: Problem, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
+    def polish(self, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
         """Improve the incumbent by another method; the status stays unless this one is cut short."""
         if answer.labels is not None:
-            self.incumbent.offer(answer.labels)
-        ended, polished = self.run(problem, polisher, Start(self.incumbent.labels), running)
+            self.incumbent.offer(self.forms.project(answer.labels))
+        ended, polished = self.run(polisher, Start(self.incumbent.labels), running)
         if polished.labels is not None:
-            self.incumbent.offer(polished.labels)
+            self.incumbent.offer(self.forms.project(polished.labels))
         return ended if ended in _CUT_SHORT else status
 
     def loop(self, problem: Problem, method: Method, state: Any) -> Status:
@@ -391,7 +451,9 @@ class _Run:
         self.iterations = progress.iterations
         candidate = None
         if progress.labels is not None:
-            candidate = incumbent.offer(progress.labels, progress.value)
+            # The value of a labelling of tables is no claim: counts may not fit what they count.
+            claim = progress.value if len(progress.labels) == self.graph.n_vars else None
+            candidate = incumbent.offer(self.forms.project(progress.labels), claim)
         bound = None if progress.bound is None else progress.bound + self.round_off()
         incumbent.tighten(bound)
         point = TracePoint(
@@ -425,16 +487,17 @@ class _Run:
         """Recompute every figure from the answer: no method reports its own value."""
         incumbent = self.incumbent
         if answer.labels is not None:
-            incumbent.prefer(answer.labels)  # of equals, the method's choice wins over what the loop met on the way
+            labels = self.forms.project(answer.labels)
+            incumbent.prefer(labels)  # of equals, the method's choice wins over what the loop met on the way
         if answer.bound is not None:
             incumbent.tighten(answer.bound + self.round_off())
         if incumbent.value == -math.inf and problem is not None:
-            status = self.repair(problem, status)
+            status = self.repair(status)
         closed = self.tolerance.met_by(incumbent) or incumbent.optimal
         mu_v, mu_f = answer.mu_v, answer.mu_f
         kind = fractions = found = relaxed = None
         if problem is not None and mu_v is None and closed:  # the vertex of an optimal labelling solves the LP too
-            mu_v, relaxed = vertex(problem, incumbent.labels), incumbent.value
+            mu_v, relaxed = vertex(problem, self.forms.lift(self.method, incumbent.labels)), incumbent.value
             kind, fractions, found = classify_vertex(problem)
         elif problem is not None and mu_v is not None and mu_f is not None:
             with suppress(CompilingStopped):  # time is over, and what is not known yet stays unknown
@@ -454,25 +517,29 @@ class _Run:
             options=self.options(),
             seed=self.seed,
             details=answer.details,
-            mu_v=mu_v,
+            mu_v=mu_v if mu_v is None or not self.forms.is_rewritten(self.method) else mu_v[: len(self.graph.theta_v)],
             dual=self.dual,
         )
 
-    def repair(self, problem: Problem, status: Status) -> Status:
+    def repair(self, status: Status) -> Status:
         """Look for a labelling of finite value, within the time that is left, or for one that violates little."""
         left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
         seconds = REPAIR_SECONDS / 2 if status in _CUT_SHORT else left
-        incumbent = self.incumbent
+        incumbent, forms = self.incumbent, self.forms
         try:
+            problem = forms.problem_for(None)
             if incumbent.bound > -math.inf:
-                search = find_feasible(problem, incumbent.labels, seconds=seconds)
+                search = find_feasible(problem, forms.lift(None, incumbent.labels), seconds=seconds)
                 if search.labels is not None:
-                    incumbent.offer(search.labels)
+                    incumbent.offer(forms.project(search.labels))
                 elif search.complete:
                     incumbent.tighten(-math.inf)
             least = int(incumbent.bound == -math.inf)
             if incumbent.shortfall.n_violated > least:
-                incumbent.offer(fewest_violated(problem, incumbent.labels, least, REPAIR_SECONDS / 2))
+                lifted = forms.lift(None, incumbent.labels)
+                incumbent.offer(forms.project(fewest_violated(problem, lifted, least, REPAIR_SECONDS / 2)))
+        except UnsupportedModel:  # the constraints cannot be written as tables
+            return status
         except BaseException as error:
             return self.cut_short(error)
         return status

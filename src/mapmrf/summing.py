@@ -18,6 +18,7 @@ from mapmrf.names import Names, locate_variable
 from mapmrf.options import check_number
 from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import Result
+from mapmrf.rewriting import without_constraints
 from mapmrf.solver import as_graph, check_limits, solve
 
 
@@ -76,8 +77,8 @@ def marginal_map(
     chosen = make_method(method, options, also=("memory", "time_limit", "seed", "threads"))
     check_limits(time_limit, threads, seed)
     check_number("memory", memory)
-    model = as_graph(graph)
-    asked = query_indices(model, variables)
+    given = as_graph(graph)
+    asked, model = query_indices(given, variables), without_constraints(given)
     others = sorted(set(range(model.n_vars)) - set(asked))
     rest, kept = sum_out(model, others, memory * 2**20) if others else (model, list(range(model.n_vars)))
     left = None if time_limit is None else max(0.0, time_limit - (time.perf_counter() - began))
@@ -86,10 +87,10 @@ def marginal_map(
     return replace(
         result,
         labels=result.labels[place],
-        names=names_of(model.names, asked),
+        names=names_of(given.names, asked),
         mu_v=None,
         runtime=time.perf_counter() - began,
-        details={**result.details, "summed": float(len(others))},
+        details={**result.details, "summed": float(given.n_vars - len(asked))},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,14 +15,16 @@ from mapmrf.names import Names
 
 @dataclass(frozen=True)
 class Violation:
-    """A factor whose potential is -inf, or a variable in a forbidden state.
+    """A factor whose potential is -inf, a hard constraint that does not hold, or a variable in a forbidden state.
 
     Attributes
     ----------
     factor
-        Number of the factor in the graph; None for a variable's own potential, and for the constant of the model.
+        Number of the factor in the graph; None for a constraint, a variable's own potential, and the constant.
     variables, states
         The variables and their states, by name where the model has names, else by index.
+    constraint
+        Number of the constraint in the graph; None for everything else.
 
     Examples
     --------
@@ -37,9 +39,12 @@ class Violation:
     factor: int | None
     variables: tuple[int | str, ...]
     states: tuple[int | str, ...]
+    constraint: int | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         pairs = ", ".join(f"{name}={state}" for name, state in zip(self.variables, self.states, strict=True))
+        if self.constraint is not None:
+            return f"constraint {self.constraint} ({pairs})"
         if self.factor is None:
             return pairs or "the constant"
         return f"factor {self.factor} ({pairs})"
@@ -62,15 +67,19 @@ class Shortfall(NamedTuple):
         return (self.n_violated, -self.rest) < (other.n_violated, -other.rest)
 
 
-def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats]:
-    """Potentials of the variables and of the factors."""
+def _terms(graph: FactorGraph, labels: Ints) -> tuple[Floats, Floats, Floats]:
+    """Potentials of the variables and of the factors, and what constraints subtract."""
     of_factors = np.zeros(graph.n_factors)
     if graph.n_factors:
         inside = np.add.reduceat(labels[graph.scope] * graph.stride, graph.scope_ptr[:-1])
         of_factors = graph.theta_t[graph.table_ptr[graph.table_of] + inside]
         if graph.weight is not None:
             of_factors = of_factors * graph.weight
-    return graph.theta_v[graph.var_ptr[:-1] + labels], of_factors
+    of_constraints = np.zeros(graph.n_constraints)
+    if graph.constraints is not None:
+        bad = graph.constraints.violated(labels)
+        of_constraints[bad] = -graph.constraints.penalty[bad]
+    return graph.theta_v[graph.var_ptr[:-1] + labels], of_factors, of_constraints
 
 
 def shortfall(graph: FactorGraph, labels: Ints) -> Shortfall:
@@ -104,11 +113,14 @@ def penalised(graph: FactorGraph) -> FactorGraph:
     graph = graph.expanded()
     loss = 1.0 + 2.0 * graph.size
     theta_v, theta_t = (np.where(np.isneginf(theta), -loss, theta) for theta in (graph.theta_v, graph.theta_t))
-    return replace(graph, theta_v=theta_v, theta_t=theta_t, constant=max(graph.constant, -loss))
+    limits = graph.constraints
+    if limits is not None:
+        limits = replace(limits, penalty=np.minimum(limits.penalty, loss))
+    return replace(graph, theta_v=theta_v, theta_t=theta_t, constant=max(graph.constant, -loss), constraints=limits)
 
 
 def violations(graph: FactorGraph, labels: Ints) -> tuple[Violation, ...]:
-    """What a labelling violates: the constant, variables, then factors.
+    """What a labelling violates: the constant, variables, factors, then hard constraints.
 
     Examples
     --------
@@ -124,11 +136,14 @@ def violations(graph: FactorGraph, labels: Ints) -> tuple[Violation, ...]:
 def _listed(graph: FactorGraph, labels: Ints) -> Iterator[Violation]:
     if graph.constant == -np.inf:
         yield Violation(None, (), ())
-    of_variables, of_factors = _terms(graph, labels)
+    of_variables, of_factors, of_constraints = _terms(graph, labels)
     for i in np.flatnonzero(np.isneginf(of_variables)):
         yield _named(graph.names, None, np.array([i]), labels)
     for a in np.flatnonzero(np.isneginf(of_factors)):
         yield _named(graph.names, int(a), graph.scope_of(int(a)), labels)
+    for c in np.flatnonzero(np.isneginf(of_constraints)).tolist():
+        assert graph.constraints is not None
+        yield replace(_named(graph.names, None, graph.constraints.variables(c), labels), constraint=c)
 
 
 def _named(names: Names | None, factor: int | None, scope: Ints, labels: Ints) -> Violation:

@@ -235,8 +235,8 @@ ZOO = {
     "costs before the scope": (HEAD % ("<9", "f: {costs: [1 2] scope: [a]}"), ["function 'f'", "'costs'"]),
     "unknown key": (HEAD % ("<9", "f: {scope: [a] colour: red}"), ["function 'f'", "'colour'"]),
     "global": (
-        HEAD % ("<9", "f: {scope: [a b] type: salldiff params: {metric: var cost: 3}}"),
-        ["function 'f'", "'salldiff'", "global"],
+        HEAD % ("<9", "f: {scope: [a b] type: sregular params: {metric: var cost: 3}}"),
+        ["function 'f'", "'sregular'", "global", "salldiff"],
     ),
     "default that is none": (HEAD % ("<9", "f: {scope: [a] defaultcost: x costs: []}"), ["default of function 'f'"]),
     "half a tuple": (

@@ -229,8 +229,8 @@ ZOO = {
     "only a name": ("t3", ["number of variables", "ends after 1 tokens"]),
     "a word": (T3.replace("700", "seven"), ["line 9, token 31", "'seven'", "a number"]),
     "global function": (
-        "m 2 2 1 10  2 2  2 0 1 -1 salldiff var 5",
-        ["token 12", "'salldiff'", "without a table", "tuples"],
+        "m 2 2 1 10  2 2  2 0 1 -1 sregular var 5",
+        ["token 12", "'sregular'", "without a table", "tuples", "salldiff"],
     ),
     "arithmetic function": ("m 2 2 1 10\n2 2\n2 0 1 -1 >= 1 0", ["line 3", "'>='", "without a table"]),
     "interval": ("m 2 2 0 10  2 -5", ["domain of variable 1", "'-5'", "no interval"]),

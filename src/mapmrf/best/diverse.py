@@ -12,6 +12,7 @@ from mapmrf.best.calls import SolveCalls
 from mapmrf.best.ranked import collected_messages, memory_of
 from mapmrf.graph import EXACT, FactorGraph
 from mapmrf.result import Result, Status
+from mapmrf.rewriting import without_constraints
 
 MOST_COUNTERS = 20_000
 """Variables that counters may add to a model."""
@@ -94,7 +95,7 @@ class DiverseSearch:
         if distance > self.graph.n_vars:
             return Further(None, -math.inf, -math.inf)
         if memory_of(self.calls) > 0 and len(earlier) * self.graph.n_vars <= MOST_COUNTERS:
-            messages = collected_messages(counted(self.graph, earlier, distance), self.calls)
+            messages = collected_messages(counted(without_constraints(self.graph), earlier, distance), self.calls)
             if messages is not None and messages.collected:
                 if messages.value + self.graph.constant == -math.inf:
                     return Further(None, -math.inf, -math.inf)
@@ -148,6 +149,7 @@ def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGra
     """The model with counters behind its variables: only labellings at a distance from all earlier ones are feasible.
 
     Along the variables a counter adds up, to the distance at most, how many labels differ from an earlier labelling.
+    Labellings may be those of the first variables only: then the others do not count.
 
     Examples
     --------
@@ -156,16 +158,16 @@ def counted(graph: FactorGraph, earlier: list[Ints], distance: int) -> FactorGra
     >>> mapmrf.solve(counted(graph, [np.array([1, 1, 1])], 2)).labels[:3].tolist()
     [1, 0, 0]
     """
-    n, size = graph.n_vars, distance + 1
+    n, size = len(earlier[0]), distance + 1
     scopes: list[tuple[int, ...]] = [()]
     tables: list[Floats] = [np.array(graph.constant)]
-    tables.extend(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in range(n))
-    scopes.extend((i,) for i in range(n))
+    tables.extend(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]] for i in range(graph.n_vars))
+    scopes.extend((i,) for i in range(graph.n_vars))
     scopes.extend(tuple(graph.scope_of(a).tolist()) for a in range(graph.n_factors))
     tables.extend(graph.table(a) for a in range(graph.n_factors))
     steps: dict[tuple[int, int], Floats] = {}
     for number, labels in enumerate(earlier):
-        first = n * (number + 1)
+        first = graph.n_vars + n * number
         for i in range(n):
             key = int(graph.card[i]), int(labels[i])
             step = steps.setdefault(key, _counting(*key, size))

@@ -21,6 +21,7 @@ from mapmrf.method import Method
 from mapmrf.options import check_number
 from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import Result, Status
+from mapmrf.rewriting import Rewriting, rewrite
 from mapmrf.solver import as_graph, check_limits, usable_cores
 
 Ranking = tuple[list[tuple[Ints, float, float]], float, Status | None, Result]
@@ -145,6 +146,8 @@ def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> R
         stopped = search.run(wanted.distance, wanted.penalty)
         assert search.template is not None
         return search.answers, search.others, stopped, search.template
+    if graph.constraints is not None:
+        return _rank_rewritten(rewrite(graph), m, wanted, calls)
     ranked = rank_by_elimination(graph, m, calls)
     if ranked is not None and (ranked.labels or ranked.stopped is None):
         values = sorted(((graph.value(labels), -n) for n, labels in enumerate(ranked.labels)), reverse=True)
@@ -155,6 +158,17 @@ def _rank(graph: FactorGraph, m: int, wanted: Diversity, calls: SolveCalls) -> R
     stopped = lawler.run()
     assert lawler.template is not None
     return lawler.answers, lawler.others, stopped, lawler.template
+
+
+def _rank_rewritten(rewriting: Rewriting, m: int, wanted: Diversity, calls: SolveCalls) -> Ranking:
+    """The labellings of a model with constraints are those of the model with tables, and in the same order."""
+    found, others, stopped, template = _rank(rewriting.graph, m, wanted, calls)
+    answers = []
+    for lifted, value, bound in found:
+        labels = rewriting.project(lifted)
+        own = rewriting.original.value(labels)  # round-off may differ
+        answers.append((labels, own, own if bound == value else max(bound, own)))
+    return sorted(answers, key=lambda answer: -answer[1]), others, stopped, template
 
 
 def _template(graph: FactorGraph, calls: SolveCalls) -> Result:

@@ -14,6 +14,7 @@ from mapmrf.bridges._foreign import labels_of, names_of, need
 from mapmrf.errors import FormatError, OptionError, UnsupportedModel
 from mapmrf.formats.quadratic import Terms, check_quadratic, graph_of, is_spin, terms_of
 from mapmrf.graph import FactorGraph
+from mapmrf.rewriting import refuse_constraints
 
 MAX_DEGREE = 20
 """Variables of a term of a polynomial: its table has 2 to the power of this many entries."""
@@ -171,6 +172,7 @@ def to_bqm(graph: FactorGraph, vartype: str = "BINARY") -> Any:
     >>> float(bqm.energy({0: 1, 1: 1})), graph.value([1, 1])
     (-2.0, 2.0)
     """
+    refuse_constraints(graph, "a BQM")
     if vartype not in _STATES:
         raise OptionError(f"vartype={vartype!r}, expected 'BINARY' or 'SPIN'")
     try:
@@ -207,6 +209,7 @@ def to_dqm(graph: FactorGraph) -> Any:
     >>> float(to_dqm(graph).energy({0: 1, 1: 2}))
     -6.0
     """
+    refuse_constraints(graph, "a DQM")
     wide = np.flatnonzero(graph.arity > 2)
     if len(wide):
         raise UnsupportedModel(f"factor {wide[0]} has {graph.arity[wide[0]]} variables, expected at most 2")

@@ -14,6 +14,7 @@ from mapmrf.bridges._foreign import labels_of, names_of, need
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
 from mapmrf.graph_checks import as_array
+from mapmrf.rewriting import refuse_constraints
 
 Scope = tuple[Hashable, ...]
 Place = dict[Hashable, int]
@@ -51,6 +52,7 @@ def to_networkx(graph: FactorGraph, *, primal: bool = False) -> Any:
     >>> list(to_networkx(model, primal=True).edges)
     [(0, 1), (1, 2)]
     """
+    refuse_constraints(graph, "a graph of networkx")
     found = need("networkx").Graph(constant=graph.constant)
     variables = labels_of(graph)
     for i, variable in enumerate(variables):

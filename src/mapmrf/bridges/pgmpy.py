@@ -19,6 +19,7 @@ from mapmrf.errors import GraphError, OptionError, UnknownName, UnsupportedModel
 from mapmrf.formats.bayes import network_of
 from mapmrf.graph import FactorGraph
 from mapmrf.graph_checks import as_array
+from mapmrf.rewriting import refuse_constraints
 
 KINDS = ("markov", "bayesian", "factor_graph", "factors")
 MOST = 600.0
@@ -297,6 +298,7 @@ def to_pgmpy(graph: FactorGraph, kind: str = "markov") -> Any:
     >>> sorted(to_pgmpy(graph).nodes())  # doctest: +SKIP
     ['x0', 'x1']
     """
+    refuse_constraints(graph, "a model of pgmpy")
     if kind not in KINDS:
         raise OptionError(f"kind={kind!r}, expected one of {', '.join(KINDS)}")
     variables: list[Any] = labels_of(graph) if graph.names else [f"x{i}" for i in range(graph.n_vars)]

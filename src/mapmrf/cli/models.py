@@ -24,10 +24,16 @@ def info(model: str, as_json: bool) -> None:
 @main.command()
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
-def convert(source: str, target: str) -> None:
+@click.option("--tables", is_flag=True, help="Write constraints as tables, with auxiliary variables at the end.")
+def convert(source: str, target: str, tables: bool) -> None:
     """Convert the model IN to the format given by the suffix of OUT."""
     check_outputs(target)
-    write_model(read_model(source), target)
+    graph = read_model(source)
+    if tables:
+        from mapmrf.rewriting import without_constraints
+
+        graph = without_constraints(graph)
+    write_model(graph, target)
 
 
 @main.command()
@@ -36,7 +42,8 @@ def convert(source: str, target: str) -> None:
 def check(model: str, evidence: str | None) -> None:
     """Read MODEL and report whether it is valid."""
     graph = read_model(model, evidence)
-    click.echo(f"{model}: ok, {graph.n_vars} variables, {graph.n_factors} factors")
+    constraints = f", {graph.n_constraints} constraints" if graph.n_constraints else ""
+    click.echo(f"{model}: ok, {graph.n_vars} variables, {graph.n_factors} factors{constraints}")
 
 
 @main.command()

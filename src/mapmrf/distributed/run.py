@@ -84,9 +84,9 @@ class PartedRun(SphereRun):
         self.rested_value = -math.inf
 
     @property
-    def n_factors(self) -> int:
-        """Factors of the whole model."""
-        return self.model.n_factors
+    def idle(self) -> bool:
+        """Whether there is nothing to iterate on."""
+        return self.model.n_factors == 0
 
     @property
     def n_configs(self) -> int:

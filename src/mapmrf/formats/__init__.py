@@ -119,6 +119,12 @@ def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> No
     known = _format_of(path)
     if known is None:
         raise FormatError(_unknown(path))
+    if graph.constraints is not None and not getattr(known, "CONSTRAINTS", False):
+        first = graph.constraints.names[0]
+        raise FormatError(
+            f"{path}: the format has no constraints, and the model has {graph.n_constraints}, the first an {first}; "
+            "mapmrf.rewriting.without_constraints(graph) has tables in their place"
+        )
     if graph.weight is not None and not getattr(known, "WEIGHTS", False):
         n_before, graph = graph.n_tables, graph.expanded()
         _log.info("%s: the format has no weights: written as %d tables, %d before", path, graph.n_tables, n_before)

@@ -11,8 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets
-from mapmrf.errors import FormatError
+from mapmrf.constraints import Constraint
+from mapmrf.errors import FormatError, GraphError
+from mapmrf.formats._cfn_globals import CFN_TYPES, Params, ScopeNames, constraints_of, read_nested, text_of
 from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
+from mapmrf.formats._globals import WrittenFunction, written
 from mapmrf.formats._relaxed_json import OPEN, Scanner
 from mapmrf.formats._tables import MOST_ENTRIES, Factors, build, check_states, shaped_tables
 from mapmrf.formats.files import replacing
@@ -21,6 +24,7 @@ from mapmrf.formats.tokens import parse_numbers, shown
 from mapmrf.graph import FactorGraph, Names
 
 SUFFIXES = (".cfn",)
+CONSTRAINTS = True
 
 _BOUND = re.compile(rb"([<>])([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?inf)")
 _WHOLE = re.compile(rb"[+-]?\d{1,18}")
@@ -63,12 +67,14 @@ class _CfnModel:
     refers: dict[int, bytes] = field(default_factory=dict)
     functions: dict[bytes, int] = field(default_factory=dict)
     n_entries: int = 0
+    constraints: list[Constraint] = field(default_factory=list)
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can meet it.
 
-    Tables that the file shares are shared. Global functions and interval variables are refused.
+    Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
+    ``knapsackp``, ``knapsackv`` and ``clique`` become constraints; others, and interval variables, are refused.
     """
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
@@ -96,7 +102,13 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         table_ptr,
         -costs + 0.0,  # no "-0"
     )
-    return build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
+    graph = build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
+    if not model.constraints:
+        return graph
+    try:
+        return graph.with_constraints(model.constraints)
+    except GraphError as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
 def _problem(scanner: Scanner, model: _CfnModel) -> None:
@@ -153,7 +165,7 @@ def _functions(scanner: Scanner, model: _CfnModel) -> None:
             name = scanner.word("name of a function")
             if name in model.functions:
                 scanner.fail("name of a function", "a name that no other function has")
-            model.functions[name] = a
+            model.functions[name] = a  # if it has a table
             what = f"function {name.decode('utf-8', 'replace')!r}"
         scanner.open(what)
         _function(scanner, model, what)
@@ -174,13 +186,34 @@ def _function(scanner: Scanner, model: _CfnModel, what: str) -> None:
         elif key == b"costs" and scope is not None and not found:
             found = True
             _costs(scanner, model, scope, default, what)
-        elif key == b"type":
-            kind = scanner.word(what).decode("utf-8", "replace")
-            scanner.fail(what, "a function with costs", f"a global function of type {kind!r}")
+        elif key == b"type" and scope is not None and not found:
+            found = True
+            model.scopes.pop()
+            _global(scanner, model, scope, what)
         else:
             scanner.fail(what, "'scope', then 'defaultcost' or 'costs', each once")
     if not found:
         scanner.fail(what, "'scope' and 'costs'", "its end")
+
+
+def _global(scanner: Scanner, model: _CfnModel, scope: list[int], what: str) -> None:
+    """A function of a type: its parameters follow."""
+    kind = scanner.word(what).decode("utf-8", "replace")
+    if kind not in CFN_TYPES:
+        expected = f"a function with costs, or one of {', '.join(CFN_TYPES)}"
+        scanner.fail(what, expected, f"a global function of type {kind!r}")
+    if scanner.word(what) != b"params":
+        scanner.fail(what, "'params'")
+    scanner.open(f"params of {what}")
+    params = Params(read_nested(scanner, f"params of {what}"))
+    lookup = [{value.encode(): k for k, value in enumerate(model.values[i] or ())} for i in scope]
+    place = {str(i).encode(): at for at, i in enumerate(scope)}
+    place |= {model.variables[i].encode(): at for at, i in enumerate(scope)}
+    names = ScopeNames(np.array(model.card, dtype=np.int64), lookup, place)
+    try:
+        model.constraints.extend(constraints_of(kind, scope, params, (model.sign, model.bound), names))
+    except (ValueError, KeyError, IndexError, TypeError):
+        scanner.fail(f"params of {what}", f"those of {kind}", "others")
 
 
 def _variable(scanner: Scanner, model: _CfnModel, token: bytes, what: str) -> int:
@@ -350,15 +383,16 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a CFN to be minimised, with as many decimals as it takes, up to 15 digits in all."""
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
+    functions = written(path, graph.constraints)
     decimals, _, total = _decimals(graph)
     if decimals < 0:
         raise FormatError(f"{path}: the costs add up to {total:.4g}, expected at most 1e{DIGITS}, write .wcsp instead")
     with replacing(path) as file:
-        for text in _text(graph, f" %.{decimals}f", f"{total + 1.0:.{decimals}f}"):
+        for text in _text(graph, f" %.{decimals}f", f"{total + 1.0:.{decimals}f}", functions):
             file.write(text.encode())
 
 
-def _text(graph: FactorGraph, number: str, bound: str) -> Iterator[str]:
+def _text(graph: FactorGraph, number: str, bound: str, functions: list[WrittenFunction]) -> Iterator[str]:
     """Yield the file from the bound to the last function."""
     names = fitting_names(graph, _NAMES)
     yield f'{{\n problem: {{name: mapmrf, mustbe: "<{bound}"}},\n variables: {{\n'
@@ -372,6 +406,8 @@ def _text(graph: FactorGraph, number: str, bound: str) -> Iterator[str]:
         costs = _cost_text(graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]], number)
         yield f"  u{i}: {{scope: [{names.variables[i]}], costs: [{costs}]}}\n"
     yield from _factor_text(graph, names.variables, number)
+    for c, function in enumerate(functions):
+        yield f"  g{c}: {text_of(function, names.variables, bound)}\n"
     yield " }\n}\n"
 
 

@@ -15,17 +15,20 @@ from typing import NoReturn
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, ranges
-from mapmrf.errors import FormatError
+from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats import tokens
 from mapmrf.formats._decimals import MOST_DECIMALS, choose_decimals, rounding, scaled, unscaled
+from mapmrf.formats._globals import WrittenFunction, written
 from mapmrf.formats._tables import MOST_COUNT, Factors, build, check_states, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
+from mapmrf.formats._wcsp_globals import WordFunction, constraints_of, split, text_of
 from mapmrf.formats.files import read_bytes, replacing
 from mapmrf.formats.names import names_lost
 from mapmrf.formats.tokens import NumberFile, parse_numbers
 from mapmrf.graph import FactorGraph
 
 SUFFIXES = (".wcsp",)
+CONSTRAINTS = True
 
 _OUR_NAME = re.compile(r"mapmrf:decimals=(-?\d{1,3}):offset=(\d{1,19})")
 _FIRST_WORD = re.compile(rb"\S+")
@@ -37,11 +40,12 @@ _FIRST_WORD = re.compile(rb"\S+")
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a WCSP; a cost c is the log potential -c, costs that reach the upper bound are forbidden.
 
-    Tables that the file shares are shared. Global and arithmetic functions, and interval variables, are refused.
+    Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
+    ``knapsackp`` and ``clique`` become constraints. Others, arithmetic functions and interval variables are refused.
     """
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
-    name, file = _numbers(path)
+    name, file, functions = _numbers(path)
     card, n_functions, upper = _header(file)
     walk = _walk(file, 4 + len(card), n_functions)
     scope_ptr, scope = _scopes(file, walk, len(card))
@@ -51,7 +55,18 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     forbidden = costs >= upper
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
-    return _graph(path, card, Factors(scope_ptr, scope, table_of, table_ptr, costs), forbidden, name)
+    graph = _graph(path, card, Factors(scope_ptr, scope, table_of, table_ptr, costs), forbidden, name)
+    return _constrained(path, graph, functions, upper)
+
+
+def _constrained(path: Path, graph: FactorGraph, functions: list[WordFunction], upper: float) -> FactorGraph:
+    """The model with the constraints of its global functions."""
+    if not functions:
+        return graph
+    try:
+        return graph.with_constraints([c for some in functions for c in constraints_of(path, some, upper, graph.card)])
+    except GraphError as error:
+        raise FormatError(f"{path}: {error}") from None
 
 
 def _graph(path: Path, card: Ints, factors: Factors, forbidden: Bools, name: str) -> FactorGraph:
@@ -87,16 +102,20 @@ class _WcspFile(NumberFile):
         super().fail(at, what, expected)
 
 
-def _numbers(path: Path) -> tuple[str, NumberFile]:
-    """Split the file into the name of the problem and all the numbers behind it."""
+def _numbers(path: Path) -> tuple[str, NumberFile, list[WordFunction]]:
+    """Split the file into the name of the problem, all the numbers behind it, and the functions with words."""
     text = read_bytes(path)
     first = _FIRST_WORD.search(text)
     if first is None:
         raise FormatError(f"{path}: the file is empty, expected the name of a problem")
-    numbers = parse_numbers(text[first.end() :])
+    numbers, functions = parse_numbers(text[first.end() :]), []
+    if numbers is None:
+        parts = split(path, text)
+        if parts is not None:
+            numbers, functions = parse_numbers(b" ".join(parts.words[1:])), parts.functions
     if numbers is None:
         _fail_not_a_number(path, text)
-    return first[0].decode("utf-8", "replace"), _WcspFile(path, numbers, skipped=1)
+    return first[0].decode("utf-8", "replace"), _WcspFile(path, numbers, skipped=1), functions
 
 
 def _fail_not_a_number(path: Path, text: bytes) -> NoReturn:
@@ -308,20 +327,21 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a WCSP with costs in units of 10^-decimals: as many decimals as it takes, up to 15 digits in all."""
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
+    functions = written(path, graph.constraints)
     costs = _costs(graph)
     with replacing(path) as file:
-        for text in _text(graph, costs):
+        for text in _text(graph, costs, functions):
             file.write(text.encode("ascii"))
 
 
-def _text(graph: FactorGraph, costs: _WcspCosts) -> Iterator[str]:
+def _text(graph: FactorGraph, costs: _WcspCosts, functions: list[WrittenFunction]) -> Iterator[str]:
     """Yield the file from the header to the last function."""
     upper = 1.0 + (costs.constant if np.isfinite(costs.constant) else 0.0)
     upper -= float(_extremes(-costs.unary, graph.var_ptr)[1].sum())
     upper -= float(_extremes(-costs.tables, graph.table_ptr)[1][graph.table_of].sum())
     name = f"mapmrf:decimals={costs.decimals}:offset={costs.offset:.0f}" if costs.decimals or costs.offset else "mapmrf"
     loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[costs.unary != 0])
-    n_functions = int(costs.constant != 0) + len(loud) + graph.n_factors
+    n_functions = int(costs.constant != 0) + len(loud) + graph.n_factors + len(functions)
     yield f"{name} {graph.n_vars} {graph.card.max(initial=0)} {n_functions} {upper:.0f}\n"
     yield " ".join(map(str, graph.card.tolist())) + "\n"
     if costs.constant:
@@ -333,6 +353,7 @@ def _text(graph: FactorGraph, costs: _WcspCosts) -> Iterator[str]:
         tuples = tuple_text(some - graph.var_ptr[i], (int(graph.card[i]),), unary[some], "%.0f")
         yield f"1 {i} {default[i]:.0f} {len(some)}\n{tuples}"
     yield from _factor_text(graph, np.where(np.isinf(costs.tables), upper, costs.tables))
+    yield from (text_of(function, upper) for function in functions)
 
 
 def _factor_text(graph: FactorGraph, tables: Floats) -> Iterator[str]:

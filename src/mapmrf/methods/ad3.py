@@ -79,6 +79,7 @@ class AD3(Method):
     title: ClassVar[str] = "LP relaxation by ADMM with exact factor steps (AD3)"
     family: ClassVar[str] = "ADMM"
     gives_bound: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = _BY_MODE
     rho: float = 0.4
@@ -157,7 +158,7 @@ class AD3(Method):
         admm, left = state.admm, self.max_iterations - state.iterations
         due = self.check_every - state.iterations % self.check_every
         n = min(due, left, max(1, STEP_WORK // max(1, problem.n_configs)))
-        state.iterations += n if problem.n_factors else 0
+        state.iterations += 0 if admm.engine.idle else n
         if n < min(due, left):
             admm.engine.run(n)
             return Progress(state.iterations, phase="lp", extra={"rho": admm.rho})
@@ -176,10 +177,10 @@ class AD3(Method):
 
     def _next(self, problem: Problem, state: AD3Run, admm: ADMMRelaxation) -> Status | None:
         """After a measurement: stop, begin to branch, or balance rho and go on."""
-        at_rest = problem.n_factors == 0 or (admm.primal < self.primal_tol and admm.dual < self.dual_tol)
+        at_rest = admm.engine.idle or (admm.primal < self.primal_tol and admm.dual < self.dual_tol)
         if state.iterations >= self.max_iterations:
             return Status.CONVERGED if at_rest else Status.ITERATION_LIMIT
-        if self.branch_and_bound and problem.n_factors and (at_rest or state.iterations >= ROOT_ITERATIONS):
+        if self.branch_and_bound and not admm.engine.idle and (at_rest or state.iterations >= ROOT_ITERATIONS):
             if state.certified:
                 return Status.CONVERGED
             state.root = admm.engine.variables(), dense(problem, admm.engine.marginals_of(problem))

@@ -14,13 +14,15 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
 from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
+from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.loading import highs_failure, scip_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
-from mapmrf.engines.program.program import Formulation, Program, lagrangian, spread
+from mapmrf.engines.program.program import Formulation, Program, any_rows_bound, spread
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
 from mapmrf.engines.program.spin_planes import SpinPlanes
@@ -46,6 +48,9 @@ PATIENCE = 1.0
 STEP_ENTRIES = 2_000_000
 """Table entries visited in one step of local search: some 20 ms."""
 
+STEP_CHANGES = 4_000_000
+"""States looked at in one step of local search with constraints: some 20 ms."""
+
 LOCAL_STEPS = 25
 """Steps of local search after the first descent, at most."""
 
@@ -62,7 +67,8 @@ class Cuts(Phases):
 
     Binary pairwise models become the compact 0/1 program; its relaxation is tightened by odd-cycle inequalities until
     it is integral or no more are violated. What is left, and any other model as the local polytope with 0/1 variables,
-    goes to the branch and bound of HiGHS or SCIP, together with the best labelling so far.
+    goes to the branch and bound of HiGHS or SCIP, together with the best labelling so far. Constraints are rows of the
+    program.
 
     Attributes
     ----------
@@ -101,6 +107,7 @@ class Cuts(Phases):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
     solver: Solver = "auto"
@@ -135,6 +142,8 @@ class Cuts(Phases):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutsRun:
         """Simplify the model; the run begins with local search."""
+        if problem.graph.constraints is not None:  # reductions know tables only
+            return CutsRun(self, Simplified(problem, ()), seed, initial.labels)
         roof = self.persistency and problem.only_binary and why_no_roof(problem) is None
         excluded = excluded_by_roof(problem) if roof else None
         return CutsRun(self, simplify(problem, excluded), seed, initial.labels)
@@ -254,9 +263,12 @@ class CutsRun(PhasedRun):
         if self.problem.n_vars == 0:
             self.incumbent.tighten(self.incumbent.value)
             yield self.progress("start", Status.OPTIMAL)
-        yield from self.descend()
-        if self.method.lp_iterations > 0 and not is_compact(self.problem):
-            yield from self.relax()
+        if self.problem.graph.constraints is None:
+            yield from self.descend()
+            if self.method.lp_iterations > 0 and not is_compact(self.problem):
+                yield from self.relax()
+        elif self.method.local_search > 0:
+            yield from self.search_counted()
         program = self.formulate()
         n_needed = program.rows.n
         yield self.progress("start")
@@ -264,6 +276,14 @@ class CutsRun(PhasedRun):
             program = yield from self.cut(self.formulation)
         yield self.progress("branch")
         yield from self.branch(program, n_needed)
+
+    def search_counted(self) -> Iterator[Progress]:
+        """Local search that counts what the constraints count, for the first labelling."""
+        search = CountedSearch(self.problem, self.incumbent.labels, self.seed)
+        for _ in range(min(self.method.local_search, LOCAL_STEPS)):
+            search.run(min(STEP_CHANGES // self.problem.n_states, 50 * self.problem.n_vars) + 1)
+            self.incumbent.offer(search.incumbent.labels)
+            yield self.progress("start")
 
     def descend(self) -> Iterator[Progress]:
         """Local search, for the first labelling."""
@@ -296,10 +316,13 @@ class CutsRun(PhasedRun):
 
     def formulate(self) -> Program:
         """Build the program; the first bound is the one without any row."""
-        compact = is_compact(self.problem)
-        self.formulation = Compact.build(self.problem) if compact else LocalPolytope.build(self.problem)
+        if self.problem.graph.constraints is not None:
+            self.formulation = ConstrainedPolytope.build(self.problem)
+        else:
+            compact = is_compact(self.problem)
+            self.formulation = Compact.build(self.problem) if compact else LocalPolytope.build(self.problem)
         program = self.formulation.program
-        free, _ = lagrangian(program, program.rows, np.zeros(program.rows.n))
+        free = any_rows_bound(program, np.zeros(program.rows.n))
         self.tighten(program.value(free) + program.round_off)
         self.details |= {"columns": float(len(program.cost)), "rows": float(program.rows.n)}
         return program

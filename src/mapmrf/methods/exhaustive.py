@@ -6,11 +6,14 @@ import math
 import sys
 import time
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Bools, Ints
+from mapmrf.constraints import ConstraintKind, Constraints
+from mapmrf.constraints.counters import counter_of, gains_of, worth_of
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, Method, Progress, Start
@@ -55,6 +58,7 @@ class Exhaustive(Method):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
     max_labellings: int = 2**24
@@ -134,12 +138,31 @@ class Enumeration:
             values += self._slice(np.array([i]), graph.theta_v[graph.var_ptr[i] : graph.var_ptr[i + 1]])
         for scope, table in self._terms:
             values += self._slice(scope, table)
+        if graph.constraints is not None:
+            for c in np.flatnonzero(graph.constraints.penalty > 0).tolist():
+                values = np.where(self._violated(graph.constraints, c), values - graph.constraints.penalty[c], values)
         place = int(values.argmax())
         self.labels[self.inner] = _digits(place, graph.card[self.inner])
         self.best.offer(self.labels, float(values.flat[place]))
         self.done += 1
 
-    def _slice(self, scope: Ints, table: Floats) -> Floats:
+    def _violated(self, constraints: Constraints, c: int) -> Bools:
+        """Where in the block a constraint is violated."""
+        shape = tuple(self.graph.card[self.inner])
+        if constraints.kind[c] == ConstraintKind.LINEAR:
+            variables, gains = gains_of(constraints, c, self.graph.card)
+            sums = np.zeros(shape)
+            for i, gain in zip(variables, gains, strict=True):
+                sums += self._slice(np.array([i]), gain)
+            return np.asarray((sums < constraints.least[c]) | (sums > constraints.most[c]))
+        counter = counter_of(constraints, c, self.graph.card)
+        count = np.zeros(shape, dtype=np.int64)
+        for i, move in zip(counter.variables, counter.moves, strict=True):
+            state = np.broadcast_to(self._slice(np.array([i]), np.arange(move.shape[1])), shape)
+            count = np.where(count >= 0, move[np.maximum(count, 0), state], -1)
+        return worth_of(count, counter.final) < 0
+
+    def _slice(self, scope: Ints, table: NDArray[Any]) -> NDArray[Any]:
         """A table at the outer labels, with an axis for every inner variable (of length 1 outside the scope)."""
         axis = np.searchsorted(self.inner, scope)
         is_inner = np.isin(scope, self.inner)

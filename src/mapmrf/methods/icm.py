@@ -9,6 +9,7 @@ import numpy as np
 
 from mapmrf.arrays import segment_argmax
 from mapmrf.engines.moves.ascent import Ascent
+from mapmrf.engines.moves.counted_search import CountedAscent
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -24,6 +25,7 @@ class ICM(Method):
     Variables are taken in their order, round and round, but only those with a changed neighbour are looked at again:
     the order of OpenGM's ICM, whose figures in the paper are those of ``init="zeros"``. A labelling that breaks fewer
     hard constraints (-inf entries) is better than any that breaks more; among equals the finite entries decide.
+    In a model with constraints beside the tables the best single change of all is made each time.
 
     Attributes
     ----------
@@ -46,6 +48,7 @@ class ICM(Method):
     name: ClassVar[str] = "icm"
     title: ClassVar[str] = "iterated conditional modes: single-variable ascent (ogm-ICM)"
     family: ClassVar[str] = "local search"
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = 1000
     starts: int = 1
@@ -63,7 +66,7 @@ class ICM(Method):
             labels = np.zeros(problem.n_vars, dtype=np.int64)
         elif labels is None:
             labels = segment_argmax(graph.theta_v, graph.var_ptr)
-        ascent = Ascent(problem)
+        ascent = Ascent(problem) if graph.constraints is None else CountedAscent(problem)
         ascent.restart(labels)
         return ICMRun(ascent, np.random.default_rng(seed))
 
@@ -88,6 +91,6 @@ class ICM(Method):
 class ICMRun:
     """A run: the ascent under way, and the starts that have come to an optimum."""
 
-    ascent: Ascent
+    ascent: Ascent | CountedAscent
     random: np.random.Generator
     ended: int = 0

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
 from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import highs_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
@@ -44,6 +45,7 @@ STATUSES = {
 class LP(Method):
     """Maximise ``<theta, mu>`` over L_G and round the solution (the paper's LP-LP).
 
+    Constraints become rows of the program; those with a penalty, parities and disjunctions have columns of their own.
     The relaxed solution is returned as HiGHS left it; its kind says whether it is a labelling. The upper bound is the
     dual of L_G evaluated at HiGHS' row multipliers, so it holds whatever their accuracy and wherever the run stopped.
 
@@ -73,6 +75,7 @@ class LP(Method):
     family: ClassVar[str] = "LP and decomposition"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = 2**31 - 1
     solver: Algorithm = "simplex"
@@ -89,7 +92,9 @@ class LP(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
         """Build the linear program; the first step starts HiGHS on it."""
-        return LPRun(self, LocalPolytope.build(problem), seed)
+        if problem.graph.constraints is None:
+            return LPRun(self, LocalPolytope.build(problem), seed)
+        return LPRun(self, ConstrainedPolytope.build(problem, compact=False), seed)
 
     def step(self, problem: Problem, state: LPRun) -> Progress:
         """Wait a moment for HiGHS, which works on a thread of its own."""
@@ -125,7 +130,7 @@ class LPRun:
         The last point, its rounding and ``<theta, mu>``; None before the first.
     """
 
-    def __init__(self, method: LP, polytope: LocalPolytope, seed: int) -> None:
+    def __init__(self, method: LP, polytope: LocalPolytope | ConstrainedPolytope, seed: int) -> None:
         self.method, self.polytope, self.seed = method, polytope, seed
         self.relaxation: LPRelaxation | None = None
         self.bound = dual_bound(polytope.problem, np.zeros(polytope.problem.n_edge_states))
@@ -175,7 +180,7 @@ class LPRun:
             return
         weights, columns = relaxation.weights(), relaxation.point()
         if weights is not None:
-            self.bound = min(self.bound, dual_bound(self.polytope.problem, self.polytope.multipliers(weights)))
+            self.bound = min(self.bound, self.polytope.bound(weights))
         if columns is not None:
             self.take(columns)
 

@@ -142,6 +142,7 @@ class LSLP(Method):
     title: ClassVar[str] = "l2-sphere LP by perturbed ADMM"
     family: ClassVar[str] = "ADMM"
     gives_bound: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     preset: str = "default"
     variant: str = "tied"
@@ -282,10 +283,10 @@ class LSLP(Method):
         due = every - (state.iterations - state.phase_began) % every
         affordable = max(1, STEP_WORK // max(1, state.n_configs))
         n = min(due, affordable, self.max_iterations - state.iterations)
-        if n > 0 and state.n_factors:
+        if n > 0 and not state.idle:
             engine.run(n)
         state.iterations += max(n, 0)
-        if n < due and state.iterations < self.max_iterations and state.n_factors:
+        if n < due and state.iterations < self.max_iterations and not state.idle:
             return Progress(state.iterations, phase=state.phase.name, extra={"rho": engine.rho})
         found = engine.measure()
         state.note(found)
@@ -310,9 +311,9 @@ class LSLP(Method):
             state.keep_rested(found)
         if state.iterations >= self.max_iterations:
             return Status.CONVERGED if over and not state.waiting else Status.ITERATION_LIMIT
-        if not over and not self._spent(state) and state.n_factors:
+        if not over and not self._spent(state) and not state.idle:
             return None
-        if not state.waiting or state.n_factors == 0:
+        if not state.waiting or state.idle:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
             return None  # the loop sees the closed gap and ends the run
@@ -418,7 +419,7 @@ class LSLP(Method):
             "sphere_weighted": weight * math.sqrt(found.sphere2),
             "integrality": found.integrality,
         }
-        small = engine.problem.n_edge_states <= MAX_KKT_STATES
+        small = engine.problem.n_edge_states <= MAX_KKT_STATES and engine.counting is None
         return details | kkt_residuals(engine) if kkt and small else details
 
 
@@ -446,9 +447,9 @@ class LSLPRun(SphereRun):
         return given is not None and load_multipliers(self.the_engine, given, rho)
 
     @property
-    def n_factors(self) -> int:
-        """Factors of the model."""
-        return self.problem.n_factors
+    def idle(self) -> bool:
+        """Whether there is nothing to iterate on: no factors and no constraints."""
+        return self.the_engine.idle
 
     @property
     def n_configs(self) -> int:

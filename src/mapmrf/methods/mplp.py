@@ -8,6 +8,7 @@ from typing import ClassVar, get_args
 
 from mapmrf.dual_state import DualState
 from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.counted_dual import CountedDual, LegalIncumbent
 from mapmrf.engines.messages.mplp import Dual, DualDescent, FactorOrder, PassDirection
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
@@ -52,6 +53,7 @@ class MPLP(Method):
     family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = 1000
     tol: float = 1e-7
@@ -70,7 +72,12 @@ class MPLP(Method):
         dual = Dual.build(problem, self.order, self.schedule, seed, problem.threads)
         if initial.dual is not None:
             dual.resume(problem, initial.dual)
-        return DualDescent(dual, ClimbingIncumbent(problem, initial))
+        if problem.graph.constraints is None:
+            return DualDescent(dual, ClimbingIncumbent(problem, initial))
+        counted = CountedDual(dual, problem)
+        run = DualDescent(dual, LegalIncumbent(problem, initial, counted))
+        run.function = counted
+        return run
 
     def step(self, problem: Problem, state: DualDescent) -> Progress:
         """Pass messages for some milliseconds; evaluate and decode whenever it is time."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mapmrf.engines.flow.cut_model import why_not_binary_pairs
+from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
 from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.search import SpinSearch
@@ -17,6 +18,9 @@ from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
+
+STEP_STATES = 1_000_000
+"""States that a step looks at: some 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class Tabu(Phases):
     (Burer, Monteiro and Zhang). Tabu search improves it: the best flip is made even if it loses, and a spin that was
     flipped stays for a while. Rounds then disturb the angles of the best labelling of the trajectory and go on from
     there. Every other trajectory begins on the path between two of the best labellings so far (path relinking).
+
+    A model with constraints may have any factors. Its variables change state under prices for violated constraints
+    that rise while these are violated and fall while they hold; a round begins with a few random changes of the best
+    labelling.
 
     Attributes
     ----------
@@ -55,6 +63,8 @@ class Tabu(Phases):
     title: ClassVar[str] = "one-flip tabu search with rank-2 restarts and path relinking, binary pairwise models"
     family: ClassVar[str] = "dense binary"
 
+    native_constraints: ClassVar[bool] = True
+
     max_iterations: int = sys.maxsize
     patience: int = 5
     elite: int = 8
@@ -64,11 +74,13 @@ class Tabu(Phases):
         check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse all but pairs of binary variables."""
-        return why_not_binary_pairs(problem)
+        """Refuse all but pairs of binary variables, unless there are constraints."""
+        return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun:
+    def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | CountedTabuRun:
         """Simplify the model, and write it in spins."""
+        if problem.graph.constraints is not None:
+            return CountedTabuRun(self, CountedSearch(problem, initial.first_labels(problem.graph), seed))
         return TabuRun(self, simplify(problem), seed, initial)
 
 
@@ -125,3 +137,28 @@ class TabuRun(PhasedRun):
             return Answer(bound=-math.inf)
         details = {"rounds": float(self.search.n_rounds), "trajectories": float(self.search.n_trajectories)}
         return Answer(labels=self.small.lift(self.best.labels), details=details)
+
+
+class CountedTabuRun(PhasedRun):
+    """A run on a model with constraints."""
+
+    def __init__(self, method: Tabu, search: CountedSearch) -> None:
+        super().__init__()
+        self.method, self.search, self.n_rounds = method, search, 0
+
+    def run(self) -> Generator[Progress, None, None]:
+        """Rounds that end when they bring nothing, and kicks between them."""
+        search = self.search
+        n = max(1, search.problem.n_vars)
+        step = max(1, STEP_STATES // max(1, search.problem.n_states))
+        while search.problem.n_vars and self.n_rounds < self.method.trajectories:
+            search.run(min(step, self.method.patience * n))
+            if search.vain >= self.method.patience * n:
+                self.n_rounds += 1
+                search.kick()
+            yield Progress(self.n_rounds, search.incumbent.labels)
+        yield Progress(self.n_rounds, search.incumbent.labels, finished=Status.CONVERGED)
+
+    def answer(self) -> Answer:
+        """The best labelling."""
+        return Answer(labels=self.search.incumbent.labels, details={"rounds": float(self.n_rounds)})

@@ -68,7 +68,7 @@ def factor_graph(graph: FactorGraph, *, labels: ArrayLike | Result | None = None
     room = 1.0 if inside else ROOM
     layout = factor_graph_layout(graph, shape, room) if _drawn_in_full(graph, shape) else primal_layout(graph, shape)
     sheet = _sheet(layout)
-    heading(sheet.axes, title or ("" if isinstance(layout, FactorGraphLayout) else _primal_title(graph)))
+    heading(sheet.axes, title or _title(graph, isinstance(layout, FactorGraphLayout)))
     _edges(sheet.axes, layout)
     if isinstance(layout, FactorGraphLayout):
         _squares(sheet, graph, layout)
@@ -106,8 +106,14 @@ def _check_size(graph: FactorGraph, shape: tuple[int, int] | None) -> None:
         raise GraphError(f"{many}, too many to draw: expected at most {PRIMAL_PAIRS}")
 
 
-def _primal_title(graph: FactorGraph) -> str:
-    return f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors"
+def _title(graph: FactorGraph, in_full: bool) -> str:
+    """What the drawing leaves out."""
+    parts = []
+    if not in_full:
+        parts.append(f"{graph.n_vars} variables; lines join those that share one of {graph.n_factors} factors")
+    if graph.n_constraints:
+        parts.append(f"{graph.n_constraints} constraints are not drawn")
+    return "; ".join(parts)
 
 
 def _sheet(layout: PrimalLayout) -> _Sheet:

@@ -22,6 +22,7 @@ from mapmrf.errors import UnknownName, UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
+from mapmrf.rewriting import without_constraints
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def solve_with(name: str, graph: FactorGraph, seconds: float, seed: int) -> Resu
     prepare(name)
     run = _Course(graph, time.perf_counter())
     finished = False
-    for found in _module(name).run(graph, seconds, seed):
+    for found in _module(name).run(without_constraints(graph), seconds, seed):
         if isinstance(found, Ready):
             run.start(found.start_up)
             continue
@@ -143,7 +144,7 @@ class _Course:
     def take(self, found: Found) -> None:
         """Keep improvements of labelling and bound."""
         if found.labels is not None:
-            self.incumbent.offer(found.labels)
+            self.incumbent.offer(found.labels[: self.graph.n_vars])  # without auxiliary variables
         if found.bound is not None and math.isfinite(found.bound):
             self.incumbent.tighten(found.bound)
         when = self.seconds if found.seconds is None else found.seconds

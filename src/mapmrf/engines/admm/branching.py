@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_max
+from mapmrf.arrays import Bools, Floats, Ints, ranges, segment_argmax, segment_max
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.kkt import edge_states_of, tables_of
+from mapmrf.engines.admm.layout import isolated
 from mapmrf.engines.admm.relaxation import ADMMRelaxation
 from mapmrf.engines.moves.ascent import Ascent
 from mapmrf.incumbent import Incumbent
@@ -175,8 +176,10 @@ class Tree:
             elif one.take:
                 bonus += push
             variables.theta[at + place] += push
-            if number >= node.n_inherited:
+            if number >= node.n_inherited and len(edges):
                 lam[edges + place] += push / len(edges)
+            elif number >= node.n_inherited and self.engine.counting is not None:
+                self.engine.counting.spread(lam, at + place, push)
         self.engine.resume(node.mu, lam, self.rho)
         return bonus
 
@@ -293,13 +296,17 @@ def _spreads(problem: Problem) -> Floats:
         of_factor *= np.abs(problem.weight)
     of_factor = np.repeat(of_factor, np.diff(problem.scope_ptr))
     total += np.bincount(problem.scope, of_factor, problem.n_vars)
+    if graph.constraints is not None:
+        total += graph.constraints.size
     return 1.1 * total + 1e-3 * float(total.max(initial=0.0))
 
 
 def _free_states(problem: Problem) -> Bools:
-    """All states of the variables that have factors; the others' best ones are settled."""
+    """All states of the variables that have factors or constraints; the others' best ones are settled."""
     graph = problem.graph
-    free = np.repeat(problem.degree > 0, graph.card)
+    free = np.ones(len(graph.theta_v), dtype=bool)
+    alone = isolated(problem)
+    free[ranges(graph.var_ptr[alone], graph.card[alone])] = False
     free[graph.var_ptr[:-1] + segment_argmax(graph.theta_v, graph.var_ptr)] = True
     return free
 

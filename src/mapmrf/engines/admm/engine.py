@@ -10,6 +10,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, ranges, segment_argmax
 from mapmrf.engines.admm import factor_steps, measurement, variable_steps
 from mapmrf.engines.admm import penalty as penalties
+from mapmrf.engines.admm.counting import NO_COUNTS, CountingSteps
 from mapmrf.engines.admm.factor_sphere import FactorSphere
 from mapmrf.engines.admm.lattice import LatticeSteps
 from mapmrf.engines.admm.layout import Layout, isolated
@@ -60,7 +61,8 @@ class Engine:
         self.layout, self.problem = layout, problem
         self.mu = np.zeros(len(layout.variables.theta))
         self.lam_v = np.zeros(len(layout.variables.theta))
-        self.q = np.zeros(layout.q_size)
+        n_items = 0 if layout.counting is None else layout.counting.n_items
+        self.q = np.zeros(layout.q_size + n_items)
         self.iterates = Iterates(self.mu, self.lam_v, self.q)
         keeps_copies = bool(np.any(layout.batch["kind"] == FactorKind.PAIR2))
         self.factors = FactorState(
@@ -73,7 +75,8 @@ class Engine:
         self.factor_sphere: FactorSphere | None = None
         graph = problem.graph
         self.labels: Ints = np.zeros(problem.n_vars, dtype=np.int64)
-        self.rounding = Rounding(graph.card, graph.var_ptr, problem.feasible_v, layout.edge_var, self.labels)
+        decoded = self.labels if layout.counting is None else self.labels.copy()
+        self.rounding = Rounding(graph.card, graph.var_ptr, problem.feasible_v, layout.edge_var, decoded)
         share, rows = layout.share, layout.rows
         self.own_variables = _first(layout.variables, share.n_vars)
         self.tasks = cut_tasks([row._replace(end=n) for row, n in zip(rows, share.inside, strict=True)], CHUNK)
@@ -85,6 +88,10 @@ class Engine:
         only_pairs = list(self.tasks) == [FactorKind.PAIR2_COMPACT] and not self.cut_tasks
         self.in_one_call = self.workers.n == 1 and self.all_compact and only_pairs
         self.penalty = new_penalty(PenaltyOptions())
+        self.counting: CountingSteps | None = None
+        if layout.counting is not None:
+            self.counting = CountingSteps(layout, layout.counting, self.penalty, self.iterates)
+            self.in_one_call = False
         self.lattice: LatticeSteps | None = None
         if layout.runs is not None:
             self.lattice = LatticeSteps(layout, layout.runs.arrays, self.workers, self.penalty, self.iterates)
@@ -106,6 +113,16 @@ class Engine:
         if self.lattice is not None:
             self.lattice.iterates = self.iterates
         self._plan()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to iterate on: no factors and no constraints."""
+        return self.problem.n_factors == 0 and self.counting is None
+
+    @property
+    def n_copies(self) -> int:
+        """Number of rows ``mu_i(k) = its copy``: edge states, and items of constraints."""
+        return self.problem.n_edge_states + (0 if self.layout.counting is None else self.layout.counting.n_items)
 
     # -- the start of a phase -----------------------------------------------------------------------------------------
 
@@ -151,7 +168,10 @@ class Engine:
         self.lam_v[:] = 0.0
         if self.has_sphere:
             self.sphere.target2[:] = self._targets()
-            variable_steps.sphere_norms(self.penalty, self.sphere, self.own_variables, self.iterates)
+            if self.counting is None:
+                variable_steps.sphere_norms(self.penalty, self.sphere, self.own_variables, self.iterates)
+            else:
+                self.counting.sphere_norms(self.sphere)
 
     def _targets(self) -> Floats:
         """Squared radius of the sphere that each chunk's variables bring."""
@@ -248,6 +268,8 @@ class Engine:
             return
         self.update_inside(keep)
         self.update_cut(keep)
+        if self.counting is not None:
+            self.counting.update_mu_f()
 
     def update_inside(self, keep: bool) -> None:
         """The factor step of the factors that have no variable of another part; tiles do that on the way."""
@@ -287,6 +309,9 @@ class Engine:
         """
         if self.lattice is not None:
             self.lattice.update_mu_v()
+            return
+        if self.counting is not None:
+            self.counting.update_mu_v(self.sphere)
             return
         step = variable_steps.update_compact_variables if self.all_compact else variable_steps.update_variables
         self.workers.run(step, self._variable_calls)
@@ -343,32 +368,38 @@ class Engine:
 
     def measure(self) -> Measurement:
         """Decode labels, and sum up bound, value, relaxed value and residuals."""
-        changed = self._decode()
+        changed, variables = self._decode(), self.own_variables
+        counted = NO_COUNTS
+        if self.counting is not None:
+            variables = variables._replace(theta=variables.theta.copy())
+            counted = self.counting.measure(variables.theta)
         if self.lattice is not None:
             of_vars, records = NO_SUMS, self.lattice.measure(self.labels)
         else:
-            own = self.rounding._replace(labels=self.labels[: self.layout.share.n_vars])
-            of_vars = measurement.measure_variables(self.penalty, self.own_variables, self.iterates, own)
+            own = self.rounding._replace(labels=self.rounding.labels[: self.layout.share.n_vars])
+            of_vars = measurement.measure_variables(self.penalty, variables, self.iterates, own)
             for kernel, calls in self._measurement_calls:
                 self.workers.run(kernel, calls)
             records = self._factor_sums
         found = records.view((np.float64, N_SUMS))  # a column per field
         bound, value, relaxed = (self.layout.constant + np.array(of_vars[:3]) + found[:, :3].sum(axis=0)).tolist()
+        if self.counting is not None:
+            value = self.counting.round(self.rounding.labels, self.variables(), self.labels)
         return Measurement(
-            bound=bound,
+            bound=bound + counted.bound,
             value=value,
-            relaxed=relaxed,
-            primal2=float(found[:, 3].sum()),
-            primal_max=float(found[:, 4].max(initial=0.0)),
+            relaxed=relaxed + counted.relaxed,
+            primal2=float(found[:, 3].sum()) + counted.primal2,
+            primal_max=max(float(found[:, 4].max(initial=0.0)), counted.primal_max),
             sphere2=float(self.sphere.off2.sum()) if self.factor_sphere is None else self.factor_sphere.off2,
-            integrality=max(of_vars.integrality, float(found[:, 5].max(initial=0.0))),
+            integrality=max(of_vars.integrality, float(found[:, 5].max(initial=0.0)), counted.integrality),
             changed=changed,
         )
 
     def _decode(self) -> int:
         """Round mu to labels, also those of other parts' variables; returns how many of the own ones changed."""
         n, var_at, rounding = self.layout.share.n_vars, self.layout.variables.var_at, self.rounding
-        own, rest = self.labels[:n], slice(n, None)
+        own, rest = rounding.labels[:n], slice(n, None)
         changed = measurement.decode(var_at, self.mu, rounding._replace(labels=own))
         if n < len(self.labels):
             copies = rounding._replace(
@@ -379,9 +410,9 @@ class Engine:
 
     def inspect(self) -> Measurement:
         """Measure without moving on to new labels: `changed` of the next measurement stays what it is."""
-        before = self.labels.copy()
+        before, decoded = self.labels.copy(), self.rounding.labels.copy()
         found = self.measure()
-        self.labels[:] = before
+        self.labels[:], self.rounding.labels[:] = before, decoded
         return found
 
     def _plan_measurement(self) -> Plan:
@@ -419,6 +450,8 @@ class Engine:
             self.lattice.multipliers(lam)
         else:
             variable_steps.edge_multipliers(self.penalty, self.layout.variables, self.iterates, lam)
+            if self.counting is not None:
+                self.counting.multipliers(lam)
 
     def factor_marginals(self, batch: Batch, rows: slice) -> Floats:
         """mu_a of some rows of a batch, from the supports and the closed forms of the last kept iteration."""

@@ -6,8 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from mapmrf.arrays import offsets
+from mapmrf.arrays import Floats, offsets
+from mapmrf.engines.counting.model import CountingModel
 from mapmrf.problem import Problem
+
+NO_VARIABLES = np.zeros(0, dtype=np.int64)
 
 
 def harden(problem: Problem) -> Problem:
@@ -24,8 +27,7 @@ def harden(problem: Problem) -> Problem:
     forbidden = ~problem.feasible_v & np.repeat(problem.degree > 0, graph.card)
     if not forbidden.any():
         return problem
-    low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
-    low = np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
+    low = lowest_potentials(problem)
     struck = np.logical_or.reduceat(forbidden, graph.var_ptr[:-1])
     tables = [graph.theta_t]
     table_of = graph.table_of.copy()
@@ -55,6 +57,13 @@ def harden(problem: Problem) -> Problem:
     return Problem.compile(hardened, problem.threads)
 
 
+def lowest_potentials(problem: Problem) -> Floats:
+    """The lowest finite potential of its variable, for every state; 0 where there is none."""
+    graph = problem.graph
+    low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
+    return np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
+
+
 def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
     """Where all masks allow: an axis for each."""
     allowed = np.ones(1, dtype=bool)
@@ -64,8 +73,10 @@ def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
 
 
 def impossible(problem: Problem) -> bool:
-    """Whether some table, or some variable's potentials, are all -inf."""
+    """Whether some table, or some variable's potentials, are all -inf, or a constraint cannot be satisfied alone."""
     graph = problem.graph
+    if graph.constraints is not None and CountingModel.of(graph, NO_VARIABLES).constant == -np.inf:
+        return True
     if graph.theta_v.min(initial=0.0) > -np.inf and graph.theta_t.min(initial=0.0) > -np.inf:
         return False
     if problem.n_vars and np.maximum.reduceat(graph.theta_v, graph.var_ptr[:-1]).min() == -np.inf:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mapmrf.arrays import Floats, Ints, frozen, offsets, ranges
 from mapmrf.engines.admm.couplings import NO_COUPLINGS, Couplings, split_pairs
+from mapmrf.engines.admm.hardening import lowest_potentials
 from mapmrf.engines.admm.runs import Runs, break_runs, find_runs
 from mapmrf.engines.admm.structs import (
     BATCH,
@@ -22,6 +23,7 @@ from mapmrf.engines.admm.structs import (
     VariableArrays,
 )
 from mapmrf.engines.admm.variable_steps import by_variable
+from mapmrf.engines.counting.model import CountingModel
 from mapmrf.pair_forms import PairForms, find_forms
 from mapmrf.problem import Batch, Problem
 
@@ -35,6 +37,8 @@ class Layout:
 
     Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables
     are moved into them. That changes no labelling's value and is exact as long as epsilon is 0.
+
+    Constraints are `counting` factors; `q_size` does not include their items, which stand behind all edges.
 
     Where such pairs are all there is and form long runs, as on images, `runs` has them in the order of q. The arrays of
     indices, `edge_var` and those of edges in `variables`, `pairs` and `tables`, are then empty.
@@ -54,6 +58,7 @@ class Layout:
     edge_var: NDArray[np.uint32]
     q_size: int
     slot_size: int
+    counting: CountingModel | None
 
     @classmethod
     def build(cls, problem: Problem, compact: bool, ridge: bool = False, share: Share | None = None) -> Layout:
@@ -68,7 +73,8 @@ class Layout:
         var_at = offsets(width)
         rows, shape, config = _describe(problem, width, compact, ridge)
         theta, couplings, constant = _potentials(problem, rows, share, compact, width)
-        runs = _runs(problem, rows, width)
+        counting = counting_model(problem)
+        runs = _runs(problem, rows, width) if counting is None else None
         if runs is not None and not whole:
             runs = _part_runs(problem, runs, share)
         edge_var, nbr_q = np.zeros((2, 0), dtype=np.uint32)
@@ -80,7 +86,7 @@ class Layout:
             problem=problem,
             share=share,
             compact=compact,
-            constant=constant,
+            constant=constant if counting is None else constant + counting.constant,
             rows=rows,
             variables=VariableArrays(var_at, problem.nbr_ptr, nbr_q, theta),
             pairs=_pairs(edge_mu, couplings, runs),
@@ -91,6 +97,7 @@ class Layout:
             edge_var=edge_var,
             q_size=sum(row.n * row.q_width for row in rows),
             slot_size=sum(row.n * row.slot_width for row in rows),
+            counting=counting,
         )
 
     @property
@@ -226,15 +233,35 @@ def _describe(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tupl
 
 
 def isolated(problem: Problem) -> Ints:
-    """Variables without factors."""
-    return np.flatnonzero(problem.nbr_ptr[1:] == problem.nbr_ptr[:-1])
+    """Variables without factors and constraints."""
+    alone = problem.nbr_ptr[1:] == problem.nbr_ptr[:-1]
+    if problem.graph.constraints is not None:
+        alone[problem.graph.constraints.var] = False
+    return np.flatnonzero(alone)
+
+
+def counting_model(problem: Problem) -> CountingModel | None:
+    """The constraints of a model, and a simplex for every variable that has no table; None without constraints."""
+    constraints = problem.graph.constraints
+    if constraints is None:
+        return None
+    return CountingModel.of(problem.graph, np.unique(constraints.var[problem.degree[constraints.var] == 0]))
 
 
 def _without_isolated(problem: Problem) -> tuple[Floats, float]:
-    """Unary potentials with those of variables without factors at 0, and the sum of what these are worth at best."""
+    """Unary potentials with those of variables without factors at 0, and the sum of what these are worth at best.
+
+    Forbidden states that are left, those of variables with constraints alone, get the variable's lowest potential:
+    their simplex leaves them out.
+    """
     graph = problem.graph
     theta_v = graph.theta_v.copy()
     alone = isolated(problem)
+    if graph.constraints is not None and not problem.feasible_v.all():
+        low = lowest_potentials(problem)
+        mine = np.repeat(problem.degree == 0, graph.card)
+        mine[ranges(graph.var_ptr[alone], graph.card[alone])] = False
+        theta_v = np.where(mine & ~problem.feasible_v, low, theta_v)
     if len(alone) == 0:
         return theta_v, 0.0
     best = np.maximum.reduceat(theta_v, graph.var_ptr[:-1])[alone].sum()

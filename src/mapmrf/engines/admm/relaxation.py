@@ -47,8 +47,8 @@ class ADMMRelaxation:
 
     def advance(self, n: int) -> Measurement:
         """Do n iterations and measure, both residuals included."""
-        engine, size = self.engine, max(1, self.engine.problem.n_edge_states)
-        if engine.problem.n_factors == 0:
+        engine, size = self.engine, max(1, self.engine.n_copies)
+        if engine.idle:
             return engine.measure()
         if n > 1:
             engine.run(n - 1)
@@ -61,7 +61,9 @@ class ADMMRelaxation:
 
     def _moved2(self, before: Floats) -> float:
         """Squared change of mu, seen from the edges; a compact variable is a difference, whose square counts half."""
-        return squared_change(self.engine.layout.variables, self.engine.problem.graph.card, before, self.engine.mu)
+        engine = self.engine
+        moved = squared_change(engine.layout.variables, engine.problem.graph.card, before, engine.mu)
+        return moved if engine.counting is None else moved + engine.counting.squared_change(before)
 
     def rebalance(self) -> None:
         """Raise rho where the copies disagree more than they move, lower it where they move more than they disagree."""

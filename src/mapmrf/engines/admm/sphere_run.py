@@ -99,8 +99,8 @@ class SphereRun(ABC):
 
     @property
     @abstractmethod
-    def n_factors(self) -> int:
-        """Factors of the model."""
+    def idle(self) -> bool:
+        """Whether there is nothing to iterate on."""
 
     @property
     @abstractmethod

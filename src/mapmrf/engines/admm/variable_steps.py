@@ -187,7 +187,7 @@ def _any_chunk(
         inverse = 1.0 / (denominator + denominator_edge * degree)
         centre, shift = 0.0, 0.0
         if kind != SphereKind.OFF and width > 1:
-            centre, shift = _centres(kind, at, width, c, target_lam_v, mu, lam_v)
+            centre, shift = centres(kind, at, width, c, target_lam_v, mu, lam_v)
         for w in range(at, at + width):
             pull = 0.0
             for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
@@ -204,12 +204,12 @@ def _any_chunk(
             rest = c * mu[w] - upsilon
             off += rest * rest if width > 1 else 0.5 * rest * rest
         if kind != SphereKind.OFF:
-            total += _distance2(kind, at, width, c, next_lam, mu, lam_v)
+            total += distance2(kind, at, width, c, next_lam, mu, lam_v)
     sphere.norm2[chunk], sphere.off2[chunk] = total, off
 
 
 @bare
-def _centres(
+def centres(
     kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats
 ) -> tuple[float, float]:
     """What is taken from a point before it is scaled, and what is added after: 1/2 and 1/2, or its mean and 1/K."""
@@ -222,12 +222,12 @@ def _centres(
 
 
 @bare
-def _distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
+def distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
     """Squared distance of a variable's point from the centre of its sphere; a compact one counts half its square."""
     if width == 1:
         a: float = c * mu[at] + target_lam_v * lam_v[at]
         return 0.5 * a * a
-    centre, _ = _centres(kind, at, width, c, target_lam_v, mu, lam_v)
+    centre, _ = centres(kind, at, width, c, target_lam_v, mu, lam_v)
     total = 0.0
     for w in range(at, at + width):
         a = c * mu[w] + target_lam_v * lam_v[w] - centre
@@ -244,7 +244,7 @@ def sphere_norms(penalty: Penalty, sphere: SphereState, variables: VariableArray
     for i in range(len(var_at) - 1):
         if nbr_ptr[i + 1] > nbr_ptr[i]:
             at, width = var_at[i], var_at[i + 1] - var_at[i]
-            sphere.norm2[i // sphere.chunk_size] += _distance2(
+            sphere.norm2[i // sphere.chunk_size] += distance2(
                 p.sphere, at, width, p.c, p.target_lam_v, iterates.mu, iterates.lam_v
             )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 from mapmrf.arrays import Ints
+from mapmrf.engines.messages.counted_messages import CountedMessages
 from mapmrf.engines.messages.max_product import ForestWeights, Messages, Tour, make_messages, potential_scale
 from mapmrf.engines.messages.max_product_kernels import MessageSchedule
 from mapmrf.incumbent import Incumbent
@@ -54,12 +55,13 @@ class MessagePassing(Method):
     def start(self, problem: Problem, seed: int, initial: Start) -> MessageRun:
         """Walk through the model and set all messages to 0."""
         tour = Tour.of(problem)
-        forest = problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
+        constrained = problem.graph.constraints is not None
+        forest = not constrained and problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
         weights = tour.weights(problem.n_edges) if forest else self.weigh(problem, seed)
         tol = self.tol * potential_scale(problem.graph)
         return MessageRun(
             problem,
-            make_messages(problem, tour, weights),
+            (CountedMessages if constrained else make_messages)(problem, tour, weights),
             TWO_SWEEPS if forest else MessageSchedule(self.schedule == "parallel", self.damping, tol),
             in_order=forest or self.decode == "sequential",
             bounded=forest or self.gives_bound,

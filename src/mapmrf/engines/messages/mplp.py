@@ -263,7 +263,13 @@ def _regions(problem: Problem) -> Regions:
 
 
 def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    """Factors of hanging trees from the leaves on, the root's place in the scope of each, and all other factors."""
+    """Factors of hanging trees from the leaves on, the root's place in the scope of each, and all other factors.
+
+    Constraints may tie the leaves of trees together: no factor hangs then.
+    """
+    if problem.graph.constraints is not None:
+        none = np.zeros(0, dtype=np.int64)
+        return none, none, np.arange(problem.n_factors)
     live, peeled, toward = np.zeros((3, problem.n_factors), dtype=np.int64)
     count = peel_factors(problem.scope_ptr, problem.scope, Neighbours.of(problem), live, peeled, toward)
     return peeled[:count], toward[:count], np.flatnonzero(live >= 0)
@@ -361,7 +367,7 @@ class DualDescent:
     @property
     def trivial(self) -> bool:
         """Whether there is nothing to iterate on: no cycle, or nothing feasible."""
-        return len(self.dual.visit) == 0 or self.bound == -math.inf
+        return (len(self.dual.visit) == 0 and self.function is self.dual) or self.bound == -math.inf
 
     def advance(self, max_iterations: int) -> bool:
         """Pass messages for some milliseconds; return whether a measurement is due."""

@@ -57,6 +57,10 @@ class Compact:
         """The point that stands for a labelling."""
         return np.concatenate([labels, labels[self.first] * labels[self.second]]).astype(np.float64)
 
+    def indicator(self, i: int, k: int) -> tuple[int, float, float]:
+        """A state as a column, its coefficient and a constant: x_i, or 1 - x_i."""
+        return (i, 1.0, 0.0) if k == 1 else (i, -1.0, 1.0)
+
     def labels(self, columns: Floats) -> Ints:
         """The labelling of an integer point, of which x is enough."""
         return (columns[: self.n] > 0.5).astype(np.int64)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, segment_argmax
+from mapmrf.arrays import Bools, Floats, Ints, offsets, segment_argmax
 from mapmrf.engines.program.program import Program, Rows, block_losses
-from mapmrf.polytope import configuration
+from mapmrf.polytope import configuration, dual_bound
 from mapmrf.problem import Batch, Problem
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ class LocalPolytope:
     """Columns: the entries of mu_v, 0 or 1, and of mu_f that may be positive.
 
     Rows: total mass 1 of every variable, then mu_i - M_ia mu_a = 0, laid out like `lam_e`. Entries of -inf potential
-    have no column, nor have variables without factors, whose best state is their solution. Costs are relative to the
-    best entry of their block.
+    have no column, nor have variables without factors and constraints, whose best state is their solution. Costs are
+    relative to the best entry of their block. Constraints are left out, see `ConstrainedPolytope`.
 
     Attributes
     ----------
@@ -47,14 +47,15 @@ class LocalPolytope:
         """Build the program of a problem."""
         graph = problem.graph
         allowed = np.concatenate([graph.theta_v, problem.theta_f]) > -np.inf
-        allowed[: problem.n_states] &= np.repeat(problem.degree > 0, graph.card)
+        linked = linked_variables(problem)
+        allowed[: problem.n_states] &= np.repeat(linked, graph.card)
         entries = np.flatnonzero(allowed)
         loss_v, best_v, _ = block_losses(graph.theta_v, graph.var_ptr)
         loss_f, best_f, _ = block_losses(problem.theta_f, problem.config_ptr)
         cost = -np.concatenate([loss_v, loss_f])[entries]
         lost = -cost[cost < 0]
         scale = float(np.median(lost)) if len(lost) else 1.0
-        n_mass = int(np.count_nonzero(problem.degree))
+        n_mass = int(np.count_nonzero(linked))
         rhs = np.repeat([1.0, 0.0], [n_mass, problem.n_edge_states])
         matrix = _constraints(problem)
         program = Program(
@@ -78,7 +79,7 @@ class LocalPolytope:
     def columns(self, labels: Ints) -> Floats:
         """The vertex of a labelling."""
         problem = self.problem
-        taken = [(problem.graph.var_ptr[:-1] + labels)[problem.degree > 0]]
+        taken = [(problem.graph.var_ptr[:-1] + labels)[linked_variables(problem)]]
         for batch in problem.batches:
             place = configuration(batch, slice(0, batch.n), labels)
             taken.append(problem.n_states + batch.configs.start + batch.n_configs * np.arange(batch.n) + place)
@@ -106,18 +107,37 @@ class LocalPolytope:
         """`lam_e` of the rows' multipliers."""
         return weights[self.n_mass :] * self.program.scale
 
+    def bound(self, weights: Floats) -> float:
+        """The upper bound that any multipliers of the rows give."""
+        return dual_bound(self.problem, self.multipliers(weights))
+
+    def indicator(self, i: int, k: int) -> tuple[int, float, float]:
+        """A state as a column, its coefficient and a constant; column -1 if the state is forbidden."""
+        place = int(self.problem.graph.var_ptr[i]) + k
+        column = int(np.searchsorted(self.entries, place))
+        known = column < len(self.entries) and self.entries[column] == place
+        return (column, 1.0, 0.0) if known else (-1, 0.0, 0.0)
+
     def _alone(self) -> Ints:
         """The best states of the variables without factors, as places in mu_v."""
         graph = self.problem.graph
         best = graph.var_ptr[:-1] + segment_argmax(graph.theta_v, graph.var_ptr)
-        return np.asarray(best[self.problem.degree == 0])
+        return np.asarray(best[~linked_variables(self.problem)])
+
+
+def linked_variables(problem: Problem) -> Bools:
+    """Which variables have a factor or a constraint, (n_vars,)."""
+    linked = problem.degree > 0
+    if problem.graph.constraints is not None:
+        linked[problem.graph.constraints.var] = True
+    return linked
 
 
 def _constraints(problem: Problem) -> csr_array:
     """The left sides over all entries of (mu_v, mu_f)."""
     from scipy import sparse  # not loaded for models that need no program
 
-    linked, card = problem.degree > 0, problem.graph.card
+    linked, card = linked_variables(problem), problem.graph.card
     states = np.flatnonzero(np.repeat(linked, card)).astype(np.int32)
     margins = [_marginal_rows(problem, batch) for batch in problem.batches]
     counts, columns, entries = zip((card[linked], states, np.ones(len(states))), *margins, strict=True)

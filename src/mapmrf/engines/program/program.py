@@ -107,6 +107,19 @@ def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Fl
     return float(weights @ rows.upper + np.maximum(reduced * program.lower, reduced * program.upper).sum()), reduced
 
 
+def any_rows_bound(program: Program, weights: Floats) -> float:
+    """A bound on the program, in its unit, for any multipliers of its rows, each between two limits.
+
+    A positive multiplier holds a row to its upper limit, a negative one to its lower; all columns are bounded.
+    """
+    rows = program.rows
+    weights = np.where((weights > 0) & np.isinf(rows.upper), 0.0, weights)
+    weights = np.where((weights < 0) & np.isinf(rows.lower), 0.0, weights)
+    limits = np.where(weights > 0, rows.upper, np.where(weights < 0, rows.lower, 0.0))
+    reduced: Floats = program.cost - rows.matrix.T @ weights
+    return float(weights @ limits + np.maximum(reduced * program.lower, reduced * program.upper).sum())
+
+
 def spread(problem: Problem) -> float:
     """How far the values of two labellings can be apart at most, -inf left out."""
     graph = problem.graph
@@ -114,7 +127,8 @@ def spread(problem: Problem) -> float:
     used = np.bincount(graph.table_of, weights=sizes, minlength=graph.n_tables)
     _, _, range_v = block_losses(graph.theta_v, graph.var_ptr)
     _, _, range_t = block_losses(graph.theta_t, graph.table_ptr)
-    return float(range_v.sum() + range_t @ used)
+    penalties = 0.0 if graph.constraints is None else graph.constraints.size
+    return float(range_v.sum() + range_t @ used) + penalties
 
 
 def block_losses(theta: Floats, ptr: Ints) -> tuple[Floats, Floats, Floats]:

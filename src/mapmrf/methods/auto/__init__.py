@@ -15,6 +15,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
+from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.options import check_above, check_at_least, check_choice
@@ -55,6 +56,8 @@ class Auto(Phases):
     them by exact blocks and crossover, and goes on with restarts of regions; tabu search comes first on dense binary
     models. The provers are cutting planes on sparse binary pairwise models, semidefinite bounds on dense ones, and on
     others soft arc consistency, a 0/1 program, AND/OR branch and bound, and cluster tightening.
+    A model with constraints is searched with counters, solved as a program with rows, and treated as above with its
+    constraints written as tables, in turn.
 
     Attributes
     ----------
@@ -100,6 +103,7 @@ class Auto(Phases):
     family: ClassVar[str] = "portfolio"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = 3000
     starts: int = 5
@@ -122,12 +126,16 @@ class Auto(Phases):
         check_above(self, 0, "memory")
 
     def load(self, graph: FactorGraph) -> None:
-        """Import the kernels, unless the model is tiny and needs none."""
+        """Import the kernels, unless the model is tiny and needs none; with constraints, it may be an assignment."""
+        if graph.constraints is not None:
+            return
         if "mapmrf.methods.trws" not in sys.modules and small_order(graph, self.elimination_entries) is None:
             importlib.import_module("mapmrf.methods.trws")
 
-    def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun:
+    def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun | ConstrainedRun:
         """Start from the labels given, or from the best state of every variable on its own."""
+        if problem.graph.constraints is not None:
+            return ConstrainedRun(self, problem, seed, initial.first_labels(problem.graph))
         return AutoRun(self, problem, seed, initial.first_labels(problem.graph))
 
 

@@ -1,0 +1,119 @@
+"""From statements to arrays: names are looked up, and everything is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.constraints.flat import EVERY_STATE, ConstraintKind, Constraints, one_constraint
+from mapmrf.constraints.statements import Constraint, Indicator
+from mapmrf.errors import GraphError, MapMRFError
+from mapmrf.names import Names, locate_state, locate_variable
+
+
+def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Constraints | None:
+    """The constraints as arrays; raises GraphError that names the first that is wrong.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.constraints import at_most_one
+    >>> attach([at_most_one([0, 5])], None, np.array([2, 2]))
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.GraphError: constraint 0 (at_most_one): variable 5 does not exist, expected 0 to 1
+    """
+    parts = []
+    for c, constraint in enumerate(stated):
+        if not isinstance(constraint, Constraint):
+            raise GraphError(f"constraint {c} is {constraint!r}, expected one that a function of constraints returns")
+        try:
+            parts.append(_located(constraint, names, card))
+        except MapMRFError as error:
+            raise type(error)(f"constraint {c} ({constraint.name}): {error}") from None
+    return Constraints.join(parts)
+
+
+def _located(constraint: Constraint, names: Names | None, card: Ints) -> Constraints:
+    different = constraint.kind == ConstraintKind.ALL_DIFFERENT
+    if constraint.indicators is None:
+        pairs = _every(constraint.label, names, card)
+    elif different:
+        pairs = [(_variable(each, names, card), EVERY_STATE) for each in constraint.indicators]
+    else:
+        pairs = [_pair(each, names, card) for each in constraint.indicators]
+    seen: set[tuple[int, int]] = set()
+    for i, k in pairs:
+        if (i, k) in seen:
+            raise GraphError(f"variable {i} occurs twice" + ("" if different else f" with state {k}"))
+        seen.add((i, k))
+    weights = constraint.weights or (1.0,) * len(pairs)
+    limits = (constraint.lower, constraint.upper)
+    return one_constraint(constraint.kind, pairs, weights, limits, constraint.penalty, constraint.name)
+
+
+def _every(label: int | str | None, names: Names | None, card: Ints) -> list[tuple[int, int]]:
+    """All variables with a state."""
+    assert label is not None
+    if not isinstance(label, str):
+        found = [(i, int(label)) for i in np.flatnonzero((card > label) & (label >= 0)).tolist()]
+    else:
+        states = () if names is None or names.states is None else names.states
+        found = [(i, mine.index(label)) for i, mine in enumerate(states) if label in mine]
+    if not found:
+        raise GraphError(f"no variable has a state {label!r}")
+    return found
+
+
+def _variable(variable: object, names: Names | None, card: Ints) -> int:
+    if isinstance(variable, str):
+        return locate_variable(names, card, variable)
+    if isinstance(variable, bool) or not isinstance(variable, int | np.integer):
+        raise GraphError(f"{variable!r} is not a variable, expected an index or a name")
+    if not 0 <= variable < len(card):
+        raise GraphError(f"variable {variable} does not exist, expected 0 to {len(card) - 1}")
+    return int(variable)
+
+
+def _pair(indicator: Indicator, names: Names | None, card: Ints) -> tuple[int, int]:
+    """Variable and state by index."""
+    if not isinstance(indicator, tuple):
+        i = _variable(indicator, names, card)
+        if card[i] != 2:
+            raise GraphError(f"variable {indicator!r} has {card[i]} states: say which, as ({indicator!r}, state)")
+        return i, 1
+    if len(indicator) != 2:
+        raise GraphError(f"{indicator!r} is not an indicator, expected a pair (variable, state)")
+    i, state = _variable(indicator[0], names, card), indicator[1]
+    if isinstance(state, str):
+        return i, locate_state(names, card, i, state)
+    if isinstance(state, bool) or not isinstance(state, int | np.integer):
+        raise GraphError(f"state {state!r} of variable {indicator[0]!r}: expected an index or a name")
+    if not 0 <= state < card[i]:
+        raise GraphError(f"variable {indicator[0]!r} has no state {state}, expected 0 to {card[i] - 1}")
+    return i, int(state)
+
+
+def extreme_sums(constraints: Constraints, c: int, card: Ints) -> tuple[float, float]:
+    """The smallest and the largest sum that labellings can give a LINEAR constraint.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from mapmrf.constraints import linear
+    >>> stated = attach([linear([(0, 0), (0, 1), (1, 1)], [2, 3, -1], upper=9)], None, np.array([2, 2]))
+    >>> extreme_sums(stated, 0, np.array([2, 2]))
+    (1.0, 3.0)
+    """
+    mine = constraints.span(c)
+    low = high = 0.0
+    of_variable: dict[int, list[float]] = {}
+    for i, weight in zip(constraints.var[mine].tolist(), constraints.weight[mine].tolist(), strict=True):
+        of_variable.setdefault(i, []).append(weight)
+    for i, weights in of_variable.items():
+        rest = [] if len(weights) == card[i] else [0.0]
+        low += min(weights + rest)
+        high += max(weights + rest)
+    return low, high

@@ -1,0 +1,266 @@
+"""The statements that users make: one function for every kind of constraint."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mapmrf.constraints.flat import ConstraintKind
+from mapmrf.errors import GraphError
+
+Indicator = int | str | tuple[int | str, int | str]
+"""A variable and its state, by index or by name; a variable alone means state 1 of a variable with two states."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A constraint, not yet attached to a graph: see `FactorGraph.with_constraints`.
+
+    Attributes
+    ----------
+    name
+        The function that stated it.
+    kind
+        The kind.
+    indicators
+        Pairs (variable, state), or variables; None stands for the state `label` of all variables that have it.
+    weights
+        A coefficient for every indicator, or None: all 1.
+    lower, upper
+        Limits of the sum; `lower` is the parity of a parity.
+    penalty
+        What a violation costs; inf if it is not allowed.
+    label
+        The label of a label cost on all variables.
+
+    Examples
+    --------
+    >>> from mapmrf import constraints
+    >>> constraints.at_most_k([0, 1, 2], 2).upper
+    2.0
+    """
+
+    name: str
+    kind: ConstraintKind
+    indicators: tuple[Indicator, ...] | None
+    weights: tuple[float, ...] | None = None
+    lower: float = -math.inf
+    upper: float = math.inf
+    penalty: float = math.inf
+    label: int | str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.penalty >= 0:
+            raise GraphError(f"{self.name}: the penalty is {self.penalty}, expected a number of at least 0")
+        if self.indicators is not None and not self.indicators:
+            raise GraphError(f"{self.name}: no indicators, expected at least one")
+        if math.isnan(self.lower) or math.isnan(self.upper) or self.lower == math.inf or self.upper == -math.inf:
+            raise GraphError(f"{self.name}: the limits are {self.lower} and {self.upper}, expected numbers")
+
+
+def _listed(name: str, indicators: Iterable[Indicator]) -> tuple[Indicator, ...]:
+    """The indicators as a tuple; a single one is a mistake."""
+    if isinstance(indicators, str) or not isinstance(indicators, Iterable):
+        raise GraphError(f"{name}: the indicators are {indicators!r}, expected a list of (variable, state) pairs")
+    return tuple(tuple(each) if isinstance(each, list) else each for each in indicators)
+
+
+def _counting(
+    name: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None
+) -> Constraint:
+    price = math.inf if penalty is None else float(penalty)
+    listed = _listed(name, indicators)
+    return Constraint(name, ConstraintKind.LINEAR, listed, None, float(lower), float(upper), price)
+
+
+def exactly_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
+    """Exactly one of the indicators is 1.
+
+    Parameters
+    ----------
+    indicators
+        Pairs (variable, state), by index or name. A variable alone means state 1 of a variable with two states.
+    penalty
+        What a violation costs; without one it is not allowed.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 3], [(0,), (1,)], [[0, 1], [0, 1, 2]])
+    >>> graph.with_constraints([constraints.exactly_one([(0, 1), (1, 2)])]).value([1, 2])
+    -inf
+    """
+    return _counting("exactly_one", indicators, 1, 1, penalty)
+
+
+def at_most_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
+    """At most one of the indicators is 1.
+
+    Examples
+    --------
+    >>> from mapmrf import constraints
+    >>> constraints.at_most_one([0, 1], penalty=2.0).penalty
+    2.0
+    """
+    return _counting("at_most_one", indicators, -math.inf, 1, penalty)
+
+
+def at_least_one(indicators: Iterable[Indicator], penalty: float | None = None) -> Constraint:
+    """At least one of the indicators is 1.
+
+    Examples
+    --------
+    >>> from mapmrf import constraints
+    >>> constraints.at_least_one([("Rain", "yes"), ("Sprinkler", "on")]).lower
+    1.0
+    """
+    return _counting("at_least_one", indicators, 1, math.inf, penalty)
+
+
+def at_most_k(indicators: Iterable[Indicator], k: int, penalty: float | None = None) -> Constraint:
+    """At most `k` of the indicators are 1.
+
+    Examples
+    --------
+    >>> from mapmrf import constraints
+    >>> constraints.at_most_k(range(300), 12).upper
+    12.0
+    """
+    return _counting("at_most_k", indicators, -math.inf, k, penalty)
+
+
+def exactly_k(indicators: Iterable[Indicator], k: int, penalty: float | None = None) -> Constraint:
+    """Exactly `k` of the indicators are 1.
+
+    Examples
+    --------
+    >>> from mapmrf import constraints
+    >>> constraints.exactly_k([0, 1, 2], 2).lower
+    2.0
+    """
+    return _counting("exactly_k", indicators, k, k, penalty)
+
+
+def linear(
+    indicators: Iterable[Indicator],
+    weights: Iterable[float],
+    *,
+    upper: float = math.inf,
+    lower: float = -math.inf,
+    penalty: float | None = None,
+) -> Constraint:
+    """The sum of the weights of the indicators that are 1 lies between `lower` and `upper`.
+
+    Parameters
+    ----------
+    indicators
+        Pairs (variable, state), by index or name.
+    weights
+        A finite number for every indicator; they may be negative.
+    upper, lower
+        Limits of the sum, one of them at least.
+    penalty
+        What a violation costs; without one it is not allowed.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0,), (1,), (2,)], [[0, 5], [0, 4], [0, 3]])
+    >>> budget = constraints.linear([0, 1, 2], [4, 3, 2], upper=5)
+    >>> mapmrf.solve(graph.with_constraints([budget])).labels.tolist()
+    [0, 1, 1]
+    """
+    listed, coefficients = _listed("linear", indicators), tuple(float(weight) for weight in weights)
+    if len(coefficients) != len(listed):
+        raise GraphError(f"linear: {len(coefficients)} weights for {len(listed)} indicators")
+    if not all(math.isfinite(weight) for weight in coefficients):
+        raise GraphError("linear: a weight is not finite")
+    if lower == -math.inf and upper == math.inf:
+        raise GraphError("linear: found neither a lower nor an upper limit, expected one of them")
+    price = math.inf if penalty is None else float(penalty)
+    return Constraint("linear", ConstraintKind.LINEAR, listed, coefficients, float(lower), float(upper), price)
+
+
+def or_with_output(inputs: Iterable[Indicator], output: Indicator, penalty: float | None = None) -> Constraint:
+    """The output is 1 if and only if one of the inputs is.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [], [])
+    >>> stated = graph.with_constraints([constraints.or_with_output([0, 1], 2)])
+    >>> stated.value([0, 1, 1]), stated.value([0, 1, 0])
+    (0.0, -inf)
+    """
+    price = math.inf if penalty is None else float(penalty)
+    listed = (*_listed("or_with_output", inputs), *_listed("or_with_output", [output]))
+    if len(listed) < 2:
+        raise GraphError("or_with_output: no inputs, expected at least one")
+    return Constraint("or_with_output", ConstraintKind.OR, listed, None, penalty=price)
+
+
+def xor(indicators: Iterable[Indicator], parity: int = 1, penalty: float | None = None) -> Constraint:
+    """The number of indicators that are 1 is odd (`parity` 1) or even (0).
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [], [])
+    >>> graph.with_constraints([constraints.xor([0, 1, 2], 0)]).value([1, 1, 0])
+    0.0
+    """
+    if parity not in (0, 1):
+        raise GraphError(f"xor: the parity is {parity!r}, expected 0 or 1")
+    price = math.inf if penalty is None else float(penalty)
+    return Constraint("xor", ConstraintKind.XOR, _listed("xor", indicators), None, float(parity), penalty=price)
+
+
+def all_different(variables: Iterable[int | str], penalty: float | None = None) -> Constraint:
+    """No two of the variables have the same state, by index.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (1,)], [[0, 2], [0, 1]])
+    >>> mapmrf.solve(graph.with_constraints([constraints.all_different([0, 1])])).labels.tolist()
+    [1, 0]
+    """
+    price = math.inf if penalty is None else float(penalty)
+    listed = _listed("all_different", variables)
+    if any(isinstance(each, tuple) for each in listed):
+        raise GraphError("all_different: found a pair, expected variables without states")
+    return Constraint("all_different", ConstraintKind.ALL_DIFFERENT, listed, None, penalty=price)
+
+
+def label_cost(label: int | str, price: float, variables: Iterable[int | str] | None = None) -> Constraint:
+    """A price for a label (a state) that is paid once if any variable has it.
+
+    Parameters
+    ----------
+    label
+        The state, by index or name.
+    price
+        What it costs to use the label, however often: a finite number of at least 0.
+    variables
+        The variables that are meant; all that have such a state if not given.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (1,)], [[0, 2], [0, 2]])
+    >>> graph.with_constraints([constraints.label_cost(1, 3.0)]).value([1, 1])
+    1.0
+    """
+    if not math.isfinite(price):
+        raise GraphError(f"label_cost: the price is {price}, expected a finite number")
+    listed = None
+    if variables is not None:
+        listed = tuple((each, label) for each in _listed("label_cost", variables) if not isinstance(each, tuple))
+    return Constraint("label_cost", ConstraintKind.LINEAR, listed, None, upper=0.0, penalty=float(price), label=label)

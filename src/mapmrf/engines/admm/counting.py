@@ -1,0 +1,86 @@
+"""Constraints in a run of ADMM: factors that count instead of tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, frozen, offsets
+from mapmrf.engines.admm import counting_kernels as kernels
+from mapmrf.engines.admm.counting_kernels import CountingState, CountingSums, ItemLinks
+from mapmrf.engines.admm.layout import Layout
+from mapmrf.engines.admm.penalty import Penalty
+from mapmrf.engines.admm.structs import Iterates, SphereState
+from mapmrf.engines.counting.model import CountingModel
+from mapmrf.engines.counting.rounding import LegalRounding
+
+NO_COUNTS = CountingSums(0.0, 0.0, 0.0, 0.0, 0.0)
+"""Of no factors."""
+
+
+class CountingSteps:
+    """What an engine does beside its steps on tables where a model has constraints."""
+
+    def __init__(self, layout: Layout, model: CountingModel, penalty: Penalty, iterates: Iterates) -> None:
+        self.model, self.penalty, self.iterates, self.layout = model, penalty, iterates, layout
+        self.links = _links(layout, model)
+        self.state = CountingState(
+            scores=np.zeros(model.n_items),
+            z=np.zeros(model.n_items),
+            violation=np.zeros(model.n_factors),
+            off=np.where(model.factors.complete, -np.inf, 0.0),
+        )
+        self.rounding = LegalRounding(layout.problem.graph, model)
+
+    def update_mu_f(self) -> None:
+        """The factor step."""
+        kernels.update_counting(self.penalty, self.model.factors, self.links, self.iterates, self.state)
+
+    def update_mu_v(self, sphere: SphereState) -> None:
+        """The variable step of the whole model."""
+        kernels.update_counted_variables(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
+
+    def sphere_norms(self, sphere: SphereState) -> None:
+        """Squared norms of the first projection's points."""
+        kernels.counted_norms(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
+
+    def multipliers(self, lam: Floats) -> None:
+        """Write the multipliers of all items."""
+        kernels.item_multipliers(self.penalty, self.links, self.iterates, lam)
+
+    def measure(self, theta: Floats) -> CountingSums:
+        """Sums over the factors; takes their multipliers off theta."""
+        return kernels.measure_counting(self.penalty, self.model.factors, self.links, self.iterates, self.state, theta)
+
+    def round(self, decoded: Ints, mu_v: Floats, labels: Ints) -> float:
+        """Write the labels that mu was decoded to, or such that satisfy all constraints; returns their value."""
+        graph = self.layout.problem.graph
+        labels[:] = decoded
+        value = graph.value(labels)
+        if value == -np.inf:
+            legal = self.rounding.round(mu_v)
+            if legal is not None:
+                labels[:] = legal
+                value = graph.value(labels)
+        return value
+
+    def squared_change(self, before: Floats) -> float:
+        """Sum over all items of their squared change since mu was `before`."""
+        return kernels.squared_item_change(self.links, before, self.iterates.mu)
+
+    def spread(self, lam: Floats, w: int, push: float) -> None:
+        """Hand a push on a number of mu on to the multipliers of its items, in equal shares."""
+        items = self.links.item[self.links.ptr[w] : self.links.ptr[w + 1]]
+        sign = self.links.sign[items]
+        lam[self.links.q_at + items] += np.where(sign == 0.0, 1.0, sign) * push / max(1, len(items))
+
+
+def _links(layout: Layout, model: CountingModel) -> ItemLinks:
+    """Where mu has every item."""
+    compact = layout.compact & (layout.problem.graph.card[model.var] == 2)
+    at = layout.variables.var_at[model.var] + np.where(compact, 0, model.state)
+    sign = np.where(compact, 2.0 * model.state - 1.0, 0.0)
+    n = len(layout.variables.theta)
+    ptr = offsets(np.bincount(at, minlength=n)).astype(np.int64)
+    item = np.argsort(at, kind="stable")
+    places: list[Ints] = [frozen(array.astype(np.int64)) for array in (at, ptr, item)]
+    return ItemLinks(layout.q_size, places[0], frozen(sign), places[1], places[2])

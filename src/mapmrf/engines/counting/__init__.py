@@ -1,0 +1,1 @@
+"""Factors without tables: how many of some states are on, and what that allows."""

@@ -1,0 +1,361 @@
+"""Max-marginals of counting factors: the best sum of scores with an item on, and with a group off.
+
+Every group has a score for being off beside those of its items; -inf where it cannot be. Rows are maximised through
+their multiplier: ``min over tau of tau limit + sum over groups of max(off, score - tau weight)``. With equal weights
+that is exact, otherwise it is the value of the box with the row, never less than the best.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.engines.counting.structs import CountingFactors, CountingKind
+from mapmrf.kernels.jit import bare, inlined
+
+ROUNDS, DOUBLINGS = 100, 60
+"""Halvings of an interval, and doublings of it before."""
+
+SLACK = 1e-9
+"""How much a sum of weights may exceed a limit by round-off, relative to the limit."""
+
+
+class GroupScores(NamedTuple):
+    """What to maximise, or the max-marginals: a number for every item being on, and one for every group being off."""
+
+    on: Floats
+    off: Floats
+
+
+class RowRange(NamedTuple):
+    """A row's best value at a multiplier, and the least and the largest weights of the choices that reach it."""
+
+    value: float
+    low: float
+    high: float
+
+
+@inlined
+def best_item(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
+    """The best item of a group."""
+    top = -np.inf
+    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+        top = max(top, scores.on[j] - tau * factors.weight[j])
+    return top
+
+
+@inlined
+def best_choice(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
+    """The best item of a group, or none."""
+    best: float = max(scores.off[g], best_item(g, tau, factors, scores))
+    return best
+
+
+@bare
+def max_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
+    """Write the max-marginals of one factor; returns its best value."""
+    kind = factors.kind[f]
+    if kind == CountingKind.PARITY:
+        return parity_marginals(f, factors, scores, out)
+    if kind != CountingKind.ROW:
+        return fan_marginals(f, factors, scores, out)
+    top = row_marginals(f, factors, scores, out)
+    if factors.penalty[f] < np.inf:
+        top = max(top, allow_violation(f, factors, scores, out))
+    return top
+
+
+@bare
+def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
+    """The best value of one factor, without max-marginals."""
+    kind = factors.kind[f]
+    if kind == CountingKind.PARITY:
+        return parity_value(f, factors, scores)
+    penalty: float = factors.penalty[f]
+    free = free_value(f, factors, scores)
+    if kind == CountingKind.ROW:
+        if free == -np.inf:
+            return free
+        tau_low, tau_high = row_multipliers(f, factors, scores)
+        top = min(row_range(f, tau_low, factors, scores).value, row_range(f, tau_high, factors, scores).value)
+        if not reachable(f, factors, scores):
+            top = -np.inf
+        return max(top, free - penalty)
+    last = factors.group_ptr[f + 1] - 1
+    all_off: float = 0.0
+    for g in range(factors.group_ptr[f], last + 1):
+        all_off += scores.off[g]
+    if kind == CountingKind.COST:
+        return max(all_off, free - penalty)
+    if free == -np.inf:
+        return free
+    inputs = free - best_choice(last, 0.0, factors, scores)
+    off: float = scores.off[last] + inputs - penalty
+    return max(best_item(last, 0.0, factors, scores) + inputs, max(all_off, off))
+
+
+@bare
+def free_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
+    """The best choices of all groups, whatever the factor says."""
+    total = 0.0
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        total += best_choice(g, 0.0, factors, scores)
+    return total
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+@bare
+def row_range(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> RowRange:
+    """A row's value at a multiplier, an upper bound on it for any, with the weights of the choices that reach it."""
+    value = low = high = 0.0
+    if tau != 0.0:
+        value = tau * (factors.upper[f] if tau > 0.0 else factors.lower[f])
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        top = scores.off[g]
+        least = most = 0.0
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            weight = factors.weight[j]
+            score = scores.on[j] - tau * weight
+            if score > top:
+                top = score
+                least = most = weight
+            elif score == top:
+                least, most = min(least, weight), max(most, weight)
+        value, low, high = value + top, low + least, high + most
+    return RowRange(value, low, high)
+
+
+@bare
+def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
+    """The least and the largest multiplier that minimise a row's value."""
+    lower, upper = factors.lower[f], factors.upper[f]
+    here = row_range(f, 0.0, factors, scores)
+    unit = 1.0
+    for j in range(factors.item_ptr[factors.group_ptr[f]], factors.item_ptr[factors.group_ptr[f + 1]]):
+        if scores.on[j] > -np.inf:
+            unit = max(unit, abs(scores.on[j]))
+    tau_low = tau_high = 0.0
+    if here.low >= upper:  # going up does not cost
+        tau_high = last_multiplier(f, unit, factors, scores)
+    if here.high <= lower:
+        tau_low = last_multiplier(f, -unit, factors, scores)
+    if here.low > upper:  # zero is no minimiser
+        tau_low = first_multiplier(f, tau_high, factors, scores)
+    elif here.high < lower:
+        tau_high = first_multiplier(f, tau_low, factors, scores)
+    return tau_low, tau_high
+
+
+@bare
+def last_multiplier(f: int, step: float, factors: CountingFactors, scores: GroupScores) -> float:
+    """Go away from zero, first by `step`, as far as a row's value does not rise, or at least past all its kinks."""
+    near, far = 0.0, step
+    low, high = activity_limits(f, factors, scores)
+    for _ in range(DOUBLINGS):
+        if rises_before(f, far, factors, scores):
+            break
+        here = row_range(f, far, factors, scores)
+        if here.high <= low if step > 0.0 else here.low >= high:
+            return far
+        near, far = far, 2.0 * far
+    for _ in range(ROUNDS):
+        at = 0.5 * (near + far)
+        if not min(near, far) < at < max(near, far):
+            break
+        if rises_before(f, at, factors, scores):
+            far = at
+        else:
+            near = at
+    return near
+
+
+@inlined
+def rises_before(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> bool:
+    """Whether a row's value rises on the last bit of the way from zero to tau."""
+    here = row_range(f, tau, factors, scores)
+    rises: bool = here.high < factors.upper[f] if tau > 0.0 else here.low > factors.lower[f]
+    return rises
+
+
+@bare
+def first_multiplier(f: int, far: float, factors: CountingFactors, scores: GroupScores) -> float:
+    """The minimiser of a row's value that is nearest to zero, given one that is further away."""
+    near, up = 0.0, far > 0.0
+    for _ in range(ROUNDS):
+        at = 0.5 * (near + far)
+        if not min(near, far) < at < max(near, far):
+            break
+        here = row_range(f, at, factors, scores)
+        falls = here.low > factors.upper[f] if up else here.high < factors.lower[f]
+        if falls:
+            near = at
+        else:
+            far = at
+    return far
+
+
+@inlined
+def weight_limits(g: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
+    """The least and the largest weight that the possible choices of a group have."""
+    least, most = np.inf, -np.inf
+    if scores.off[g] > -np.inf:
+        least = most = 0.0
+    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+        if scores.on[j] > -np.inf:
+            least, most = min(least, factors.weight[j]), max(most, factors.weight[j])
+    return least, most
+
+
+@bare
+def activity_limits(f: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
+    """The least and the largest sum of weights that possible choices have."""
+    low = high = 0.0
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        least, most = weight_limits(g, factors, scores)
+        low, high = low + least, high + most
+    return low, high
+
+
+@inlined
+def within(low: float, high: float, f: int, factors: CountingFactors) -> bool:
+    """Whether some sum of weights between two limits satisfies a row."""
+    lower, upper = factors.lower[f], factors.upper[f]
+    fits: bool = low <= upper + SLACK * max(1.0, abs(upper)) and high >= lower - SLACK * max(1.0, abs(lower))
+    return fits
+
+
+@bare
+def reachable(f: int, factors: CountingFactors, scores: GroupScores) -> bool:
+    """Whether possible choices can satisfy a row."""
+    low, high = activity_limits(f, factors, scores)
+    return within(low, high, f, factors)
+
+
+@bare
+def row_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
+    """A row that must hold: the value at any multiplier is an upper bound, that at the last ones is the best."""
+    first, last = factors.group_ptr[f], factors.group_ptr[f + 1]
+    low, high = activity_limits(f, factors, scores)
+    if free_value(f, factors, scores) == -np.inf or not within(low, high, f, factors):
+        for g in range(first, last):
+            out.off[g] = -np.inf
+            for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+                out.on[j] = -np.inf
+        return -np.inf
+    tau_low, tau_high = row_multipliers(f, factors, scores)
+    at_low, at_high = row_range(f, tau_low, factors, scores).value, row_range(f, tau_high, factors, scores).value
+    for g in range(first, last):
+        least, most = weight_limits(g, factors, scores)
+        rest_low = at_low - best_choice(g, tau_low, factors, scores)
+        rest_high = at_high - best_choice(g, tau_high, factors, scores)
+        fits = within(low - least, high - most, f, factors)
+        out.off[g] = scores.off[g] + min(rest_low, rest_high) if fits else -np.inf
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            weight, score = factors.weight[j], scores.on[j]
+            fits = within(low - least + weight, high - most + weight, f, factors)
+            best = min(rest_low + (score - tau_low * weight), rest_high + (score - tau_high * weight))
+            out.on[j] = best if fits else -np.inf
+    return min(at_low, at_high)
+
+
+@bare
+def allow_violation(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
+    """Raise max-marginals to what the best choices of all groups bring at the price of a violation; returns that."""
+    free: float = free_value(f, factors, scores) - factors.penalty[f]
+    if free == -np.inf:
+        return free
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        rest = free - best_choice(g, 0.0, factors, scores)
+        out.off[g] = max(out.off[g], rest + scores.off[g])
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            out.on[j] = max(out.on[j], rest + scores.on[j])
+    return free
+
+
+# -- no group unless the last one is, or at a price -------------------------------------------------------------------
+
+
+@bare
+def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
+    """Either the last group is on and the others are free, or all are off, or the others are free at a price."""
+    first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1] - 1, factors.penalty[f]
+    y_on, y_off, end = -np.inf, 0.0, last + 1
+    if factors.kind[f] == CountingKind.FAN:
+        y_on, y_off, end = best_item(last, 0.0, factors, scores), scores.off[last], last
+    free = all_off = 0.0
+    for g in range(first, end):
+        free += best_choice(g, 0.0, factors, scores)
+        all_off += scores.off[g]
+    on, off = y_on + free, y_off + max(all_off, free - penalty)
+    for g in range(first, end):
+        rest = free - best_choice(g, 0.0, factors, scores) if free > -np.inf else -np.inf
+        with_free = max(y_on, y_off - penalty) + rest
+        out.off[g] = max(with_free + scores.off[g], y_off + all_off)
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            out.on[j] = with_free + scores.on[j]
+    if end == last:
+        out.off[last] = off
+        for j in range(factors.item_ptr[last], factors.item_ptr[last + 1]):
+            out.on[j] = scores.on[j] + free
+    top: float = max(on, off)
+    return top
+
+
+# -- parity -----------------------------------------------------------------------------------------------------------
+
+
+class ParitySums(NamedTuple):
+    """The best choices of all groups: their value, whether their parity is wrong, and the two cheapest changes."""
+
+    value: float
+    wrong: bool
+    cheapest: int
+    first: float
+    second: float
+
+
+@bare
+def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> ParitySums:
+    """Sum up the best choices."""
+    value, count, cheapest, first, second = 0.0, 0, -1, np.inf, np.inf
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        item, off = best_item(g, 0.0, factors, scores), scores.off[g]
+        value += max(item, off)
+        cost = 0.0 if item == off else abs(item - off)
+        count += item > off
+        if cost < first:
+            cheapest, first, second = g, cost, first
+        elif cost < second:
+            second = cost
+    return ParitySums(value, count % 2 != int(factors.lower[f]), cheapest, first, second)
+
+
+@bare
+def parity_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
+    """The best value of a parity."""
+    sums = parity_sums(f, factors, scores)
+    if sums.value == -np.inf or not sums.wrong:
+        return sums.value
+    value: float = sums.value - min(sums.first, factors.penalty[f])
+    return value
+
+
+@bare
+def parity_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
+    """Change the cheapest other group, or pay the price, where the parity is wrong."""
+    sums, penalty = parity_sums(f, factors, scores), factors.penalty[f]
+    top = -np.inf
+    for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+        item, off = best_item(g, 0.0, factors, scores), scores.off[g]
+        rest = sums.value - max(item, off) if sums.value > -np.inf else -np.inf
+        other = min(sums.second if g == sums.cheapest else sums.first, penalty)
+        on = rest - (other if sums.wrong != (not item > off) else 0.0)
+        out.off[g] = rest + off - (other if sums.wrong != (item > off) else 0.0)
+        for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+            out.on[j] = on + scores.on[j]
+        top = max(top, max(out.off[g], on + item))
+    return top

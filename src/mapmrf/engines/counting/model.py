@@ -1,0 +1,305 @@
+"""The constraints of a graph as factors that count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
+from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.engines.counting.structs import CountingFactors, CountingKind
+from mapmrf.graph import FactorGraph
+
+
+@dataclass(frozen=True, eq=False)
+class CountingModel:
+    """What ADMM and message passing see of a graph's constraints.
+
+    All labellings have the same value as under the constraints, but for ALL_DIFFERENT with a price: there it is at
+    least that value, for every state that is used twice costs its share only.
+
+    Attributes
+    ----------
+    factors
+        As the kernels see them.
+    var, state : (n_items,)
+        Variable and state of every item.
+    constant
+        What no labelling avoids to pay: -inf if some hard constraint cannot be satisfied.
+    """
+
+    factors: CountingFactors
+    var: Ints
+    state: Ints
+    constant: float
+
+    @classmethod
+    def of(cls, graph: FactorGraph, simplexes: Ints) -> CountingModel:
+        """The constraints of a graph, and a simplex on each of some variables; states of value -inf are left out."""
+        allowed = _Allowed.of(graph)
+        if graph not in _known:  # a method asks whether a model is possible before it lays it out
+            _known[graph] = list(_pieces(graph.constraints, allowed))
+        constant = 0.0 - sum(piece.cost for piece in _known[graph])
+        pieces = [piece for piece in _known[graph] if piece.n_items]
+        pieces += [_simplex(int(i), allowed) for i in simplexes]
+        return cls(_arrays(pieces), _joined(pieces, "var"), _joined(pieces, "state"), constant)
+
+    @property
+    def n_factors(self) -> int:
+        """Number of factors."""
+        return len(self.factors.kind)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return len(self.var)
+
+    @property
+    def group_var(self) -> Ints:
+        """The variable of every group."""
+        return self.var[self.factors.item_ptr[:-1]]
+
+
+@dataclass(frozen=True)
+class _Allowed:
+    """Which states of which variables are possible."""
+
+    at: Ints
+    mask: Bools
+    count: Ints
+
+    @classmethod
+    def of(cls, graph: FactorGraph) -> _Allowed:
+        mask = graph.theta_v > -np.inf
+        count = np.add.reduceat(mask, graph.var_ptr[:-1], dtype=np.int64) if graph.n_vars else np.zeros(0, np.int64)
+        return cls(graph.var_ptr, mask, count)
+
+    def states(self, i: int) -> Ints:
+        """The possible states of a variable."""
+        return np.flatnonzero(self.mask[self.at[i] : self.at[i + 1]])
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """One factor, its items sorted by groups, or just a cost."""
+
+    kind: CountingKind
+    var: Ints
+    state: Ints
+    weight: Floats
+    group: Ints
+    lower: float = -math.inf
+    upper: float = math.inf
+    penalty: float = math.inf
+    cost: float = 0.0
+    complete: bool = False
+
+    @property
+    def n_items(self) -> int:
+        return len(self.var)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where the groups begin."""
+        return _starts(self.group)
+
+
+@dataclass(frozen=True, eq=False)
+class _Items:
+    """Possible items of a constraint, sorted by variable, with what is allowed beside them."""
+
+    var: Ints
+    state: Ints
+    weight: Floats
+    allowed: _Allowed
+
+    @classmethod
+    def of(cls, var: Ints, state: Ints, weight: Floats, allowed: _Allowed) -> _Items:
+        keep = np.flatnonzero(allowed.mask[allowed.at[var] + state] & (weight != 0.0))
+        keep = keep[np.argsort(var[keep], kind="stable")]
+        return cls(var[keep], state[keep], weight[keep], allowed)
+
+    @cached_property
+    def starts(self) -> Ints:
+        """Where the groups begin."""
+        return _starts(self.var)
+
+    @cached_property
+    def complete(self) -> Bools:
+        """Which groups have all possible states of their variable."""
+        return np.asarray(_sizes(self.starts, len(self.var)) == self.allowed.count[self.var[self.starts]])
+
+    def kept(self, keep: Bools, weight: Floats | None = None) -> _Items:
+        """Some of the items, perhaps with other weights."""
+        return _Items(self.var[keep], self.state[keep], (self.weight if weight is None else weight)[keep], self.allowed)
+
+    def piece(self, kind: CountingKind, lower: float, upper: float, penalty: float) -> _Piece:
+        """A factor over these items."""
+        return _Piece(kind, self.var, self.state, self.weight, self.var, lower, upper, penalty)
+
+    def without_constants(self) -> tuple[_Items, float]:
+        """Weights of complete groups less the smallest of the group, and the sum of what was taken."""
+        if len(self.var) == 0 or not self.complete.any():
+            return self, 0.0
+        least = np.where(self.complete, np.minimum.reduceat(self.weight, self.starts), 0.0)
+        weight = self.weight - np.repeat(least, _sizes(self.starts, len(self.var)))
+        return self.kept(weight != 0.0, weight), float(least.sum())
+
+    def extremes(self) -> tuple[float, float]:
+        """The least and the largest sum of weights, no group being complete."""
+        if len(self.var) == 0:
+            return 0.0, 0.0
+        low, high = np.minimum.reduceat(self.weight, self.starts), np.maximum.reduceat(self.weight, self.starts)
+        return float(np.minimum(low, 0.0).sum()), float(np.maximum(high, 0.0).sum())
+
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+_NO_ITEMS = _Piece(CountingKind.ROW, _NONE, _NONE, np.zeros(0), _NONE)
+
+
+def _starts(keys: Ints) -> Ints:
+    """Where runs of equal keys begin."""
+    new = np.ones(len(keys), dtype=bool)
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    return np.flatnonzero(new)
+
+
+def _sizes(starts: Ints, end: int) -> Ints:
+    """How long the blocks are that start at some places, one after another; np.diff takes several times as long."""
+    sizes = np.empty(len(starts), dtype=np.int64)
+    np.subtract(starts[1:], starts[:-1], out=sizes[:-1])
+    sizes[-1:] = end - starts[-1:]
+    return sizes
+
+
+_known: WeakKeyDictionary[FactorGraph, list[_Piece]] = WeakKeyDictionary()
+
+
+def _pieces(constraints: Constraints | None, allowed: _Allowed) -> Iterator[_Piece]:
+    """The factors of all constraints."""
+    for c in range(0 if constraints is None else len(constraints)):
+        assert constraints is not None
+        mine = slice(int(constraints.ptr[c]), int(constraints.ptr[c + 1]))
+        var, state, weight = constraints.var[mine], constraints.state[mine], constraints.weight[mine]
+        kind, penalty = constraints.kind[c], float(constraints.penalty[c])
+        if penalty == 0.0:
+            continue
+        if kind == ConstraintKind.ALL_DIFFERENT:
+            yield from _all_different(var, allowed, penalty)
+        elif kind == ConstraintKind.XOR:
+            yield _parity(_Items.of(var, state, weight, allowed), int(constraints.lower[c]), penalty)
+        elif kind == ConstraintKind.OR:
+            output = int(var[-1]), int(state[-1])
+            yield from _or(_Items.of(var[:-1], state[:-1], weight[:-1], allowed), output, penalty)
+        else:
+            limits = float(constraints.least[c]), float(constraints.most[c])
+            yield from _linear(_Items.of(var, state, weight, allowed), limits, penalty)
+
+
+def _linear(items: _Items, limits: tuple[float, float], penalty: float) -> Iterator[_Piece]:
+    """A row, or a row for either side if a violation has a price: no labelling violates both."""
+    items, taken = items.without_constants()
+    lower, upper = limits[0] - taken, limits[1] - taken
+    low, high = items.extremes()
+    if low > upper or high < lower or lower > upper:
+        yield replace(_NO_ITEMS, cost=penalty)
+    elif penalty == math.inf:
+        if low < lower or high > upper:
+            limits = lower if low < lower else -math.inf, upper if high > upper else math.inf
+            yield items.piece(CountingKind.ROW, *limits, penalty)
+    else:
+        if high > upper:
+            yield _priced(items, upper, penalty)
+        if low < lower:
+            yield _priced(items.kept(np.ones(len(items.var), dtype=bool), -items.weight), -lower, penalty)
+
+
+def _priced(items: _Items, upper: float, penalty: float) -> _Piece:
+    """A row with a price: groups of unequal weights are taken apart."""
+    if items.weight.min() > upper >= 0.0:
+        return items.piece(CountingKind.COST, -math.inf, 0.0, penalty)
+    row = items.piece(CountingKind.ROW, -math.inf, upper, penalty)
+    same = np.maximum.reduceat(row.weight, row.starts) == np.minimum.reduceat(row.weight, row.starts)
+    return row if same.all() else replace(row, group=np.arange(row.n_items))
+
+
+def _parity(items: _Items, parity: int, penalty: float) -> _Piece:
+    """A parity of groups; those of which one item is on in any case only change what is asked for."""
+    complete = items.complete
+    parity = (parity + int(complete.sum())) % 2
+    items = items.kept(~np.repeat(complete, _sizes(items.starts, len(items.var))))
+    if len(items.var) == 0:
+        return replace(_NO_ITEMS, cost=penalty if parity else 0.0)
+    return items.piece(CountingKind.PARITY, float(parity), math.inf, penalty)
+
+
+def _or(inputs: _Items, output: tuple[int, int], penalty: float) -> Iterator[_Piece]:
+    """No input without the output, and no output without an input: no labelling violates both."""
+    allowed = inputs.allowed
+    ones = (np.array([output[0]]), np.array([output[1]]), np.ones(1))
+    y = _Items.of(*ones, allowed)
+    always_on, always_off = bool(inputs.complete.any()), len(inputs.var) == 0
+    if len(y.var) == 0 or always_off:
+        yield from _linear(inputs if len(y.var) == 0 else y, (-math.inf, 0.0), penalty)
+    elif y.complete[0] or always_on:
+        yield from _linear(inputs if y.complete[0] else y, (1.0, math.inf), penalty)
+    else:
+        var, state = np.append(inputs.var, output[0]), np.append(inputs.state, output[1])
+        group = np.append(inputs.var, allowed.count.size)  # a group of its own, whatever its variable
+        yield _Piece(CountingKind.FAN, var, state, np.ones(len(var)), group, penalty=penalty)
+        weight = np.append(np.ones(len(inputs.var)), -1.0)
+        yield from _linear(_Items.of(var, state, weight, allowed), (0.0, math.inf), penalty)
+
+
+def _all_different(var: Ints, allowed: _Allowed, penalty: float) -> Iterator[_Piece]:
+    """At most one for every state; a price is shared among the states."""
+    card = np.diff(allowed.at)[var]
+    owner = np.repeat(var, card)
+    state = ranges(np.zeros(len(var), dtype=np.int64), card)
+    possible = allowed.mask[allowed.at[owner] + state]
+    owner, state = owner[possible], state[possible]
+    users = np.bincount(state)
+    if len(var) > np.count_nonzero(users):
+        yield replace(_NO_ITEMS, cost=penalty)
+        return
+    crowded = np.flatnonzero(users > 1)
+    share = penalty / max(1, len(crowded))
+    for k in crowded:
+        mine = owner[state == k]
+        yield from _linear(_Items.of(mine, np.full(len(mine), k), np.ones(len(mine)), allowed), (-math.inf, 1.0), share)
+
+
+def _simplex(i: int, allowed: _Allowed) -> _Piece:
+    """One state of a variable is on."""
+    states = allowed.states(i)
+    var = np.full(len(states), i)
+    return _Piece(CountingKind.ROW, var, states, np.zeros(len(states)), var, complete=True)
+
+
+def _arrays(pieces: list[_Piece]) -> CountingFactors:
+    """All factors, one after another."""
+    n_groups = [len(piece.starts) for piece in pieces]
+    sizes = [_sizes(piece.starts, piece.n_items) for piece in pieces]
+    found = CountingFactors(
+        kind=np.array([int(piece.kind) for piece in pieces], dtype=np.int64),
+        lower=np.array([piece.lower for piece in pieces], dtype=np.float64),
+        upper=np.array([piece.upper for piece in pieces], dtype=np.float64),
+        penalty=np.array([piece.penalty for piece in pieces], dtype=np.float64),
+        group_ptr=offsets(np.array(n_groups, dtype=np.int64)).astype(np.int64),
+        item_ptr=offsets(np.concatenate([_NONE, *sizes])).astype(np.int64),
+        complete=np.repeat(np.array([piece.complete for piece in pieces], dtype=bool), n_groups),
+        weight=np.concatenate([np.zeros(0), *(piece.weight for piece in pieces)]),
+    )
+    for array in found:
+        frozen(array)
+    return found
+
+
+def _joined(pieces: Iterable[_Piece], name: str) -> Ints:
+    arrays = [np.asarray(getattr(piece, name), dtype=np.int64) for piece in pieces]
+    return frozen(np.concatenate([_NONE, *arrays]))

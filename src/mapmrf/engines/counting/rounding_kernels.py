@@ -1,0 +1,160 @@
+"""Rounding that keeps hard constraints: variable by variable, no state that leaves a factor beyond reach."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.counting.marginal_kernels import GroupScores, weight_limits, within
+from mapmrf.engines.counting.structs import CountingFactors, CountingKind
+from mapmrf.kernels.jit import bare, inlined
+
+UNKNOWN = -1.0
+"""The output of a fan that is not decided yet."""
+
+
+class GroupPlaces(NamedTuple):
+    """Where groups are.
+
+    Attributes
+    ----------
+    var_ptr, group
+        The groups of every variable.
+    factor : (n_groups,)
+        The factor of every group.
+    state : (n_items,)
+        The state of every item.
+    at : (n_vars + 1,)
+        Where the states of every variable start in the arrays per state.
+    """
+
+    var_ptr: Ints
+    group: Ints
+    factor: Ints
+    state: Ints
+    at: Ints
+
+
+class FactorReach(NamedTuple):
+    """What the decided groups leave to every factor.
+
+    Attributes
+    ----------
+    low, high
+        The least and the largest sum of weights; of a fan, how many inputs are on, and whether the output is; of a
+        parity, how many groups are on.
+    left
+        How many groups are not decided.
+    """
+
+    low: Floats
+    high: Floats
+    left: Ints
+
+
+@bare
+def reset_reach(factors: CountingFactors, possible: GroupScores, reach: FactorReach) -> None:
+    """Nothing is decided."""
+    for f in range(len(factors.kind)):
+        first, last = factors.group_ptr[f], factors.group_ptr[f + 1]
+        reach.low[f], reach.high[f], reach.left[f] = 0.0, 0.0, last - first
+        if factors.kind[f] == CountingKind.FAN:
+            reach.high[f] = UNKNOWN
+        elif factors.kind[f] == CountingKind.ROW:
+            for g in range(first, last):
+                least, most = weight_limits(g, factors, possible)
+                reach.low[f] += least
+                reach.high[f] += most
+
+
+@inlined
+def weight_of_state(g: int, k: int, factors: CountingFactors, places: GroupPlaces) -> tuple[bool, float]:
+    """Whether a state turns a group on, and the weight that it brings."""
+    for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
+        if places.state[j] == k:
+            return True, factors.weight[j]
+    return False, 0.0
+
+
+@bare
+def keeps_reach(
+    i: int, k: int, factors: CountingFactors, places: GroupPlaces, possible: GroupScores, reach: FactorReach
+) -> bool:
+    """Whether the hard factors of a variable can still be satisfied once it has a state."""
+    for at in range(places.var_ptr[i], places.var_ptr[i + 1]):
+        g = places.group[at]
+        f = places.factor[g]
+        if factors.penalty[f] < np.inf:
+            continue
+        on, weight = weight_of_state(g, k, factors, places)
+        kind, fits = factors.kind[f], True
+        if kind == CountingKind.ROW:
+            least, most = weight_limits(g, factors, possible)
+            fits = within(reach.low[f] - least + weight, reach.high[f] - most + weight, f, factors)
+        elif kind == CountingKind.PARITY:
+            fits = reach.left[f] > 1 or (reach.low[f] + on) % 2.0 == factors.lower[f]
+        elif kind == CountingKind.FAN and g == factors.group_ptr[f + 1] - 1:
+            fits = on or reach.low[f] == 0.0
+        elif kind == CountingKind.FAN:
+            fits = not on or reach.high[f] != 0.0
+        if not fits:
+            return False
+    return True
+
+
+@bare
+def decide(
+    i: int, k: int, factors: CountingFactors, places: GroupPlaces, possible: GroupScores, reach: FactorReach
+) -> None:
+    """Give a variable a state."""
+    for at in range(places.var_ptr[i], places.var_ptr[i + 1]):
+        g = places.group[at]
+        f = places.factor[g]
+        on, weight = weight_of_state(g, k, factors, places)
+        reach.left[f] -= 1
+        if factors.kind[f] == CountingKind.ROW:
+            least, most = weight_limits(g, factors, possible)
+            reach.low[f] += weight - least
+            reach.high[f] += weight - most
+        elif factors.kind[f] == CountingKind.FAN and g == factors.group_ptr[f + 1] - 1:
+            reach.high[f] = 1.0 if on else 0.0
+        else:
+            reach.low[f] += on
+
+
+@bare
+def round_in_order(
+    order: Ints,
+    prefer: Floats,
+    factors: CountingFactors,
+    places: GroupPlaces,
+    possible: GroupScores,
+    reach: FactorReach,
+    tried: Bools,
+    labels: Ints,
+) -> int:
+    """Give the variables their preferred states among those that fit; returns the place of the first without, or -1.
+
+    A state of preference -inf is never taken.
+    """
+    reset_reach(factors, possible, reach)
+    for place in range(len(order)):
+        i = order[place]
+        begin, end = places.at[i], places.at[i + 1]
+        tried[begin:end] = False
+        chosen = -1
+        while chosen < 0:
+            best = -1
+            for s in range(begin, end):
+                if not tried[s] and prefer[s] > -np.inf and (best < 0 or prefer[s] > prefer[best]):
+                    best = s
+            if best < 0:
+                return place
+            tried[best] = True
+            if keeps_reach(i, best - begin, factors, places, possible, reach):
+                chosen = best - begin
+        decide(i, chosen, factors, places, possible, reach)
+        labels[i] = chosen
+    return -1

@@ -1,0 +1,97 @@
+"""MPLP on a model with constraints: the dual of its tables and constraints together."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.counting.marginal_kernels import GroupScores
+from mapmrf.engines.counting.model import CountingModel
+from mapmrf.engines.counting.rounding import LegalRounding, preferences
+from mapmrf.engines.messages.climbing import ClimbingIncumbent
+from mapmrf.engines.messages.counted_dual_kernels import PricedItems, counting_bound, pass_counting
+from mapmrf.engines.messages.mplp import Dual
+from mapmrf.graph import FactorGraph
+from mapmrf.incumbent import Incumbent
+from mapmrf.method import Start
+from mapmrf.problem import Problem
+
+NO_VARIABLES = np.zeros(0, dtype=np.int64)
+
+
+def priced_items(graph: FactorGraph, model: CountingModel) -> PricedItems:
+    """Where the items of constraints are, all prices 0."""
+    var = model.group_var
+    group_factor = np.repeat(np.arange(model.n_factors), np.diff(model.factors.group_ptr))
+    _, which, count = np.unique(group_factor * max(1, graph.n_vars) + var, return_inverse=True, return_counts=True)
+    return PricedItems(
+        at=(graph.var_ptr[model.var] + model.state).astype(np.int64),
+        begin=graph.var_ptr[var].astype(np.int64),
+        end=graph.var_ptr[var + 1].astype(np.int64),
+        share=1.0 / count[which],
+        price=np.zeros(model.n_items),
+        listed=np.zeros(len(graph.theta_v), dtype=bool),
+    )
+
+
+def new_scores(model: CountingModel) -> GroupScores:
+    """Room for the scores of all items and groups."""
+    return GroupScores(np.zeros(model.n_items), np.zeros(len(model.factors.complete)))
+
+
+class CountedDual:
+    """Messages of tables and prices of constraints.
+
+    A constraint takes its prices back and finds those at which the free choice of its variables satisfies it: a step
+    of block coordinate descent, as the tables' are.
+    """
+
+    def __init__(self, dual: Dual, problem: Problem) -> None:
+        self.dual, self.model = dual, CountingModel.of(problem.graph, NO_VARIABLES)
+        self.items, self.scores = priced_items(problem.graph, self.model), new_scores(self.model)
+
+    def passes(self, begin: int, end: int) -> None:
+        """Do the iterations from `begin` to `end`: a pass over all tables and one over all constraints each."""
+        for iteration in range(begin, end):
+            self.dual.passes(iteration, iteration + 1)
+            pass_counting(self.model.factors, self.items, self.dual.regions.belief, self.scores)
+
+    def bound(self) -> float:
+        """The value of the dual."""
+        mine = counting_bound(self.model.factors, self.items, self.dual.regions.belief, self.scores)
+        return self.dual.bound() + mine + self.model.constant
+
+    def work_per_pass(self) -> int:
+        """Table entries that one iteration goes through, an item counting for many."""
+        return self.dual.work_per_pass() + ITEM_WORK * self.model.n_items
+
+
+ITEM_WORK = 100
+"""Table entries that take as long as finding the price of an item."""
+
+
+class LegalIncumbent(ClimbingIncumbent):
+    """The best labelling that keeps the constraints, from beliefs where a candidate does not."""
+
+    def __init__(self, problem: Problem, start: Start, counted: CountedDual) -> None:
+        super().__init__(problem, start)
+        self.belief: Floats = counted.dual.regions.belief
+        self.rounding = LegalRounding(problem.graph, counted.model)
+
+    def offer(self, labels: Ints) -> None:
+        """Evaluate a labelling and what it climbs to; where both violate constraints, one that beliefs are rounded to.
+
+        Single-variable ascent sees the tables only.
+        """
+        for candidate in (labels, self.climb(labels)):
+            self._compare(candidate)
+        if self.problem.graph.value(labels) == -np.inf:
+            legal = self.rounding.round(preferences(self.belief, self.problem.graph.var_ptr))
+            if legal is not None:
+                self._compare(legal)
+
+    def _compare(self, labels: Ints) -> None:
+        if self.best is None:
+            self.best = Incumbent(self.problem.graph, labels)
+        else:
+            self.best.prefer(labels)

@@ -1,0 +1,82 @@
+"""Passes of MPLP over constraints: each takes its prices back and finds new ones."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value
+from mapmrf.engines.counting.price_kernels import find_prices
+from mapmrf.engines.counting.structs import CountingFactors
+from mapmrf.kernels.jit import bare
+
+
+class PricedItems(NamedTuple):
+    """Where items are, and their prices.
+
+    Attributes
+    ----------
+    at : (n_items,)
+        The item's place in the arrays per state.
+    begin, end : (n_groups,)
+        The states of the group's variable in these arrays.
+    share : (n_groups,)
+        Part of the variable's scores that the group has: 1, or less where a factor has several groups of a variable.
+    price : (n_items,)
+        What a factor has taken from the score of the item.
+    listed : (n_states,)
+        Scratch: which states are items of the group under way.
+    """
+
+    at: Ints
+    begin: Ints
+    end: Ints
+    share: Floats
+    price: Floats
+    listed: Bools
+
+
+@bare
+def load_scores(
+    g: int, own: bool, factors: CountingFactors, items: PricedItems, belief: Floats, scores: GroupScores
+) -> None:
+    """Scores of a group: its variable's beliefs, or only prices and what is possible (`own` prices)."""
+    first, last, listed, share = factors.item_ptr[g], factors.item_ptr[g + 1], items.listed, items.share[g]
+    for j in range(first, last):
+        listed[items.at[j]] = True
+        score = share * belief[items.at[j]]
+        scores.on[j] = items.price[j] if own and score > -np.inf else score
+    top = -np.inf
+    for s in range(items.begin[g], items.end[g]):
+        if not listed[s]:
+            top = max(top, belief[s])
+    scores.off[g] = 0.0 if own and top > -np.inf else share * top
+    for j in range(first, last):
+        listed[items.at[j]] = False
+
+
+@bare
+def pass_counting(factors: CountingFactors, items: PricedItems, belief: Floats, scores: GroupScores) -> None:
+    """One pass over all constraints."""
+    for f in range(len(factors.kind)):
+        first, last = factors.group_ptr[f], factors.group_ptr[f + 1]
+        for j in range(factors.item_ptr[first], factors.item_ptr[last]):
+            belief[items.at[j]] += items.price[j]
+        for g in range(first, last):
+            load_scores(g, False, factors, items, belief, scores)
+        find_prices(f, factors, scores, items.price)
+        for j in range(factors.item_ptr[first], factors.item_ptr[last]):
+            belief[items.at[j]] -= items.price[j]
+
+
+@bare
+def counting_bound(factors: CountingFactors, items: PricedItems, belief: Floats, scores: GroupScores) -> float:
+    """The part of the constraints in the dual's value."""
+    total = 0.0
+    for f in range(len(factors.kind)):
+        for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
+            load_scores(g, True, factors, items, belief, scores)
+        total += best_value(f, factors, scores)
+    return total

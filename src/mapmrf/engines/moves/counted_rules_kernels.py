@@ -1,0 +1,133 @@
+"""What a change of one variable costs under the constraints of a model, by counters that are kept up to date."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mapmrf.arrays import Bools, Floats, Ints
+from mapmrf.kernels.jit import inlined
+
+SUM, PARITY, OUTPUT = 0, 1, 2
+"""What a rule looks at: whether its sum is between limits, odd, or positive exactly if its output is 1."""
+
+CLOSE = 1e-9
+"""An excess of no more than this is round-off."""
+
+
+class CountedRules(NamedTuple):
+    """Constraints as rules on sums.
+
+    Attributes
+    ----------
+    kind, least, most : (n_rules,)
+        What each rule looks at, and its limits; `least` is the parity.
+    hard : (n_rules,)
+        Whether a rule must hold.
+    price : (n_rules,)
+        What a unit of excess counts as while a hard rule is violated, and what a violation of a soft one costs.
+    unit : (n_rules,)
+        What excess is measured in.
+    touch_ptr : (n_states + 1,)
+        The rules that a state adds to, and how: those from ``touch_ptr[s]`` to ``touch_ptr[s + 1]``.
+    rule, weight, is_output
+        The rule of each touch, what it adds, and whether to the output.
+    total, output : (n_rules,)
+        The present sums and outputs.
+    """
+
+    kind: Ints
+    least: Floats
+    most: Floats
+    hard: Bools
+    price: Floats
+    unit: Floats
+    touch_ptr: Ints
+    rule: Ints
+    weight: Floats
+    is_output: Bools
+    total: Floats
+    output: Floats
+
+
+@inlined
+def excess(rules: CountedRules, c: int, total: float, output: float) -> float:
+    """How far a rule is from holding."""
+    kind = rules.kind[c]
+    if kind == SUM:
+        over: float = max(rules.least[c] - total, total - rules.most[c])
+        return over / rules.unit[c] if over > CLOSE * rules.unit[c] else 0.0
+    if kind == PARITY:
+        return float(abs(total % 2.0 - rules.least[c]))
+    return abs(min(total, 1.0) - output)
+
+
+@inlined
+def cost(rules: CountedRules, c: int, total: float, output: float) -> float:
+    """What a rule costs."""
+    over = excess(rules, c, total, output)
+    if over == 0.0:
+        return 0.0
+    return float(rules.price[c] * over if rules.hard[c] else rules.price[c])
+
+
+@inlined
+def rule_change(rules: CountedRules, old: int, new: int, t: int) -> float:
+    """What the rule of touch `t` costs more if state `old` is replaced by `new`, both as places in `theta_v`."""
+    c = rules.rule[t]
+    total, output = rules.total[c], rules.output[c]
+    for u in range(rules.touch_ptr[old], rules.touch_ptr[old + 1]):
+        if rules.rule[u] == c:
+            if rules.is_output[u]:
+                output -= 1.0
+            else:
+                total -= rules.weight[u]
+    for u in range(rules.touch_ptr[new], rules.touch_ptr[new + 1]):
+        if rules.rule[u] == c:
+            if rules.is_output[u]:
+                output += 1.0
+            else:
+                total += rules.weight[u]
+    return cost(rules, c, total, output) - cost(rules, c, rules.total[c], rules.output[c])
+
+
+@inlined
+def change_of_rules(rules: CountedRules, old: int, new: int) -> float:
+    """What all rules cost more if a variable changes from one state to another."""
+    total = 0.0
+    begin, end = rules.touch_ptr[old], rules.touch_ptr[old + 1]
+    for t in range(begin, end):
+        seen = False
+        for u in range(begin, t):
+            seen = seen or rules.rule[u] == rules.rule[t]
+        if not seen:
+            total += rule_change(rules, old, new, t)
+    first = rules.touch_ptr[new]
+    for t in range(first, rules.touch_ptr[new + 1]):
+        seen = False
+        for u in range(begin, end):
+            seen = seen or rules.rule[u] == rules.rule[t]
+        for u in range(first, t):
+            seen = seen or rules.rule[u] == rules.rule[t]
+        if not seen:
+            total += rule_change(rules, old, new, t)
+    return total
+
+
+@inlined
+def add_touches(rules: CountedRules, state: int, sign: float) -> None:
+    """Add what a state adds to sums and outputs, or take it away."""
+    for t in range(rules.touch_ptr[state], rules.touch_ptr[state + 1]):
+        if rules.is_output[t]:
+            rules.output[rules.rule[t]] += sign
+        else:
+            rules.total[rules.rule[t]] += sign * rules.weight[t]
+
+
+@inlined
+def broken_rules(rules: CountedRules) -> int:
+    """Number of hard rules that are violated."""
+    broken = 0
+    for c in range(len(rules.kind)):
+        if rules.hard[c] and excess(rules, c, rules.total[c], rules.output[c]) > 0.0:
+            broken += 1
+    return broken

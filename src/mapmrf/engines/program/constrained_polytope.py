@@ -1,0 +1,212 @@
+"""A program with rows for the constraints of a model: linear ones as they are, all others in linear form."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.constraints.attaching import extreme_sums
+from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.engines.program.compact import Compact, is_compact
+from mapmrf.engines.program.local_polytope import LocalPolytope
+from mapmrf.engines.program.program import Program, Rows, any_rows_bound
+from mapmrf.problem import Problem
+
+Term = tuple[int, float]
+"""A column of the base program, or minus one minus a further column, and its coefficient."""
+
+
+@dataclass(frozen=True)
+class ConstrainedPolytope:
+    """The columns of another formulation, after further 0/1 columns for what is violated and for halves of sums.
+
+    Attributes
+    ----------
+    program
+        The program; its first `n_extra` columns are the further ones.
+    base
+        The formulation without constraints.
+    problem
+        The problem.
+    extras
+        For every further column its constraint, and the power of 2 that it is of half the sum; -1 if it says that the
+        constraint is violated.
+    """
+
+    program: Program
+    base: LocalPolytope | Compact
+    problem: Problem
+    extras: list[tuple[int, int]]
+
+    @classmethod
+    def build(cls, problem: Problem, compact: bool = True) -> ConstrainedPolytope:
+        """Build the program of a problem, over the compact one where that fits and is wanted."""
+        base = Compact.build(problem) if compact and is_compact(problem) else LocalPolytope.build(problem)
+        return cls(*_RowBuilder(problem, base).run())
+
+    @property
+    def n_extra(self) -> int:
+        """Number of further columns."""
+        return len(self.extras)
+
+    @property
+    def entries(self) -> Ints:
+        """Places of the base program's columns."""
+        return self.base.entries if isinstance(self.base, LocalPolytope) else np.arange(len(self.base.program.cost))
+
+    @property
+    def relaxation(self) -> Program:
+        """The program without integrality."""
+        return dataclasses.replace(self.program, n_integer=0)
+
+    def columns(self, labels: Ints) -> Floats:
+        """The point that stands for a labelling."""
+        constraints = self.problem.graph.constraints
+        assert constraints is not None
+        violated, sums = constraints.violated(labels), constraints.counts(labels)
+        halves = (sums - np.where(constraints.kind == ConstraintKind.XOR, constraints.lower, 0.0)) // 2
+        below = (violated & (constraints.lower == 1)).astype(np.float64)  # half of one more
+        extra = [
+            float(violated[c]) if power < 0 else float((int(halves[c] + below[c]) >> power) & 1)
+            for c, power in self.extras
+        ]
+        return np.concatenate([extra, self.base.columns(labels)])
+
+    def labels(self, columns: Floats) -> Ints:
+        """The labelling of an integer point."""
+        return self.base.labels(columns[self.n_extra :])
+
+    def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
+        """(mu_v, mu_f) of a point, over the local polytope."""
+        assert isinstance(self.base, LocalPolytope)
+        return self.base.marginals(columns[self.n_extra :])
+
+    def bound(self, weights: Floats) -> float:
+        """The upper bound that any multipliers of the rows give."""
+        return self.program.value(any_rows_bound(self.program, weights)) + self.program.round_off
+
+
+@dataclass
+class _RowBuilder:
+    problem: Problem
+    base: LocalPolytope | Compact
+    extras: list[tuple[int, int]] = field(default_factory=list)
+    rows: list[list[Term]] = field(default_factory=list)
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+
+    def run(self) -> tuple[Program, LocalPolytope | Compact, Problem, list[tuple[int, int]]]:
+        constraints = self.problem.graph.constraints
+        assert constraints is not None
+        for c in np.flatnonzero(constraints.penalty > 0).tolist():
+            self.add(constraints, c)
+        return self.program(constraints), self.base, self.problem, self.extras
+
+    def add(self, constraints: Constraints, c: int) -> None:
+        """Add the rows of a constraint."""
+        mine = constraints.span(c)
+        pairs = list(zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True))
+        violated = None if constraints.hard[c] else self.column(c, -1)
+        kind = constraints.kind[c]
+        if kind == ConstraintKind.LINEAR:
+            limits = (float(constraints.least[c]), float(constraints.most[c]))
+            extremes = extreme_sums(constraints, c, self.problem.graph.card)
+            self.add_row(pairs, constraints.weight[mine].tolist(), limits, violated, extremes)
+        elif kind == ConstraintKind.XOR:
+            self.add_parity(pairs, c, int(constraints.lower[c]), violated)
+        elif kind == ConstraintKind.OR:
+            for each in pairs[:-1]:
+                self.add_row([each, pairs[-1]], [1.0, -1.0], (-np.inf, 0.0), violated, (-1.0, 1.0))
+            weights = [-1.0] * (len(pairs) - 1) + [1.0]
+            self.add_row(pairs, weights, (-np.inf, 0.0), violated, (-np.inf, 1.0))
+        else:
+            self.add_states([i for i, _ in pairs], violated)
+
+    def add_states(self, scope: list[int], violated: int | None) -> None:
+        """At most one variable in every state; exactly one if there are as many states as variables."""
+        card = self.problem.graph.card
+        n_states, n = int(card[scope].max(initial=0)), len(scope)
+        whole = n == n_states and violated is None
+        for k in range(n_states):
+            pairs = [(i, k) for i in scope if card[i] > k]
+            least = 1.0 if whole else -np.inf
+            self.add_row(pairs, [1.0] * len(pairs), (least, 1.0), violated, (0.0, float(len(pairs))))
+
+    def add_parity(self, pairs: list[tuple[int, int]], c: int, parity: int, violated: int | None) -> None:
+        """The sum, twice a number and perhaps one more make the parity."""
+        terms, constant = self.terms(pairs, [1.0] * len(pairs))
+        for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
+            terms.append((self.column(c, power), -(2.0 ** (power + 1))))
+        if violated is not None:
+            terms.append((violated, 1.0 if parity else -1.0))
+        self.push(terms, parity - constant, parity - constant)
+
+    def column(self, c: int, power: int) -> int:
+        """A further column, by a negative number."""
+        self.extras.append((c, power))
+        return -len(self.extras)
+
+    def terms(self, pairs: list[tuple[int, int]], weights: list[float]) -> tuple[list[Term], float]:
+        """A weighted sum of indicators as terms and a constant."""
+        terms, constant = [], 0.0
+        for (i, k), weight in zip(pairs, weights, strict=True):
+            column, factor, added = self.base.indicator(i, k)
+            constant += weight * added
+            if column >= 0:
+                terms.append((column, weight * factor))
+        return terms, constant
+
+    def add_row(
+        self,
+        pairs: list[tuple[int, int]],
+        weights: list[float],
+        limits: tuple[float, float],
+        violated: int | None,
+        extremes: tuple[float, float],
+    ) -> None:
+        """A sum between limits, or between its extremes if it may be violated."""
+        terms, constant = self.terms(pairs, weights)
+        low, high = limits[0] - constant, limits[1] - constant
+        if violated is None:
+            self.push(terms, low, high)
+            return
+        if np.isfinite(high) and extremes[1] > limits[1]:
+            self.push([*terms, (violated, limits[1] - extremes[1])], -np.inf, high)
+        if np.isfinite(low) and extremes[0] < limits[0]:
+            self.push([*terms, (violated, limits[0] - extremes[0])], low, np.inf)
+
+    def push(self, terms: list[Term], lower: float, upper: float) -> None:
+        merged: dict[int, float] = {}
+        for column, factor in terms:
+            merged[column] = merged.get(column, 0.0) + factor
+        self.rows.append(list(merged.items()))
+        self.lower.append(lower)
+        self.upper.append(upper)
+
+    def program(self, constraints: Constraints) -> Program:
+        """The base program with the further columns and rows."""
+        from scipy import sparse  # not loaded for models that need no program
+
+        base, n_extra = self.base.program, len(self.extras)
+        places = [[n_extra + column if column >= 0 else -1 - column for column, _ in row] for row in self.rows]
+        data = np.array([factor for row in self.rows for _, factor in row])
+        ptr = np.cumsum([0, *(len(row) for row in self.rows)])
+        shape = (len(self.rows), n_extra + len(base.cost))
+        indices = np.array([place for row in places for place in row], dtype=np.int32)
+        more = Rows(sparse.csr_array((data, indices, ptr), shape=shape), np.array(self.lower), np.array(self.upper))
+        none = sparse.csr_array((base.rows.n, n_extra))
+        wide = sparse.hstack([none, base.rows.matrix], format="csr")
+        price = [-float(constraints.penalty[c]) if power < 0 else 0.0 for c, power in self.extras]
+        return Program(
+            cost=np.concatenate([np.array(price) / base.scale, base.cost]),
+            lower=np.concatenate([np.zeros(n_extra), base.lower]),
+            upper=np.concatenate([np.ones(n_extra), base.upper]),
+            n_integer=n_extra + base.n_integer,
+            rows=Rows(wide, base.rows.lower, base.rows.upper).plus(more),
+            offset=base.offset,
+            scale=base.scale,
+            mass=base.mass + n_extra,
+        )

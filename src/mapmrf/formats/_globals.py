@@ -1,0 +1,159 @@
+"""Global cost functions of toulbar2, and the constraints that they are.
+
+A function that counts its violations, such as ``salldiff var 3``, is a ladder of constraints: one for each violation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mapmrf.arrays import Ints
+from mapmrf.constraints import Constraint, ConstraintKind, Constraints, all_different, linear
+from mapmrf.errors import FormatError
+
+KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")
+"""The functions that are read."""
+
+DIGITS = 9
+"""Decimals of real weights that are written, at most: toulbar2's weights are whole numbers."""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A function that counts variables: how it measures violations, what each costs, and what it counts.
+
+    Attributes
+    ----------
+    scope
+        The variables.
+    measure, cost
+        ``var`` or ``dec``, and the cost; inf if nothing may be violated.
+    limits
+        For sets of states, the smallest and largest number of variables that may have one of them.
+    """
+
+    scope: list[int]
+    measure: str
+    cost: float
+    limits: list[tuple[tuple[int, ...], int, int]]
+
+    def constraints(self, card: Ints) -> Iterator[Constraint]:
+        """The constraints, or a ladder of them if violations have a price."""
+        for states, least, most in self.limits:
+            pairs = [(i, k) for i in self.scope for k in states if k < card[i]]
+            n = len({i for i, _ in pairs})
+            if not pairs:
+                pairs = [(self.scope[0], 0)]
+                if least > 0 and math.isinf(self.cost):
+                    yield linear(pairs, [0.0], lower=1.0)  # no variable can have such a state
+                continue
+            ones = [1.0] * len(pairs)
+            if math.isinf(self.cost):
+                if least > 0 or most < n:
+                    yield linear(pairs, ones, lower=least, upper=most)
+                continue
+            for t in range(1, least + 1):
+                yield linear(pairs, ones, lower=t, penalty=self.cost)
+            for t in range(most, n):
+                price = self.cost * (t if self.measure == "dec" else 1)
+                yield linear(pairs, ones, upper=t, penalty=price)
+
+
+def different(scope: list[int], measure: str, cost: float, card: Ints) -> Iterator[Constraint]:
+    """``salldiff``: hard, or with a price for every variable (``var``) or pair (``dec``) too many in a state."""
+    if math.isinf(cost):
+        yield all_different(scope)
+        return
+    states = range(int(card[scope].max(initial=0)))
+    yield from Counted(scope, measure, cost, [((k,), 0, 1) for k in states]).constraints(card)
+
+
+def at_least(scope: list[int], capacity: float, weights: Sequence[Sequence[tuple[int, float]]]) -> Constraint:
+    """``knapsackp``: weights of the states that are taken add up to the capacity at least."""
+    pairs = [(i, k) for i, mine in zip(scope, weights, strict=True) for k, _ in mine]
+    values = [weight for mine in weights for _, weight in mine]
+    if not pairs:
+        pairs, values = [(scope[0], 0)], [0.0]
+    return linear(pairs, values, lower=capacity)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+class WrittenFunction(NamedTuple):
+    """A global function to be written: ``salldiff``, or ``knapsackp`` with its capacity and weights by variable."""
+
+    keyword: str
+    scope: list[int]
+    capacity: int = 0
+    weights: tuple[tuple[tuple[int, int], ...], ...] = ()
+
+
+def written(path: object, constraints: Constraints | None) -> list[WrittenFunction]:
+    """The constraints as functions of toulbar2; raises FormatError for the first that has none."""
+    if constraints is None:
+        return []
+    functions: list[WrittenFunction] = []
+    for c in range(len(constraints)):
+        if constraints.penalty[c] == 0:
+            continue
+        reason = _why_not(constraints, c)
+        if reason is not None:
+            raise FormatError(
+                f"{path}: constraint {c} ({constraints.names[c]}) {reason}, which the format has not; "
+                "mapmrf.rewriting.without_constraints(graph) has tables in place of constraints"
+            )
+        functions.extend(_functions(path, constraints, c))
+    return functions
+
+
+def _why_not(constraints: Constraints, c: int) -> str | None:
+    if not constraints.hard[c]:
+        return "has a penalty"
+    return "is a parity" if constraints.kind[c] == ConstraintKind.XOR else None
+
+
+def _functions(path: object, constraints: Constraints, c: int) -> Iterator[WrittenFunction]:
+    mine = constraints.span(c)
+    var, state = constraints.var[mine].tolist(), constraints.state[mine].tolist()
+    kind = constraints.kind[c]
+    if kind == ConstraintKind.ALL_DIFFERENT:
+        yield WrittenFunction("salldiff", var)
+    elif kind == ConstraintKind.OR:
+        for i, k in zip(var[:-1], state[:-1], strict=True):
+            yield _row([(i, k, -1), (var[-1], state[-1], 1)], 0)
+        inputs = [(i, k, 1) for i, k in zip(var[:-1], state[:-1], strict=True)]
+        yield _row([*inputs, (var[-1], state[-1], -1)], 0)
+    else:
+        scale = _whole_scale(path, constraints, c)
+        weights = [round(scale * weight) for weight in constraints.weight[mine].tolist()]
+        terms = list(zip(var, state, weights, strict=True))
+        if constraints.lower[c] > -math.inf:
+            yield _row(terms, math.ceil(scale * float(constraints.lower[c]) - 1e-6))
+        if constraints.upper[c] < math.inf:
+            minus = [(i, k, -weight) for i, k, weight in terms]
+            yield _row(minus, -math.floor(scale * float(constraints.upper[c]) + 1e-6))
+
+
+def _whole_scale(path: object, constraints: Constraints, c: int) -> int:
+    """The power of ten that makes the weights whole numbers."""
+    weights = constraints.weight[constraints.span(c)]
+    for digits in range(DIGITS + 1):
+        scaled = weights * 10**digits
+        if np.all(np.abs(scaled - np.round(scaled)) <= 1e-9 * np.maximum(1.0, np.abs(scaled))):
+            return int(10**digits)
+    raise FormatError(f"{path}: constraint {c} ({constraints.names[c]}): the weights have more than {DIGITS} decimals")
+
+
+def _row(terms: list[tuple[int, int, int]], capacity: int) -> WrittenFunction:
+    by_variable: dict[int, dict[int, int]] = {}
+    for i, k, weight in terms:
+        mine = by_variable.setdefault(i, {})
+        mine[k] = mine.get(k, 0) + weight
+    weights = tuple(tuple(mine.items()) for mine in by_variable.values())
+    return WrittenFunction("knapsackp", list(by_variable), capacity, weights)

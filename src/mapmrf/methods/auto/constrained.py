@@ -1,0 +1,208 @@
+"""Models with constraints in `auto`: counters, rows, and the whole of `auto` on the model with tables, in turn."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.constraints import ConstraintKind
+from mapmrf.engines.program.assignment import best_assignment
+from mapmrf.errors import UnsupportedModel
+from mapmrf.method import Answer, PhasedRun, Progress, Start, running
+from mapmrf.methods.auto.shared import SharedState
+from mapmrf.problem import Problem
+from mapmrf.result import Status
+from mapmrf.rewriting import Rewriting, rewrite
+
+if TYPE_CHECKING:
+    from mapmrf.methods.auto import Auto
+
+log = logging.getLogger("mapmrf")
+
+TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN = 4, 3, 3, 4
+"""Steps of a turn: of `auto` on the model with tables, of the search with counters, of LS-LP, and of branch and cut."""
+
+MANY_INDICATORS, LARGE_TURN = 1000, 60
+"""Indicators from which LS-LP comes first, for the rewriting is as large, and the steps of its turn then."""
+
+FEW_INDICATORS = 50
+"""Indicators up to which a model is so small that its tables come first."""
+
+STEP_STATES = 6_000_000
+"""States that a step of the search looks at: some 20 ms."""
+
+VAIN = 40
+"""Changes per variable without a better labelling after which the search is kicked."""
+
+PROGRAM_ENTRIES = 300_000
+"""Entries of the program's matrix up to which it is solved."""
+
+REPORTS = 3
+"""Reports of the solver in a step of branch and cut."""
+
+
+class ConstrainedRun(PhasedRun):
+    """A run of `auto` on a model with constraints.
+
+    Attributes
+    ----------
+    shared
+        The best labelling and bound of the model as it was given.
+    """
+
+    def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
+        super().__init__()
+        self.options, self.problem, self.seed = options, problem, seed
+        self.shared = SharedState(problem, labels)
+
+    def run(self) -> Generator[Progress, None, None]:
+        """An assignment at once; other models by whatever suits them, in turn."""
+        yield from self.assign()
+        tracks = [(self.by_counters(), SEARCH_TURN), (self.by_tables(), TABLE_TURN), (self.by_rows(), PROGRAM_TURN)]
+        graph = self.problem.graph
+        assert graph.constraints is not None
+        # Tables first where any feasible labelling will do, which conflicts find, and where elimination may be enough.
+        if graph.size == 0 or len(graph.constraints.var) <= FEW_INDICATORS:
+            tracks[:2] = tracks[1::-1]
+        many = graph.size > 0 and len(graph.constraints.var) > MANY_INDICATORS
+        tracks.insert(0 if many else 2, (self.by_relaxation(), LARGE_TURN if many else RELAXATION_TURN))
+        try:
+            while tracks:
+                for track in tracks.copy():
+                    steps, turn = track
+                    for _ in range(turn):
+                        step = next(steps, None)
+                        if step is None:
+                            tracks.remove(track)
+                            break
+                        yield step
+            yield self.shared.report("search", Status.CONVERGED)
+        finally:
+            for steps, _ in tracks:
+                steps.close()
+
+    def answer(self) -> Answer:
+        """The best labelling and the figures of all phases."""
+        return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))
+
+    # -- the ways -----------------------------------------------------------------------------------------------------
+
+    def assign(self) -> Iterator[Progress]:
+        """Solve a model without factors whose constraints are separate ALL_DIFFERENT: assignment problems."""
+        graph = self.problem.graph
+        constraints = graph.constraints
+        assert constraints is not None
+        separate = np.bincount(constraints.var).max() == 1
+        different = np.all((constraints.kind == ConstraintKind.ALL_DIFFERENT) & constraints.hard)
+        if graph.n_factors or not (separate and different):
+            return
+        labels = graph.unary_labels.copy()
+        for c in range(len(constraints)):
+            scope = constraints.var[constraints.span(c)]
+            chosen = best_assignment(_gains(graph.theta_v, graph.var_ptr, scope))
+            if chosen is None:
+                yield self.shared.prove("assignment", -math.inf)
+                return
+            labels[scope] = chosen
+        yield self.shared.prove("assignment", self.shared.incumbent.offer(labels))
+
+    def by_tables(self) -> Generator[Progress, None, None]:
+        """All of `auto` on the model with tables in place of constraints."""
+        from mapmrf.methods.auto import AutoRun
+
+        try:
+            rewriting = rewrite(self.problem.graph)
+        except UnsupportedModel as reason:
+            log.info("auto goes on without tables: %s", reason)
+            return
+        shared, best = self.shared, self.shared.incumbent
+        labels = rewriting.lift(best.labels)
+        run = AutoRun(self.options, Problem.compile(rewriting.graph, self.problem.threads), self.seed, labels)
+        try:
+            for step in run.steps:
+                self.take(step, rewriting)
+                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
+                yield shared.step(step.phase, step.finished if proven else None)
+                if best.value > run.shared.incumbent.value:
+                    run.shared.incumbent.offer(rewriting.lift(best.labels))
+        finally:
+            shared.details |= run.shared.details
+            run.close()
+
+    def take(self, step: Progress, rewriting: Rewriting) -> None:
+        """Take over what the model with tables has shown."""
+        if step.labels is not None:
+            self.shared.incumbent.offer(rewriting.project(step.labels))
+        self.shared.incumbent.tighten(step.bound)
+
+    def by_counters(self) -> Generator[Progress, None, None]:
+        """Tabu search that keeps the sums of the constraints."""
+        from mapmrf.engines.moves.counted_search import SCAN, CountedSearch
+
+        shared, problem = self.shared, self.problem
+        if problem.n_vars == 0:
+            return
+        search = CountedSearch(problem, shared.incumbent.labels, self.seed)
+        states = max(1, problem.n_states * min(problem.n_vars, SCAN) // problem.n_vars)
+        while True:
+            search.incumbent.offer(shared.incumbent.labels, shared.incumbent.value)
+            search.run(max(1, STEP_STATES // (10 * states)))
+            shared.incumbent.offer(search.incumbent.labels, search.incumbent.value)
+            if search.vain > VAIN * problem.n_vars:
+                search.kick()
+            yield shared.step("counters")
+
+    def by_relaxation(self) -> Generator[Progress, None, None]:
+        """LS-LP on the constraints as they are: no rewriting grows with the model here."""
+        from mapmrf.methods.lslp import LSLP
+
+        method, problem, shared, best = LSLP(), self.problem, self.shared, self.shared.incumbent
+        if method.supports(problem) is not None:
+            return
+        with running(method, problem, self.seed, Start()) as state:
+            step = Progress(0)
+            while step.finished is None:
+                step = method.step(problem, state)
+                if step.labels is not None:
+                    best.offer(step.labels, step.value)
+                best.tighten(step.bound)
+                proven = step.finished is Status.INFEASIBLE
+                yield shared.step("relaxation", step.finished if proven else None)
+
+    def by_rows(self) -> Generator[Progress, None, None]:
+        """Branch and cut on the program with rows for the constraints."""
+        yield self.shared.report("rows")  # not in the first turn: many models are solved by then
+        problem, shared, best = self.problem, self.shared, self.shared.incumbent
+        entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
+        if not self.options.prove or entries > PROGRAM_ENTRIES:
+            return
+        from mapmrf.methods.cuts import Cuts
+
+        method = Cuts(solver=self.options.solver, local_search=0, lp_iterations=0, memory=self.options.memory)
+        if method.supports(problem) is not None:
+            return
+        with running(method, problem, self.seed, Start(best.labels)) as state:
+            state.reports = REPORTS
+            step = Progress(0)
+            while step.finished is None:
+                state.inform(best.labels)
+                step = method.step(problem, state)
+                if step.labels is not None:
+                    best.offer(step.labels)
+                best.tighten(step.bound)
+                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
+                yield shared.step("branch and cut", step.finished if proven else None)
+
+
+def _gains(theta_v: Floats, var_ptr: Ints, scope: Ints) -> Floats:
+    """The unary potentials of some variables, (n, states); -inf for states that a variable does not have."""
+    sizes = np.diff(var_ptr)[scope]
+    gains = np.full((len(scope), int(sizes.max())), -np.inf)
+    for row, i in enumerate(scope.tolist()):
+        gains[row, : sizes[row]] = theta_v[var_ptr[i] : var_ptr[i + 1]]
+    return gains

@@ -1,0 +1,238 @@
+"""Constraints rewritten as tables with auxiliary variables: exact, for methods that know tables only.
+
+A constraint reads its variables one after another and keeps a count; an auxiliary variable holds the count after every
+step. The auxiliary variables are functions of the others: every labelling has one continuation of finite value, so
+that maxima, sums and the m best labellings of both models are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints, offsets, short
+from mapmrf.constraints.counters import Counter, counter_of, worth_of
+from mapmrf.constraints.flat import ConstraintKind
+from mapmrf.errors import UnsupportedModel
+from mapmrf.graph import FactorGraph
+
+MOST_ENTRIES = 1 << 26
+"""Table entries that a rewriting may add."""
+
+
+@dataclass(eq=False)
+class Rewriting:
+    """A model with constraints, and the same model with tables in their place.
+
+    Attributes
+    ----------
+    original
+        The model with constraints.
+    graph
+        The model without: the variables of the original come first, then the auxiliary ones.
+    counters
+        For every constraint that is counted: how, and the number of its first auxiliary variable.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2] * 4, [], []).with_constraints([constraints.exactly_k(range(4), 2)])
+    >>> rewriting = rewrite(graph)
+    >>> rewriting.graph
+    FactorGraph(n_vars=6, n_factors=3, n_tables=3)
+    >>> lifted = rewriting.lift(graph.check_labels([1, 0, 1, 0]))
+    >>> lifted.tolist(), rewriting.graph.value(lifted), rewriting.project(lifted).tolist()
+    ([1, 0, 1, 0, 1, 1], 0.0, [1, 0, 1, 0])
+    """
+
+    original: FactorGraph
+    graph: FactorGraph
+    counters: list[tuple[Counter, int]] = field(default_factory=list)
+
+    def lift(self, labels: Ints) -> Ints:
+        """The labels with those of the auxiliary variables, which are functions of them."""
+        lifted = np.zeros(self.graph.n_vars, dtype=np.int64)
+        lifted[: self.original.n_vars] = labels
+        for counter, first in self.counters:
+            counts = counter.read(lifted)[counter.first_step : len(counter.variables) - 1]
+            lifted[first : first + len(counts)] = counts
+        return lifted
+
+    def project(self, labels: Ints) -> Ints:
+        """The labels without those of the auxiliary variables."""
+        return labels[: self.original.n_vars]
+
+
+def rewrite(graph: FactorGraph) -> Rewriting:
+    """Write the constraints of a model as tables.
+
+    Raises
+    ------
+    UnsupportedModel
+        If that takes too many entries: a sum of real weights may have very many values.
+    """
+    return _Rewriter(graph).run()
+
+
+def without_constraints(graph: FactorGraph) -> FactorGraph:
+    """The model with its constraints written as tables; itself if it has none.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_tables([2], [], [])
+    >>> without_constraints(graph) is graph
+    True
+    """
+    return graph if graph.constraints is None else rewrite(graph).graph
+
+
+def refuse_constraints(graph: FactorGraph, what: str) -> None:
+    """Raise UnsupportedModel if a model has constraints, for things that have none.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2], [], []).with_constraints([constraints.exactly_one([0])])
+    >>> refuse_constraints(graph, "a BQM")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.UnsupportedModel: a BQM has no constraints, and the model has 1; ...
+    """
+    if graph.constraints is not None:
+        raise UnsupportedModel(
+            f"{what} has no constraints, and the model has {graph.n_constraints}; "
+            "mapmrf.rewriting.without_constraints(graph) has tables in their place"
+        )
+
+
+class _Rewriter:
+    def __init__(self, graph: FactorGraph) -> None:
+        assert graph.constraints is not None
+        self.original, self.constraints = graph, graph.constraints
+        self.card: list[int] = graph.card.tolist()
+        self.theta_v = [graph.theta_v.copy()]
+        self.constant = graph.constant
+        self.scopes: list[tuple[int, ...]] = []
+        self.table_of: list[int] = []
+        self.tables: list[Floats] = []
+        self.known: dict[tuple[object, ...], int] = {}
+        self.entries = 0
+        self.counters: list[tuple[Counter, int]] = []
+
+    def run(self) -> Rewriting:
+        constraints = self.constraints
+        hard_pairs: dict[tuple[int, int], None] = {}
+        for c in range(len(constraints)):
+            different = constraints.kind[c] == ConstraintKind.ALL_DIFFERENT
+            if constraints.penalty[c] == 0 or (different and constraints.ptr[c + 1] - constraints.ptr[c] == 1):
+                continue
+            if different and constraints.hard[c]:
+                hard_pairs.update(dict.fromkeys(self.different_pairs(c)))
+            else:
+                self.count(c)
+        for i, j in hard_pairs:
+            self.add_difference(i, j)
+        return Rewriting(self.original, self.graph(), self.counters)
+
+    def different_pairs(self, c: int) -> Iterator[tuple[int, int]]:
+        """Pairs of variables that must differ."""
+        scope = sorted(self.constraints.var[self.constraints.span(c)].tolist())
+        if len(scope) > max(self.card[i] for i in scope):
+            self.constant = -np.inf  # more variables than states
+        for at, i in enumerate(scope):
+            for j in scope[at + 1 :]:
+                yield i, j
+
+    def add_difference(self, i: int, j: int) -> None:
+        shape = self.card[i], self.card[j]
+        if shape not in self.known:
+            table = np.zeros(shape)
+            np.fill_diagonal(table, -np.inf)
+            self.known[shape] = self.add_table(table)
+        self.add_factor((i, j), self.known[shape])
+
+    def count(self, c: int) -> None:
+        """Write a constraint as a chain of counts."""
+        counter = counter_of(self.constraints, c, self.original.card)
+        variables, n_steps = counter.variables, len(counter.variables)
+        if n_steps == 1:
+            at = int(self.original.var_ptr[variables[0]])
+            self.theta_v[0][at : at + self.card[variables[0]]] += worth_of(counter.moves[0][0], counter.final)
+            return
+        carrier, first = variables[0], len(self.card)
+        self.counters.append((counter, first))
+        for step in range(n_steps):
+            last = step == n_steps - 1
+            if step == 0 and counter.first_step == 1:
+                continue
+            move = counter.through_first(step) if step <= counter.first_step else counter.moves[step]
+            table = self.move_table(move, counter.sizes[step], counter.final if last else None)
+            scope = (variables[step],) if step == 0 else (carrier, variables[step])
+            if not last:
+                carrier = len(self.card)
+                self.card.append(counter.sizes[step])
+                self.theta_v.append(np.zeros(counter.sizes[step]))
+                scope = (*scope, carrier)
+            self.add_factor(scope, table)
+
+    def move_table(self, move: Ints, size: int, final: Floats | None) -> int:
+        """The table of a step: by count before, state of the variable and count after, or worth at the end."""
+        ending = b"" if final is None else final.tobytes()
+        key = (move.shape, move.tobytes(), size, ending)
+        if key not in self.known:
+            if final is not None:
+                table = worth_of(move, final)
+            else:
+                self.entries += move.size * size
+                self.check_entries()
+                table = np.where(move[..., None] == np.arange(size), 0.0, -np.inf)
+            self.known[key] = self.add_table(table)
+        return self.known[key]
+
+    def check_entries(self) -> None:
+        if self.entries > MOST_ENTRIES:
+            raise UnsupportedModel(
+                f"the constraints take more than {MOST_ENTRIES} table entries; a method that handles them as they "
+                "are, such as auto, lp or icm, needs none"
+            )
+
+    def add_table(self, table: Floats) -> int:
+        self.tables.append(table.ravel())
+        return len(self.tables) - 1
+
+    def add_factor(self, scope: tuple[int, ...], table: int) -> None:
+        if len(scope) == 1:
+            i = scope[0]
+            at = int(self.original.var_ptr[i])
+            self.theta_v[0][at : at + self.card[i]] += self.tables[table]
+            return
+        self.scopes.append(scope)
+        self.table_of.append(table)
+
+    def graph(self) -> FactorGraph:
+        """The model with the tables so far beside its own."""
+        graph = self.original
+        sizes = [len(scope) for scope in self.scopes]
+        flat = np.array([i for scope in self.scopes for i in scope], dtype=np.int64)
+        weight = graph.weight
+        if weight is not None:
+            weight = np.concatenate([weight, np.ones(len(sizes))])
+        return replace(
+            graph,
+            card=np.array(self.card, dtype=np.int64),
+            theta_v=np.concatenate(self.theta_v),
+            scope_ptr=offsets(np.concatenate([graph.arity, np.array(sizes, dtype=np.int64)])),
+            scope=short(np.concatenate([graph.scope, flat])),
+            table_of=short(np.concatenate([graph.table_of, graph.n_tables + np.array(self.table_of, dtype=np.int64)])),
+            table_ptr=offsets(np.concatenate([np.diff(graph.table_ptr), [len(table) for table in self.tables]])),
+            theta_t=np.concatenate([graph.theta_t, *self.tables]),
+            constant=self.constant,
+            names=None,
+            weight=weight,
+            constraints=None,
+        )

@@ -1,0 +1,174 @@
+"""Constraints as statements and as arrays of a graph: values, evidence, names, mistakes."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+import mapmrf
+from constrained_recipes import KINDS, random_constrained
+from mapmrf import FactorGraph, GraphError, Names, Result, Status, UnknownName, constraints
+from mapmrf.evaluator import Evaluator
+from mapmrf.model_summary import summarise
+from mapmrf.violations import penalised, shortfall
+
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_values_are_those_of_plain_python(seed: int) -> None:
+    recipe = random_constrained(seed, n_vars=4, n_constraints=4)
+    graph = recipe.graph()
+    evaluator = Evaluator(graph)
+    for labels, value in recipe.values():
+        assert graph.value(labels) == pytest.approx(value)
+        assert evaluator.value(np.array(labels)) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_evidence_leaves_the_values_as_they_are(seed: int) -> None:
+    recipe = random_constrained(seed, n_vars=4, n_constraints=4)
+    graph, random = recipe.graph(), np.random.default_rng(seed)
+    seen = random.permutation(graph.n_vars)[: 1 + seed % graph.n_vars].tolist()
+    evidence = {i: int(random.integers(graph.card[i])) for i in seen}
+    smaller = graph.condition(evidence)
+    for labels, value in recipe.values():
+        expected = value if all(labels[i] == k for i, k in evidence.items()) else -math.inf
+        assert smaller.value(labels) == pytest.approx(expected)
+    if smaller.constraints is not None:
+        counted = smaller.constraints.kind != constraints.ConstraintKind.ALL_DIFFERENT
+        used = smaller.constraints.var[counted[smaller.constraints.owner]]
+        assert not set(used.tolist()) & set(evidence)
+
+
+def test_all_kinds_are_drawn() -> None:
+    names = {name for seed in SEEDS for name in random_constrained(seed).graph().constraints.names}
+    assert names == set(KINDS) - {"real"}
+
+
+def test_constraints_that_evidence_decides_are_dropped() -> None:
+    graph = FactorGraph.from_tables([2, 2, 2], [], [])
+    one = graph.with_constraints([constraints.at_most_one([0, 1, 2], penalty=3.0)])
+    assert one.condition({0: 0, 1: 0}).constraints is None
+    decided = one.condition({0: 1, 1: 1})
+    assert decided.constraints is None
+    assert decided.constant == -3.0
+    either = graph.with_constraints([constraints.or_with_output([0, 1], 2)])
+    assert either.condition({2: 1}).constraints.lower.tolist() == [1.0]
+    assert either.condition({0: 1}).constraints.var.tolist() == [2]
+    assert either.condition({0: 1, 2: 0}).value([1, 0, 0]) == -math.inf
+
+
+def test_names_are_located() -> None:
+    names = Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet")))
+    graph = FactorGraph.from_tables([2, 2], [], [], names=names)
+    stated = graph.with_constraints([constraints.at_most_one([("Rain", "yes"), "Grass"])])
+    assert stated.constraints.var.tolist() == [0, 1]
+    assert stated.constraints.state.tolist() == [1, 1]
+    assert graph.with_constraints([constraints.label_cost("wet", 2.0)]).value([0, 1]) == -2.0
+
+
+def test_constraints_are_added_to_those_there_are() -> None:
+    graph = FactorGraph.from_tables([2, 2], [], [])
+    both = graph.with_constraints([constraints.xor([0, 1])]).with_constraints([constraints.at_least_one([0])])
+    assert both.n_constraints == 2
+    assert both.constraints.names == ("xor", "at_least_one")
+    assert repr(both) == "FactorGraph(n_vars=2, n_factors=0, n_tables=0, n_constraints=2)"
+    assert graph.with_constraints([]).constraints is None
+
+
+def test_arrays_are_read_only_also_after_pickling() -> None:
+    graph = FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.xor([0, 1])])
+    again = pickle.loads(pickle.dumps(graph))
+    for each in (graph, again):
+        with pytest.raises(ValueError, match="read-only"):
+            each.constraints.lower[0] = 3.0
+    assert again.value([1, 1]) == -math.inf
+
+
+def test_penalties_count_in_the_size_of_a_model() -> None:
+    graph = FactorGraph.from_tables([2, 2], [(0,)], [[0.0, 0.25]])
+    soft = graph.with_constraints([constraints.xor([0, 1], penalty=5.0), constraints.exactly_one([0])])
+    assert soft.size == 5.25
+    assert soft.unit == 1.0
+    assert penalised(soft).value([0, 0]) == pytest.approx(-5.0 - (1 + 2 * 5.25))
+
+
+def test_results_tell_the_constraints_that_are_violated() -> None:
+    graph = FactorGraph.from_tables([2, 2], [], [])
+    graph = graph.with_constraints([constraints.at_most_k([0, 1], 2), constraints.all_different([0, 1])])
+    result = Result.of_labels(graph, graph.check_labels([1, 1]), Status.CONVERGED, "by hand")
+    assert [violation.constraint for violation in result.violated] == [1]
+    assert str(result.violated[0]) == "constraint 1 (0=1, 1=1)"
+    again = Result.from_json(result.to_json())
+    assert again.violated == result.violated
+    assert json.loads(result.to_json())["violated"][0]["constraint"] == 1
+    assert shortfall(graph, result.labels).n_violated == 1
+
+
+def test_the_summary_counts_constraints() -> None:
+    graph = FactorGraph.from_tables([2, 2, 2], [(0, 1)], [np.zeros(4)])
+    stated = graph.with_constraints([constraints.xor([0, 1, 2]), constraints.label_cost(1, 2.0)])
+    found = summarise(stated)
+    assert found.constraints == {"xor": 1, "label_cost": 1}
+    assert not found.tree
+    assert not found.pairwise
+    assert found.n_components == 1
+    assert "constraints  2  (1 xor, 1 label_cost)" in found.text()
+    assert "constraints" not in summarise(graph).text()
+
+
+def test_real_weights_are_compared_up_to_round_off() -> None:
+    graph = FactorGraph.from_tables([2] * 10, [], [])
+    tenth = graph.with_constraints([constraints.linear(range(10), [0.1] * 10, upper=1.0, lower=1.0)])
+    assert tenth.value([1] * 10) == 0.0
+    assert tenth.value([1] * 9 + [0]) == -math.inf
+    half = graph.with_constraints([constraints.linear(range(10), [1.0] * 10, upper=2.5)])
+    assert half.value([1, 1] + [0] * 8) == 0.0
+    assert half.value([1, 1, 1] + [0] * 7) == -math.inf
+
+
+MISTAKES = {
+    "constraint 0 (at_most_one): variable 7 does not exist, expected 0 to 2": lambda: constraints.at_most_one([0, 7]),
+    "constraint 0 (at_most_k): variable 2 has 3 states: say which, as (2, state)": lambda: constraints.at_most_k(
+        [2], 1
+    ),
+    "constraint 0 (xor): variable 0 occurs twice with state 1": lambda: constraints.xor([0, (0, 1)]),
+    "constraint 0 (all_different): variable 1 occurs twice": lambda: constraints.all_different([1, 0, 1]),
+    "constraint 0 (exactly_one): variable 1 has no state 2, expected 0 to 1": lambda: constraints.exactly_one([(1, 2)]),
+    "constraint 0 (label_cost): no variable has a state 5": lambda: constraints.label_cost(5, 1.0),
+    "constraint 0 (xor): (0, 1, 2) is not an indicator, expected a pair (variable, state)": lambda: constraints.xor(
+        [(0, 1, 2)]
+    ),
+    "constraint 0 (xor): 1.5 is not a variable, expected an index or a name": lambda: constraints.xor([1.5]),
+    "constraint 0 is 3, expected one that a function of constraints returns": lambda: 3,
+    "at_most_one: no indicators, expected at least one": lambda: constraints.at_most_one([]),
+    "xor: the parity is 2, expected 0 or 1": lambda: constraints.xor([0], 2),
+    "xor: the penalty is -1.0, expected a number of at least 0": lambda: constraints.xor([0], penalty=-1),
+    "linear: 1 weights for 2 indicators": lambda: constraints.linear([0, 1], [1.0], upper=1),
+    "linear: a weight is not finite": lambda: constraints.linear([0], [math.inf], upper=1),
+    "linear: found neither a lower nor an upper limit, expected one of them": lambda: constraints.linear([0], [1.0]),
+    "or_with_output: no inputs, expected at least one": lambda: constraints.or_with_output([], 0),
+    "all_different: found a pair, expected variables without states": lambda: constraints.all_different([(0, 1)]),
+    "label_cost: the price is inf, expected a finite number": lambda: constraints.label_cost(0, math.inf),
+    "xor: the indicators are 3, expected a list of (variable, state) pairs": lambda: constraints.xor(3),
+    "linear: the limits are nan and inf, expected numbers": lambda: constraints.linear([0], [1.0], lower=math.nan),
+}
+
+
+@pytest.mark.parametrize("text", MISTAKES)
+def test_mistakes_are_told_in_one_line(text: str) -> None:
+    graph = FactorGraph.from_tables([2, 2, 3], [], [])
+    with pytest.raises(GraphError) as error:
+        graph.with_constraints([MISTAKES[text]()])
+    assert str(error.value) == text
+
+
+def test_unknown_names_are_told() -> None:
+    graph = mapmrf.FactorGraph.from_tables([2], [], [])
+    with pytest.raises(UnknownName, match=r"^constraint 0 \(xor\): no variable is named 'Rain'$"):
+        graph.with_constraints([constraints.xor(["Rain"])])

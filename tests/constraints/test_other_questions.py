@@ -1,0 +1,92 @@
+"""M best, max-marginals and marginal MAP of models with constraints, against exhaustive search."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import mapmrf
+from constrained_recipes import ConstrainedRecipe, random_constrained
+
+
+def recipe_of(seed: int) -> ConstrainedRecipe:
+    return random_constrained(seed, n_vars=2 + seed % 4, n_constraints=1 + seed % 4)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_best_labellings_are_those_of_exhaustive_search(block: int) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        recipe = recipe_of(seed)
+        values = sorted((value for _, value in recipe.values() if value > -math.inf), reverse=True)
+        best = mapmrf.solve_best(recipe.graph(), 5)
+        assert [result.value for result in best] == pytest.approx(values[:5])
+        assert len({tuple(result.labels) for result in best}) == len(best)
+        assert all(result.value == recipe.graph().value(result.labels) for result in best)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_lawlers_partition_agrees(seed: int) -> None:
+    recipe = recipe_of(seed)
+    values = sorted((value for _, value in recipe.values() if value > -math.inf), reverse=True)
+    best = mapmrf.solve_best(recipe.graph(), 3, "wcsp")
+    assert [result.value for result in best] == pytest.approx(values[:3])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_diverse_labellings_keep_their_distance_on_the_variables_of_the_model(seed: int) -> None:
+    recipe = recipe_of(seed)
+    feasible = {labels: value for labels, value in recipe.values() if value > -math.inf}
+    best = mapmrf.solve_best(recipe.graph(), 2, diverse=2)
+    if not feasible:
+        assert len(best) == 0
+        return
+    first = tuple(best[0].labels)
+    assert feasible[first] == pytest.approx(max(feasible.values()))
+    others = [value for labels, value in feasible.items() if sum(np.array(labels) != first) >= 2]
+    assert [result.value for result in best[1:]] == pytest.approx([max(others)] if others else [])
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_max_marginals_are_those_of_exhaustive_search(block: int) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        recipe = recipe_of(seed)
+        graph = recipe.graph()
+        expected = np.full(len(graph.theta_v), -np.inf)
+        for labels, value in recipe.values():
+            at = graph.var_ptr[:-1] + np.array(labels)
+            expected[at] = np.maximum(expected[at], value)
+        found = mapmrf.max_marginals(graph)
+        assert found.exact
+        assert found.lower == pytest.approx(expected)
+        assert found.upper == pytest.approx(expected)
+
+
+def test_intervals_hold_the_max_marginals() -> None:
+    for seed in range(8):
+        recipe = recipe_of(seed)
+        graph = recipe.graph()
+        exact = mapmrf.max_marginals(graph)
+        found = mapmrf.max_marginals(graph, memory=0, refine=2)
+        assert found.lower.shape == exact.lower.shape
+        assert np.all(found.lower <= exact.lower + 1e-6)
+        assert np.all(found.upper >= exact.upper - 1e-6)
+        margins = mapmrf.solve(graph, margins=True).margins
+        assert margins.shape == (graph.n_vars, 2)
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_marginal_map_is_that_of_exhaustive_search(block: int) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        recipe = recipe_of(seed)
+        graph = recipe.graph()
+        asked = np.random.default_rng(seed).permutation(graph.n_vars)[: 1 + seed % graph.n_vars].tolist()
+        sums: dict[tuple[int, ...], float] = {}
+        for labels, value in recipe.values():
+            key = tuple(labels[i] for i in asked)
+            sums[key] = np.logaddexp(sums.get(key, -math.inf), value)
+        result = mapmrf.marginal_map(graph, asked)
+        assert result.value == pytest.approx(max(sums.values()))
+        if result.value > -math.inf:
+            assert sums[tuple(result.labels)] == pytest.approx(result.value)

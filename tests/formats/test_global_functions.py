@@ -1,0 +1,199 @@
+"""Global cost functions of WCSP and CFN files: what they mean, there and back, and what toulbar2 makes of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mapmrf
+from constrained_recipes import random_constraint
+from mapmrf import FactorGraph, FormatError, constraints
+
+LATIN = """latin 4 3 3 9
+3 3 3 3
+1 0 0 1
+1 2
+4 0 1 2 3 -1 {}
+2 0 1 5 1
+0 0 0
+"""
+
+
+def labellings(graph: FactorGraph) -> itertools.product:
+    return itertools.product(*(range(r) for r in graph.card.tolist()))
+
+
+def read_text(folder: Path, text: str, name: str = "model.wcsp") -> FactorGraph:
+    path = folder / name
+    path.write_text(text)
+    return mapmrf.read(path)
+
+
+def costs_of(graph: FactorGraph) -> dict[tuple[int, ...], float]:
+    bare = FactorGraph.from_energies([3] * 4, [(0,), (0, 1)], [[0, 2, 0], [[0, 5, 5], [5, 5, 5], [5, 5, 5]]])
+    return {labels: bare.value(labels) - graph.value(labels) for labels in labellings(graph)}
+
+
+def counts(labels: tuple[int, ...]) -> list[int]:
+    return [labels.count(k) for k in range(3)]
+
+
+FUNCTIONS = {
+    "salldiff var 2": lambda x: 2 * sum(max(0, n - 1) for n in counts(x)),
+    "salldiff dec 2": lambda x: 2 * sum(n * (n - 1) // 2 for n in counts(x)),
+    "samong var 3 1 2 2 0 1": lambda x: 3 * max(0, 1 - x.count(0) - x.count(1), x.count(0) + x.count(1) - 2),
+    "samong var 9 1 2 1 2": lambda x: 0 if 1 <= x.count(2) <= 2 else math.inf,
+    "sgcc var 9 2 0 0 1 1 1 4": lambda x: 0 if x.count(0) <= 1 <= x.count(1) else math.inf,
+    "knapsack 3 1 1 -1 2": lambda x: 0 if (x[0] == 1) + (x[1] == 1) - (x[2] == 1) + 2 * (x[3] == 1) >= 3 else math.inf,
+    "knapsackp 3 1 1 2 2 1 1 2 2 0 1 2 1": lambda x: (
+        0 if 2 * (x[0] == 1) + (x[1] == 1) + 2 * (x[1] == 2) + (x[3] == 2) >= 3 else math.inf
+    ),
+    "clique 1 1 0 2 0 1 0 1 2": lambda x: 0 if (x[0] == 0) + (x[1] in (0, 1)) + (x[3] == 2) <= 1 else math.inf,
+}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_functions_of_a_wcsp_mean_what_they_count(tmp_path: Path, function: str) -> None:
+    graph = read_text(tmp_path, LATIN.format(function))
+    for labels, cost in costs_of(graph).items():
+        if cost == cost:  # both infinite where the tables forbid
+            assert cost == FUNCTIONS[function](labels)
+
+
+CFN = """{{ problem: {{name: m, mustbe: "<9.0"}},
+ variables: {{a: [x y z], b: 3, c: 3, d: 3}},
+ functions: {{ u: {{scope: [a], costs: [0 2 0]}}
+  g: {{scope: [a b c d], type: {} }}
+  p: {{scope: [a b], defaultcost: 5, costs: [x 0 0]}} }} }}
+"""
+
+CFN_FUNCTIONS = {
+    "salldiff, params: {metric: var, cost: 2.0}": "salldiff var 2",
+    "salldiff params {metric dec cost 2.0}": "salldiff dec 2",
+    "samong, params: {metric: var, cost: 3, min: 1, max: 2, values: [0 1]}": "samong var 3 1 2 2 0 1",
+    "sgcc, params: {metric: var, cost: 9, bounds: [[0 0 1] [y 1 4]]}": "sgcc var 9 2 0 0 1 1 1 4",
+    "knapsack, params: {capacity: 3, weights: [1 1 -1 2]}": "knapsack 3 1 1 -1 2",
+    "knapsackp, params: {capacity: 3, weightedvalues: [[[y 2]] [[1 1] [2 2]] [] [[2 1]]]}": (
+        "knapsackp 3 1 1 2 2 1 1 2 2 0 1 2 1"
+    ),
+    "knapsackv, params: {capacity: 3, weightedvalues: [[a 1 2] [b 1 1] [1 2 2] [d 2 1]]}": (
+        "knapsackp 3 1 1 2 2 1 1 2 2 0 1 2 1"
+    ),
+    "clique, params: {rhs: 1, values: [[x] [0 1] [] [2]]}": "clique 1 1 0 2 0 1 0 1 2",
+}
+
+
+@pytest.mark.parametrize("function", CFN_FUNCTIONS)
+def test_functions_of_a_cfn_are_those_of_a_wcsp(tmp_path: Path, function: str) -> None:
+    graph = read_text(tmp_path, CFN.format(function), "model.cfn")
+    other = read_text(tmp_path, LATIN.format(CFN_FUNCTIONS[function]))
+    assert graph.names.variables == ("a", "b", "c", "d")
+    for labels in labellings(graph):
+        assert graph.value(labels) == pytest.approx(other.value(labels))
+
+
+def solved_by_toulbar2(path: Path) -> list[int] | None:
+    """The labels that toulbar2 finds; in a process of its own, for it does not forget the format of another file."""
+    script = (
+        "import sys, json; sys.modules['mpi4py'] = None; import pytoulbar2; p = pytoulbar2.CFN(); p.Read(sys.argv[1])"
+    )
+    script += "; found = p.Solve(); print('FOUND', json.dumps(None if found is None else list(map(int, found[0]))))"
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.split("FOUND")[1])
+
+
+def random_hard(seed: int) -> FactorGraph:
+    random = np.random.default_rng([seed, 4])
+    card = random.integers(2, 4, 5).tolist()
+    graph = FactorGraph.from_tables(
+        card, [(i,) for i in range(5)], [random.integers(-5, 5, r).astype(float) for r in card]
+    )
+    kinds = ["at_most_k", "linear", "or_with_output", "exactly_one", "real", "at_least_one"]
+    stated = [random_constraint(random, card, kinds[(seed + n) % 6], soft=False) for n in range(2)]
+    return graph.with_constraints([*stated, constraints.all_different([0, 1, 2])] if min(card[:3]) > 2 else stated)
+
+
+@pytest.mark.parametrize("suffix", [".wcsp", ".cfn"])
+@pytest.mark.parametrize("seed", range(12))
+def test_hard_constraints_survive_there_and_back(tmp_path: Path, suffix: str, seed: int) -> None:
+    graph = random_hard(seed)
+    mapmrf.write(graph, tmp_path / f"model{suffix}")
+    again = mapmrf.read(tmp_path / f"model{suffix}")
+    for labels in labellings(graph):
+        assert again.value(labels) == pytest.approx(graph.value(labels))
+
+
+@pytest.mark.parametrize("suffix", [".wcsp", ".cfn"])
+@pytest.mark.parametrize("seed", range(6))
+def test_toulbar2_finds_the_same_optimum_in_the_file(tmp_path: Path, suffix: str, seed: int) -> None:
+    pytest.importorskip("pytoulbar2")
+    graph = random_hard(seed)
+    path = tmp_path / f"model{suffix}"
+    mapmrf.write(graph, path)
+    optimum = max(graph.value(labels) for labels in labellings(graph))
+    solution = solved_by_toulbar2(path)
+    if optimum == -math.inf:
+        assert solution is None
+        return
+    assert solution is not None
+    assert graph.value(solution) == pytest.approx(optimum)
+
+
+def test_toulbar2_reads_all_different_as_we_write_it(tmp_path: Path) -> None:
+    pytest.importorskip("pytoulbar2")
+    gains = np.random.default_rng(3).integers(0, 9, (5, 5)).astype(float)
+    graph = FactorGraph.from_tables([5] * 5, [(i,) for i in range(5)], list(gains))
+    graph = graph.with_constraints([constraints.all_different(range(5))])
+    for suffix in (".wcsp", ".cfn"):
+        mapmrf.write(graph, tmp_path / f"model{suffix}")
+        assert graph.value(solved_by_toulbar2(tmp_path / f"model{suffix}")) == mapmrf.solve(graph).value
+
+
+@pytest.mark.parametrize(
+    ("stated", "text"),
+    [
+        (constraints.xor([0, 1]), "constraint 0 (xor) is a parity"),
+        (constraints.at_most_one([0, 1], penalty=2.0), "constraint 0 (at_most_one) has a penalty"),
+    ],
+)
+def test_what_cannot_be_written_is_told(tmp_path: Path, stated: constraints.Constraint, text: str) -> None:
+    graph = FactorGraph.from_tables([2, 2], [], []).with_constraints([stated])
+    for suffix in (".wcsp", ".cfn"):
+        with pytest.raises(FormatError) as error:
+            mapmrf.write(graph, tmp_path / f"model{suffix}")
+        assert text in str(error.value)
+        assert "without_constraints" in str(error.value)
+        assert not (tmp_path / f"model{suffix}").exists()
+
+
+@pytest.mark.parametrize("suffix", [".uai", ".bif", ".h5", ".lg"])
+def test_formats_without_constraints_refuse_them(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".h5":
+        pytest.importorskip("h5py")
+    graph = FactorGraph.from_tables([2, 2], [], []).with_constraints([constraints.xor([0, 1])])
+    with pytest.raises(FormatError, match="the format has no constraints, and the model has 1, the first an xor"):
+        mapmrf.write(graph, tmp_path / f"model{suffix}")
+
+
+WRONG = {
+    "wregular 2 1": "cost function without a table",
+    "salldiff lin 2": "cannot read its parameters 'lin 2'",
+    "salldiff var x": "cannot read its parameters 'var x'",
+    "sgcc var 2 1 0 0 1": "cannot read its parameters",
+    "knapsackp 3 1 7 2 0 0 0": "has no state 7",
+}
+
+
+@pytest.mark.parametrize("function", WRONG)
+def test_what_is_wrong_with_a_function_is_told(tmp_path: Path, function: str) -> None:
+    with pytest.raises(FormatError) as error:
+        read_text(tmp_path, LATIN.format(function))
+    assert WRONG[function] in str(error.value)
+    assert str(error.value).startswith(str(tmp_path))

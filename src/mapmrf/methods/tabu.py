@@ -22,6 +22,9 @@ from mapmrf.result import Status
 STEP_STATES = 1_000_000
 """States that a step looks at: some 20 ms."""
 
+LEAST_CHANGES = 100
+"""Variables that a model with constraints counts as having, at least: prices take their time."""
+
 
 @dataclass(frozen=True)
 class Tabu(Phases):
@@ -149,11 +152,11 @@ class CountedTabuRun(PhasedRun):
     def run(self) -> Generator[Progress, None, None]:
         """Rounds that end when they bring nothing, and kicks between them."""
         search = self.search
-        n = max(1, search.problem.n_vars)
+        patience = self.method.patience * max(LEAST_CHANGES, search.problem.n_vars)
         step = max(1, STEP_STATES // max(1, search.problem.n_states))
         while search.problem.n_vars and self.n_rounds < self.method.trajectories:
-            search.run(min(step, self.method.patience * n))
-            if search.vain >= self.method.patience * n:
+            search.run(min(step, patience))
+            if search.vain >= patience:
                 self.n_rounds += 1
                 search.kick()
             yield Progress(self.n_rounds, search.incumbent.labels)

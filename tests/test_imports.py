@@ -20,7 +20,7 @@ FLOORS = (
     ("graph_builders",),
     ("graph",),
     ("problem", "formats", "trace", "violations"),
-    ("polytope", "engines.feasibility"),
+    ("polytope", "engines.feasibility", "certificates"),
     ("result", "feasible"),
     ("evaluator",),
     ("incumbent", "progress"),
@@ -33,7 +33,7 @@ FLOORS = (
     ("engines.soft_consistency",),
     ("methods",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
-    ("best", "certainty", "summing"),
+    ("best", "certainty", "summing", "certifying"),
     ("plots", "tuning", "precompile"),
     ("display",),
     ("bench",),
@@ -47,6 +47,7 @@ LAZY = {
     ("graph", "display"),  # how a thing shows itself
     ("result", "display"),
     ("solver", "certainty"),  # on request
+    ("solver", "certifying"),
 }
 """Imports inside functions that may point upwards."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from mapmrf.trace import TracePoint as TracePoint
 from mapmrf.trace import checked_numbers, point_from, write_trace
 from mapmrf.trace import read_trace as read_trace
 from mapmrf.violations import Violation, violations
+
+if TYPE_CHECKING:
+    from mapmrf.certificates.certificate import Certificate
 
 
 class Status(StrEnum):
@@ -102,6 +105,8 @@ class Result:
     margins : (n_vars, 2)
         By how much the label of each variable beats its best other state: lower and upper end, equal where exact;
         None unless asked for, see `max_marginals`.
+    certificate
+        A dual point that proves a bound, for `verify`; None unless asked for, and not part of the JSON.
     unit
         The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
     names
@@ -143,6 +148,7 @@ class Result:
     names: Names | None = None
     violated: tuple[Violation, ...] = ()
     margins: Floats | None = None
+    certificate: Certificate | None = None
 
     @classmethod
     def of_labels(
@@ -304,7 +310,7 @@ class Result:
         """
         data: dict[str, Any] = {}
         for item in fields(self):
-            if item.name in ("trace", "mu_v") or (item.name == "margins" and self.margins is None):
+            if item.name in ("trace", "mu_v", "certificate") or (item.name == "margins" and self.margins is None):
                 continue
             data[item.name] = plain(getattr(self, item.name))
         data["gap"] = plain(self.gap)

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -98,7 +99,6 @@ class _Maker:
         entries = int((np.diff(graph.table_ptr)[graph.table_of]).sum(dtype=np.int64)) + len(graph.theta_v)
         self.exact = entries <= EXACT_ENTRIES
         self.best = Certificate()
-        self.proven: Fraction | None = None
         self.closed = False
 
     def make(self) -> Certificate:
@@ -175,7 +175,7 @@ def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
     sizes = n_states.tolist()
     near: dict[int, set[int]] = {i: set() for i, size in enumerate(sizes) if size > 1}
     ptr, scope = graph.scope_ptr.tolist(), graph.scope.tolist()
-    for begin, end in zip(ptr, ptr[1:], strict=False):
+    for begin, end in pairwise(ptr):
         some = [i for i in scope[begin:end] if i in near]
         for i in some:
             near[i].update(some)

@@ -83,7 +83,7 @@ class Verification:
         if self.bound is None:
             return 0.0
         gap = self.gap
-        return math.inf if gap is None or self.value is None else float(gap / max(1, abs(self.value)))
+        return math.inf if gap is None or self.value is None else float(gap / max(Fraction(1), abs(self.value)))
 
 
 def verify(
@@ -174,15 +174,29 @@ class DualCheck:
             if bound is None or np.count_nonzero(self.left) == n_left:
                 break
         if first is None or bound is None:  # no labelling is worth more than the target
-            proven = None if first is None else self.target
+            proven = None if first is None else self.target  # None: no labelling is feasible
             return _as_fraction(self.model, proven), _as_fraction(self.model, first), 0, False
         rest = eliminated(self.model, self.left, order, max_entries)
         if rest is not None:
             bound = rest
         proven = bound if self.target is None else max(bound, self.target)
         n_open = int(np.count_nonzero(self.n_left() > 1))
-        proven = None if proven <= least // 2 else fraction(min(proven, first))
-        return proven, fraction(first), n_open, rest is not None
+        if proven <= least // 2:
+            return None, fraction(first), n_open, rest is not None
+        return fraction(self.rounded_down(min(proven, first))), fraction(first), n_open, rest is not None
+
+    def rounded_down(self, bound: Any) -> Any:
+        """The largest number up to a bound that values can be: where numbers are exact, a multiple of what all share.
+
+        Potentials that are whole numbers have whole sums.
+        """
+        model = self.model
+        if model.slack:
+            return bound
+        shared = math.gcd(int(model.constant), *set(model.theta_v.tolist()))
+        for group in model.groups:
+            shared = 1 if shared == 1 else math.gcd(shared, *set(group.tables.ravel().tolist()))
+        return bound if shared == 0 else bound // shared * shared
 
     def drop(self) -> Any:
         """The bound of the states left, None if some variable has none; drop those that do not reach the target."""

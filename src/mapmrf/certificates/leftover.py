@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) ->
     None if `order` lacks a variable with several states, or the tables would have more entries than `max_entries`.
     """
     ptr = model.graph.var_ptr.tolist()
-    states = [np.flatnonzero(left[begin:end]) for begin, end in zip(ptr, ptr[1:], strict=False)]
+    states: list[Ints] = [np.flatnonzero(left[begin:end]) for begin, end in pairwise(ptr)]
     if not all(map(len, states)):
         return model.least
     is_open = np.array([len(some) > 1 for some in states], dtype=bool)
@@ -48,8 +49,8 @@ def _restricted(
     """The total with the entries of factors whose variables are all closed, and the tables of the others."""
     is_open, closed, total = known
     entries = np.where(group.allowed, group.tables, model.least)
-    touched = is_open[group.scope].any(axis=1)
-    at = np.ravel_multi_index(tuple(closed[group.scope].T), group.shape) if group.shape else np.zeros(len(touched), int)
+    touched: Bools = np.any(is_open[group.scope], axis=1)
+    at = np.ravel_multi_index(tuple(closed[group.scope].T), group.shape)
     for number in entries[np.arange(len(at)), at][~touched].tolist():
         total = max(total + number, model.least)
     found = []

@@ -51,7 +51,7 @@ class FactorGroup:
 
     def states(self, k: int) -> Ints:
         """The state of the k-th variable in every configuration."""
-        return np.indices(self.shape)[k].ravel()
+        return np.asarray(np.indices(self.shape)[k].ravel())
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class WholeModel:
 
     def fraction(self, number: Any) -> Fraction:
         """The number that a multiple stands for."""
-        return Fraction(int(number)) / 2**self.shift if self.shift >= 0 else Fraction(int(number)) * 2**-self.shift
+        return Fraction(int(number)) / Fraction(2) ** self.shift
 
     @classmethod
     def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> WholeModel:
@@ -200,7 +200,7 @@ def _whole(values: Floats, shift: int) -> Whole:
     power = exponent.astype(np.int64) - 53 + shift
     # What is shifted right is zeros; where everything is small, all of it happens in 64 bits.
     bits = bits >> np.minimum(np.maximum(-power, 0), 63)
-    return bits.astype(object) << np.maximum(power, 0).astype(object)
+    return np.asarray(bits.astype(object) << np.maximum(power, 0).astype(object))
 
 
 def _log_size(graph: FactorGraph, certificate: Certificate) -> float:

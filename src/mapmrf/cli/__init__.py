@@ -5,7 +5,18 @@ itself, so that help and the commands that only read files start at once.
 """
 
 # The order of these is that of the help.
-from mapmrf.cli import solving, models, plotting, generating, datasets, bench, compiling, competition  # isort: skip
+from mapmrf.cli import solving, verifying, models, plotting, generating, datasets, bench, compiling, competition  # isort: skip
 from mapmrf.cli.program import main
 
-__all__ = ["bench", "competition", "compiling", "datasets", "generating", "main", "models", "plotting", "solving"]
+__all__ = [
+    "bench",
+    "competition",
+    "compiling",
+    "datasets",
+    "generating",
+    "main",
+    "models",
+    "plotting",
+    "solving",
+    "verifying",
+]

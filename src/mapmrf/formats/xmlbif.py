@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from xml.parsers import expat
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
@@ -65,11 +67,24 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     return network_graph(path, tables, Names(tuple(states), tuple(states.values())))
 
 
+def _refuse_entities(path: Path, data: bytes) -> None:
+    """Refuse a file that declares entities: no network needs any, and nested ones grow without end."""
+
+    def refuse(name: str, *rest: object) -> None:
+        raise FormatError(f"{path}: found the declaration of an entity {shown(name.encode())}, expected none in a network")
+
+    parser = expat.ParserCreate()
+    parser.EntityDeclHandler = refuse
+    with contextlib.suppress(expat.ExpatError, ValueError, LookupError):  # `_network` says what is wrong
+        parser.Parse(data, True)
+
+
 def _network(path: Path) -> ET.Element:
     """The only network of the file; comments are kept, since they separate the text around them."""
-    parser = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
+    parser, data = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True)), read_bytes(path)
+    _refuse_entities(path, data)
     try:
-        root = ET.fromstring(read_bytes(path), parser)
+        root = ET.fromstring(data, parser)
     except ET.ParseError as error:
         raise FormatError(f"{path}: not XML: {error}, expected a complete XMLBIF file") from None
     except (ValueError, LookupError) as error:

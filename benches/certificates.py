@@ -40,6 +40,7 @@ class Row(NamedTuple):
 
     @property
     def cells(self) -> str:
+        """The cells of a Markdown row."""
         seconds = " | ".join(f"{s:.2f}" for s in (self.solve, self.make, self.verify, self.fast))
         gap = "0" if self.gap == 0 else f"{self.gap:.1g}"
         return (

@@ -173,5 +173,5 @@ def test_entities_are_refused(tmp_path, entity, encoding) -> None:
     path = tmp_path / "network.xml"
     text = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE BIF [{entity}]><BIF><NETWORK></NETWORK></BIF>'
     path.write_bytes(text.encode(encoding))
-    with pytest.raises(FormatError, match="declaration of an entity 'a', expected none"):
+    with pytest.raises(FormatError, match="declaration of the entity 'a', expected none"):
         formats.read(path)

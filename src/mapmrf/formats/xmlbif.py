@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
@@ -70,13 +69,21 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 def _refuse_entities(path: Path, data: bytes) -> None:
     """Refuse a file that declares entities: no network needs any, and nested ones grow without end."""
 
-    def refuse(name: str, *rest: object) -> None:
-        raise FormatError(f"{path}: found the declaration of an entity {shown(name.encode())}, expected none in a network")
+    class EntityFound(Exception):
+        """Ends the parser before the entity is used."""
+
+    def stop(name: str, *rest: object) -> None:
+        raise EntityFound(name)
 
     parser = expat.ParserCreate()
-    parser.EntityDeclHandler = refuse
-    with contextlib.suppress(expat.ExpatError, ValueError, LookupError):  # `_network` says what is wrong
+    parser.EntityDeclHandler = stop
+    try:
         parser.Parse(data, True)
+    except EntityFound as found:
+        name = shown(str(found).encode())
+        raise FormatError(f"{path}: found a declaration of the entity {name}, expected none") from None
+    except (expat.ExpatError, ValueError, LookupError):
+        return  # `_network` says what is wrong
 
 
 def _network(path: Path) -> ET.Element:

@@ -1,7 +1,7 @@
 """Make and verify certificates of benchmark models: what they prove, and processor seconds, as a Markdown table.
 
     python benches/certificates.py                             # Seg-2, Seg-21, Scene and Grids
-    python benches/certificates.py --folders grids --rows      # a row for every model
+    python benches/certificates.py --folders grids --rows      # a row for every model, too
 
 Folders are expected below MAPMRF_DATA, or ../shared/data beside the repository.
 """
@@ -51,14 +51,14 @@ class Row(NamedTuple):
 def main() -> None:
     arguments = _arguments()
     head = "status | gap | gap, --fast | solve s | make s | verify s | verify --fast s | cycles | kB |"
-    print(f"| {'model' if arguments.rows else 'set'} | {head}\n|---|---|{'---:|' * 8}")
+    print(f"| model or set | {head}\n|---|---|{'---:|' * 8}")
     for folder in arguments.folders:
         rows = []
         for path in sorted((FOLDER / folder).glob("*.uai.gz")):
             rows.append(_row(path))
             if arguments.rows:
                 print(f"| {rows[-1].cells} |", flush=True)
-        if rows and not arguments.rows:
+        if rows:
             print(f"| {_summary(folder, rows).cells} |", flush=True)
 
 
@@ -95,7 +95,7 @@ def _summary(folder: str, rows: list[Row]) -> Row:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folders", nargs="+", default=FOLDERS, help="folders of models")
-    parser.add_argument("--rows", action="store_true", help="a row for every model")
+    parser.add_argument("--rows", action="store_true", help="a row for every model, too")
     return parser.parse_args()
 
 

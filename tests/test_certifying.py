@@ -87,6 +87,25 @@ def test_a_certificate_cut_short_is_one_still() -> None:
     assert float(verify(graph, labels, certificate).bound or 0) <= certificate.bound
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_bound_that_was_rounded_up_is_proven_in_fractions(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapmrf.certifying.EXACT_ENTRIES", 0)
+    graph = grid(15, 15, coupling=2.0, seed=seed)
+    result = mapmrf.solve(graph, certificate=True)
+    assert result.certificate is not None
+    for exact in (True, False):
+        found = verify(graph, result.labels, result.certificate, exact=exact)
+        assert found.relative_gap() <= 1e-9
+
+
+def test_a_model_that_is_too_large_has_no_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mapmrf.certifying.MOST_MODEL_ENTRIES", 100)
+    graph = grid(5, 5)
+    assert mapmrf.solve(graph, certificate=True).certificate is None
+    with pytest.raises(mapmrf.UnsupportedModel, match="expected at most 100"):
+        certify(graph, np.zeros(25, dtype=int))
+
+
 def test_greedy_orders_stay_within_their_entries() -> None:
     graph = grid(5, 5)
     order = greedy_order(graph, graph.card, 10_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import time
 from collections.abc import Callable
@@ -15,8 +16,9 @@ from numpy.typing import ArrayLike
 from mapmrf import interrupts
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.certificates.certificate import Certificate, Cycles
-from mapmrf.certificates.checking import MOST_ENTRIES, DualCheck, verify
+from mapmrf.certificates.checking import MOST_ENTRIES, DualCheck
 from mapmrf.certificates.whole import WholeModel
+from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.engines.elimination.small import small_order
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassStopping
 from mapmrf.engines.messages.srmp import TablePasses
@@ -24,10 +26,13 @@ from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.engines.program.compact import is_compact
 from mapmrf.engines.program.cycle_duals import cycle_dual
 from mapmrf.engines.program.loading import highs_failure
+from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 from mapmrf.result import Result
 from mapmrf.solver import as_graph
+
+log = logging.getLogger("mapmrf")
 
 ITERATIONS, STEP_WORK = 2000, 3_000_000
 """Iterations of message passing at most, and the work between two looks at the clock: some 20 ms."""
@@ -35,8 +40,9 @@ ITERATIONS, STEP_WORK = 2000, 3_000_000
 TIGHT = 1e-12
 """Relative gap at which message passing and cutting planes end: the checker does the rest."""
 
-EXACT_ENTRIES = 5_000_000
-"""Table entries up to which the bound is computed in fractions; that of larger models is rounded up."""
+EXACT_ENTRIES, MOST_MODEL_ENTRIES = 1_000_000, 1 << 25
+"""Table entries up to which the bound is computed in fractions, that of larger models being rounded up; and up to which
+there are certificates at all: the checker takes some hundred bytes for each."""
 
 MOST_PAIRS = 50_000
 """Pairs of binary variables up to which odd cycles are looked for."""
@@ -65,6 +71,11 @@ def certify(
     threads
         Threads for message passing.
 
+    Raises
+    ------
+    UnsupportedModel
+        If the model is too large to be checked.
+
     Examples
     --------
     >>> import mapmrf
@@ -76,6 +87,9 @@ def certify(
     (True, True)
     """
     graph = as_graph(graph)
+    if _n_entries(graph) > MOST_MODEL_ENTRIES:
+        found = f"{_n_entries(graph)} table entries"
+        raise UnsupportedModel(f"no certificate: the model has {found}, expected at most {MOST_MODEL_ENTRIES}")
     labels = graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
     end = math.inf if time_limit is None else time.perf_counter() + time_limit
     return _Maker(graph, labels, lambda: time.perf_counter() >= end or interrupts.requested(), threads).make()
@@ -86,7 +100,13 @@ def with_certificate(result: Result, graph: FactorGraph, deadline: float, thread
     left = deadline - time.perf_counter()
     if left <= 0 or interrupts.requested():
         return result
-    certificate = certify(graph, result.labels, time_limit=None if left == math.inf else left, threads=threads)
+    try:
+        certificate = certify(graph, result.labels, time_limit=None if left == math.inf else left, threads=threads)
+    except CompilingStopped:
+        return result
+    except UnsupportedModel as error:
+        log.warning("%s", error)
+        return result
     return dataclasses.replace(result, certificate=certificate)
 
 
@@ -96,9 +116,8 @@ class _Maker:
     def __init__(self, graph: FactorGraph, labels: Ints, stop: Stop, threads: int) -> None:
         self.graph, self.labels, self.stop, self.threads = graph, labels, stop, threads
         self.value = graph.value(labels)
-        entries = int((np.diff(graph.table_ptr)[graph.table_of]).sum(dtype=np.int64)) + len(graph.theta_v)
-        self.exact = entries <= EXACT_ENTRIES
-        self.best = Certificate()
+        self.exact = _n_entries(graph) <= EXACT_ENTRIES
+        self.best: Certificate | None = None
         self.closed = False
 
     def make(self) -> Certificate:
@@ -108,19 +127,29 @@ class _Maker:
             self.offer(Certificate(order=np.array([clique[0] for clique in small.cliques], dtype=np.int64)))
         if not self.closed:
             problem = Problem.compile(self.graph, self.threads)
-            self.offer(self.open_order(Certificate(lam=in_graph_order(problem, self.relaxed(problem)))))
+            self.offer(Certificate(lam=in_graph_order(problem, self.relaxed(problem))))
             if not self.closed and not self.stop():
                 self.add_cycles(problem)
+        assert self.best is not None
         return self.best
 
     def offer(self, candidate: Certificate) -> None:
-        """Keep a certificate, with the bound that it proves, if that is the best so far."""
-        found = verify(self.graph, self.labels, candidate, exact=self.exact)
+        """Keep a certificate, with the bound that it proves, if that is the best so far.
+
+        One that has no order gets one for the variables that it leaves open, if their tables are small.
+        """
+        model = WholeModel.build(self.graph, candidate, self.exact)
+        target = None if self.value == -math.inf else model.value(self.labels) + model.slack
+        check = DualCheck(model, target, self.stop)
+        found = check.run(candidate.order, MOST_ENTRIES)
+        if found.n_open and not found.eliminated and not self.stop():
+            candidate = dataclasses.replace(candidate, order=greedy_order(self.graph, check.n_left(), MOST_ENTRIES))
+            found = check.run(candidate.order, MOST_ENTRIES) if len(candidate.order) else found
         claim = -math.inf if found.bound is None else _not_below(found.bound)
-        if self.best.bound == math.inf or claim < self.best.bound:
+        if self.best is None or claim < self.best.bound:
             self.best = dataclasses.replace(candidate, bound=claim)
-        gap = found.relative_gap()
-        self.closed = self.closed or found.optimal or (not self.exact and gap <= TIGHT)
+        reached = target is not None and found.bound is not None and found.bound <= model.fraction(target)
+        self.closed = self.closed or found.bound is None or reached
 
     @property
     def tolerance(self) -> float:
@@ -150,14 +179,7 @@ class _Maker:
         dual = cycle_dual(problem, self.value, self.tolerance, self.stop)
         if dual is not None:
             cycles = Cycles(dual.ptr.astype(np.int64), problem.order[dual.pair].astype(np.int64), dual.odd, dual.weight)
-            self.offer(self.open_order(Certificate(lam=in_graph_order(problem, dual.lam_e), cycles=cycles)))
-
-    def open_order(self, certificate: Certificate) -> Certificate:
-        """The certificate with an order for the variables that it leaves open, if their tables are small."""
-        model = WholeModel.build(self.graph, certificate, self.exact)
-        check = DualCheck(model, model.value(self.labels) + model.slack if self.value > -math.inf else None)
-        check.run(certificate.order, 0)
-        return dataclasses.replace(certificate, order=greedy_order(self.graph, check.n_left(), MOST_ENTRIES))
+            self.offer(Certificate(lam=in_graph_order(problem, dual.lam_e), cycles=cycles))
 
 
 def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
@@ -204,6 +226,11 @@ def in_graph_order(problem: Problem, lam_e: Floats) -> Floats:
     result = np.zeros_like(lam_e)
     result[ranges(starts, sizes)] = lam_e
     return result
+
+
+def _n_entries(graph: FactorGraph) -> int:
+    """Entries of the tables of all factors, each counted for itself, and unary ones."""
+    return int(np.diff(graph.table_ptr)[graph.table_of].sum(dtype=np.int64)) + len(graph.theta_v)
 
 
 def _not_below(bound: Fraction) -> float:

@@ -14,10 +14,11 @@ maximised exactly, variable by variable, in the order that the certificate gives
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -30,9 +31,6 @@ from mapmrf.graph import FactorGraph
 
 MOST_ENTRIES = 1 << 22
 """Entries that the tables of elimination may have together."""
-
-MOST_ROUNDS = 100
-"""Rounds of dropping states at most."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +117,9 @@ def verify(
     --------
     >>> import mapmrf
     >>> from mapmrf.certificates import Certificate
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[2, 0], [0, 1]])
-    >>> mapmrf.verify(graph, [1, 1], Certificate()).bound  # without messages: 1 + 2
+    >>> unlike = [[0, 1], [1, 0]]
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (2, 0)], [unlike] * 3)
+    >>> mapmrf.verify(graph, [0, 1, 0], Certificate()).bound  # without messages: 1 + 1 + 1
     Fraction(3, 1)
     """
     certificate.check(graph)
@@ -129,15 +128,39 @@ def verify(
     if graph.constant == -math.inf:
         return Verification(None, None, None, 0, False)
     model = WholeModel.build(graph, certificate, exact)
-    check = DualCheck(model, None if value is None else model.value(labels) + model.slack)
-    found = Verification(value, *check.run(certificate.order, max_entries))
-    claim = None if math.isinf(certificate.bound) else Fraction(certificate.bound) + model.fraction(2 * model.slack)
-    if certificate.bound < math.inf and found.bound is not None and (claim is None or found.bound > claim):
-        proven = float(found.bound)
-        raise InvalidCertificate(
-            f"the bound claimed is {certificate.bound!r}, but {proven!r} is what the certificate proves"
-        )
-    return found
+    target = None if value is None else model.value(labels) + model.slack
+    found = DualCheck(model, target).run(certificate.order, max_entries)
+    if found.bound is not None and certificate.bound < math.inf:
+        found = _check_claim(model, certificate, found, max_entries)
+    return Verification(value, *found)
+
+
+def _check_claim(model: WholeModel, certificate: Certificate, found: Outcome, max_entries: int) -> Outcome:
+    """Raise InvalidCertificate unless the claim is proven: as it is, or if states below it are dropped."""
+    if certificate.bound > -math.inf and found.bound is not None:
+        claim = Fraction(certificate.bound) + model.fraction(2 * model.slack)
+        if found.bound > claim:
+            target = math.floor(claim * Fraction(2) ** model.shift)
+            found = min(found, DualCheck(model, target).run(certificate.order, max_entries), key=_bound_of)
+        if found.bound is None or found.bound <= claim:
+            return found
+    proven = float(_bound_of(found))
+    raise InvalidCertificate(
+        f"the bound claimed is {certificate.bound!r}, but {proven!r} is what the certificate proves"
+    )
+
+
+def _bound_of(found: Outcome) -> Fraction | float:
+    return -math.inf if found.bound is None else found.bound
+
+
+class Outcome(NamedTuple):
+    """What a dual point proves: see `Verification`."""
+
+    bound: Fraction | None
+    relaxation: Fraction | None
+    n_open: int
+    eliminated: bool
 
 
 class DualCheck:
@@ -151,10 +174,15 @@ class DualCheck:
         The states that are left.
     belief : (n_states,)
         The unary potentials without the messages.
+    first
+        The bound before any state was dropped.
+    stop
+        Asked between rounds whether to be content with what is known.
     """
 
-    def __init__(self, model: WholeModel, target: Any) -> None:
-        self.model, self.target = model, target
+    def __init__(self, model: WholeModel, target: Any, stop: Callable[[], bool] = lambda: False) -> None:
+        self.model, self.target, self.stop = model, target, stop
+        self.first: Any = None
         self.left: Bools = model.allowed.copy()
         self.ptr = model.graph.var_ptr.astype(np.int64)
         self.belief = model.theta_v.copy()
@@ -164,26 +192,30 @@ class DualCheck:
                 np.subtract.at(self.belief, states, model.lam[edges])
         self.tables = [_reparametrised(model, group) for group in model.groups]
 
-    def run(self, order: Ints, max_entries: int) -> tuple[Fraction | None, Fraction | None, int, bool]:
-        """The bound, the one before any state is dropped, the variables left open, and whether they were eliminated."""
-        fraction, least = self.model.fraction, self.model.least
-        first = bound = self.drop()
-        for _ in range(MOST_ROUNDS):
+    def run(self, order: Ints, max_entries: int) -> Outcome:
+        """Drop states until no more can be, then maximise what is left if that is possible."""
+        bound = self.drop()
+        self.first = bound if self.first is None else self.first
+        while bound is not None and not self.stop():
             n_left = np.count_nonzero(self.left)
             bound = self.drop()
-            if bound is None or np.count_nonzero(self.left) == n_left:
+            if np.count_nonzero(self.left) == n_left:
                 break
-        if first is None or bound is None:  # no labelling is worth more than the target
-            proven = None if first is None else self.target  # None: no labelling is feasible
-            return _as_fraction(self.model, proven), _as_fraction(self.model, first), 0, False
+        if bound is None:  # no labelling is worth more than the target
+            return self.outcome(self.target, 0, False)
         rest = eliminated(self.model, self.left, order, max_entries)
-        if rest is not None:
-            bound = rest
-        proven = bound if self.target is None else max(bound, self.target)
-        n_open = int(np.count_nonzero(self.n_left() > 1))
-        if proven <= least // 2:
-            return None, fraction(first), n_open, rest is not None
-        return fraction(self.rounded_down(min(proven, first))), fraction(first), n_open, rest is not None
+        bound = bound if rest is None else rest
+        bound = bound if self.target is None else max(bound, self.target)
+        return self.outcome(bound, int(np.count_nonzero(self.n_left() > 1)), rest is not None)
+
+    def outcome(self, bound: Any, n_open: int, done: bool) -> Outcome:
+        """The bound in fractions; None for -inf."""
+        fraction, first = self.model.fraction, self.first
+        relaxation = None if first is None else fraction(first)
+        if bound is None or bound <= self.model.least // 2:
+            return Outcome(None, relaxation, n_open, done)
+        bound = bound if first is None else min(bound, first)
+        return Outcome(fraction(self.rounded_down(bound)), relaxation, n_open, done)
 
     def rounded_down(self, bound: Any) -> Any:
         """The largest number up to a bound that values can be: where numbers are exact, a multiple of what all share.
@@ -216,9 +248,14 @@ class DualCheck:
                 return None
             bound += sum(top.tolist())
             self.add_losses(group, entries, top, (loss, out))
-        if len(ptr) > 1 and self.target is not None:
-            out |= (bound - loss <= self.target).astype(bool)
-        self.left = ~out
+        if len(ptr) == 1:
+            return bound
+        reach = np.where(out, least, bound - loss)
+        # Every labelling has one of the states of each variable.
+        bound = min(bound, *np.maximum.reduceat(reach, ptr[:-1]).tolist())
+        if bound <= least // 2:
+            return None
+        self.left = ~out if self.target is None else ~out & (reach > self.target).astype(bool)
         return bound
 
     def n_left(self) -> Ints:
@@ -242,10 +279,6 @@ class DualCheck:
             none = (best <= self.model.least // 2).astype(bool)
             out[states[none]] = True
             np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
-
-
-def _as_fraction(model: WholeModel, number: Any) -> Fraction | None:
-    return None if number is None else model.fraction(number)
 
 
 def _reparametrised(model: WholeModel, group: FactorGroup) -> Whole:

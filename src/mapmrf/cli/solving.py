@@ -259,7 +259,7 @@ def _write(result: Result, output: str | None, trace: str | None) -> None:
 
 def _write_certificate(result: Result, path: str | None) -> None:
     if path is not None and result.certificate is None:
-        complain(f"{path} not written: there was no time left for a certificate")
+        complain(f"{path} not written: there is no certificate")
     elif path is not None and result.certificate is not None:
         result.certificate.write(path)
 

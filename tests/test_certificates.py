@@ -186,9 +186,9 @@ def test_an_infeasible_model_has_no_bound() -> None:
 
 
 def test_files_give_back_the_same_certificate(tmp_path: Path) -> None:
-    graph = grid(12, 12, coupling=2.0, seed=1)
+    graph = grid(25, 25, coupling=2.0, seed=1)
     result = mapmrf.solve(graph, certificate=True)
-    assert result.certificate is not None
+    assert result.certificate is not None and result.certificate.cycles.n > 0
     result.certificate.write(tmp_path / "proof.npz")
     again = Certificate.read(tmp_path / "proof.npz")
     assert again.bound == result.certificate.bound

@@ -63,9 +63,9 @@ class Cycles:
     ----------
     ptr : (n_cycles + 1,)
         Where the pairs of each cycle begin.
-    factor
+    factor : (n_pairs,)
         The pairs, by their factors.
-    odd
+    odd : (n_pairs,)
         1 for those in F, 0 for others.
     weight : (n_cycles,)
         The multipliers, none of them negative.
@@ -100,7 +100,7 @@ class Certificate:
         the graph's `scope`. Empty if all are 0.
     cycles
         Odd-cycle inequalities with multipliers.
-    order
+    order : (n_ordered,)
         Variables in the order in which the checker may maximise out what the bound leaves open.
 
     Examples
@@ -118,7 +118,16 @@ class Certificate:
     order: Ints = field(default_factory=_no_ints)
 
     def write(self, path: AnyPath) -> None:
-        """Write the certificate as a compressed ``.npz`` file, in one piece."""
+        """Write the certificate as a compressed ``.npz`` file, in one piece.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Certificate(bound=2.0).write(pathlib.Path(folder, "proof.npz"))
+        ...     Certificate.read(pathlib.Path(folder, "proof.npz")).bound
+        2.0
+        """
         cycles = self.cycles
         room = io.BytesIO()
         np.savez_compressed(
@@ -144,6 +153,14 @@ class Certificate:
             If there is no such file.
         InvalidCertificate
             If it is no certificate.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Certificate(bound=3.5).write(pathlib.Path(folder, "proof.npz"))
+        ...     Certificate.read(pathlib.Path(folder, "proof.npz")).bound
+        3.5
         """
         arrays = _arrays(path, read_bytes(path))
         if arrays["version"].tolist() != VERSION:
@@ -154,7 +171,18 @@ class Certificate:
         return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"])
 
     def check(self, graph: FactorGraph) -> None:
-        """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings."""
+        """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> Certificate(lam=np.zeros(4)).check(graph)
+        >>> Certificate(lam=np.zeros(5)).check(graph)
+        Traceback (most recent call last):
+            ...
+        mapmrf.certificates.certificate.InvalidCertificate: lam has 5 entries, expected 4 for this model
+        """
         n_edge_states = int(graph.card[graph.scope].sum(dtype=np.int64))
         if len(self.lam) not in (0, n_edge_states):
             raise InvalidCertificate(f"lam has {len(self.lam)} entries, expected {n_edge_states} for this model")

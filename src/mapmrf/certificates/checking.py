@@ -77,7 +77,13 @@ class Verification:
         return self.bound is None or self.gap == 0
 
     def relative_gap(self) -> float:
-        """The gap relative to the value, where that is above 1; inf for a solution that is not feasible."""
+        """The gap relative to the value, where that is above 1; inf for a solution that is not feasible.
+
+        Examples
+        --------
+        >>> Verification(Fraction(4), Fraction(5), Fraction(5), 0, False).relative_gap()
+        0.25
+        """
         if self.bound is None:
             return 0.0
         gap = self.gap

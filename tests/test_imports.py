@@ -21,7 +21,7 @@ FLOORS = (
     ("graph",),
     ("rewriting",),
     ("problem", "formats", "trace", "violations"),
-    ("polytope", "dual_state", "engines.feasibility", "checkpoints"),
+    ("polytope", "dual_state", "engines.feasibility", "checkpoints", "certificates"),
     ("result", "feasible"),
     ("evaluator",),
     ("incumbent", "progress"),
@@ -35,7 +35,7 @@ FLOORS = (
     ("methods",),
     ("quick",),
     ("model_summary", "datasets", "images", "bridges", "pictures", "batch", "curves", "duals"),
-    ("best", "certainty", "summing", "learn", "distributed"),
+    ("best", "certainty", "summing", "certifying", "learn", "distributed"),
     ("plots", "tuning", "precompile", "torch"),
     ("display", "frames"),
     ("bench",),
@@ -50,6 +50,7 @@ LAZY = {
     ("result", "display"),
     ("result", "frames"),  # on request
     ("solver", "certainty"),  # on request
+    ("solver", "certifying"),
 }
 """Imports inside functions that may point upwards."""
 

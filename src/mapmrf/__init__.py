@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from mapmrf.best import solve_best as solve_best
     from mapmrf.certainty import MaxMarginals as MaxMarginals
     from mapmrf.certainty import max_marginals as max_marginals
+    from mapmrf.certificates import Certificate as Certificate
+    from mapmrf.certificates import InvalidCertificate as InvalidCertificate
+    from mapmrf.certificates import Verification as Verification
+    from mapmrf.certificates import verify as verify
+    from mapmrf.certifying import certify as certify
     from mapmrf.formats import read as read
     from mapmrf.formats import write as write
     from mapmrf.graph import FactorGraph as FactorGraph
@@ -116,6 +121,11 @@ _LAZY = {
     "MaxMarginals": "mapmrf.certainty",
     "max_marginals": "mapmrf.certainty",
     "marginal_map": "mapmrf.summing",
+    "Certificate": "mapmrf.certificates",
+    "InvalidCertificate": "mapmrf.certificates",
+    "Verification": "mapmrf.certificates",
+    "verify": "mapmrf.certificates",
+    "certify": "mapmrf.certifying",
     "solve_many": "mapmrf.batch",
     "tune": "mapmrf.tuning",
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from mapmrf.trace import TracePoint as TracePoint
 from mapmrf.trace import checked_numbers, point_from, write_trace
 from mapmrf.trace import read_trace as read_trace
 from mapmrf.violations import Violation, violations
+
+if TYPE_CHECKING:
+    from mapmrf.certificates.certificate import Certificate
 
 
 class Status(StrEnum):
@@ -105,6 +108,8 @@ class Result:
         None unless asked for, see `max_marginals`.
     dual
         Messages or multipliers where the method stopped, or None; a warm start can use them. Not part of the JSON.
+    certificate
+        A dual point that proves a bound, for `verify`; None unless asked for, and not part of the JSON.
     unit
         The smallest denominator of a relative gap: 1, or the range of the model's potentials where that is smaller.
     names
@@ -147,6 +152,7 @@ class Result:
     violated: tuple[Violation, ...] = ()
     margins: Floats | None = None
     dual: DualState | None = field(default=None, repr=False)
+    certificate: Certificate | None = None
 
     @classmethod
     def of_labels(
@@ -308,7 +314,9 @@ class Result:
         """
         data: dict[str, Any] = {}
         for item in fields(self):
-            if item.name in ("trace", "mu_v", "dual") or (item.name == "margins" and self.margins is None):
+            if item.name in ("trace", "mu_v", "dual", "certificate") or (
+                item.name == "margins" and self.margins is None
+            ):
                 continue
             data[item.name] = plain(getattr(self, item.name))
         data["gap"] = plain(self.gap)

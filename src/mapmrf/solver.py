@@ -70,6 +70,7 @@ def solve(
     checkpoint: str | os.PathLike[str] | None = None,
     every: float = EVERY,
     resume: bool = False,
+    certificate: bool = False,
     **options: Any,
 ) -> Result:
     """Find a labelling of high log potential.
@@ -109,6 +110,9 @@ def solve(
     resume
         Go on from the checkpoint, if there is one: `lslp` and `trws` to the same answer to the last bit, other methods
         from the best labelling and bound.
+    certificate
+        Whether to find, within the time that is left, a dual point that proves a bound: see `Result.certificate`,
+        `certify` and `verify`.
     **options
         Options of the method by name.
 
@@ -149,13 +153,20 @@ def solve(
             run.compiling.on_begin = bar.compiling
         stack.enter_context(stoppable(CompileWatch(run.must_stop, lambda: run.deadline - time.perf_counter())))
         result = run.solve(forms, start)
-        return _with_margins(result, graph, run.deadline, threads) if margins else result
+        result = _with_margins(result, graph, run.deadline, threads) if margins else result
+        return _with_certificate(result, graph, run.deadline, threads) if certificate else result
 
 
 def _with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
     from mapmrf.certainty import with_margins
 
     return with_margins(result, graph, deadline, threads)
+
+
+def _with_certificate(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
+    from mapmrf.certifying import with_certificate
+
+    return with_certificate(result, graph, deadline, threads)
 
 
 _ARGUMENTS = tuple(name for name, kind in inspect.signature(solve).parameters.items() if kind.kind is kind.KEYWORD_ONLY)

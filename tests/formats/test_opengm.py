@@ -358,3 +358,34 @@ def test_a_real_model_has_its_optimal_energy() -> None:
     assert (graph.n_vars, graph.n_factors, graph.n_tables) == (14400, 28560, 1)
     result = mapmrf.solve(graph, "lslp", time_limit=60)
     assert result.value == pytest.approx(-484.5907, abs=1e-3)
+
+
+@pytest.mark.parametrize("where", ["gm", "gm/factors", "gm/header"])
+def test_links_out_of_the_file_are_refused(tmp_path, where) -> None:
+    other = save(tmp_path / "other.h5", T3)
+    path = save(tmp_path / "model.h5", T3)
+    for link in (h5py.ExternalLink(str(other), f"/{where}"), h5py.SoftLink("/elsewhere")):
+        with h5py.File(path, "a") as file:
+            del file[where]
+            file[where] = link
+        with pytest.raises(FormatError, match="is a link to somewhere else"):
+            mapmrf.read(path)
+
+
+@pytest.mark.parametrize("kind", ["external", "virtual", "plugin"])
+def test_numbers_in_other_files_or_by_plugins_are_refused(tmp_path, kind) -> None:
+    path, numbers = save(tmp_path / "model.h5", T3), np.array(T3["factors"], dtype=np.uint64)
+    (tmp_path / "raw.bin").write_bytes(numbers.tobytes())
+    with h5py.File(path, "a") as file:
+        del file["gm/factors"]
+        if kind == "external":
+            raw = [(str(tmp_path / "raw.bin"), 0, numbers.nbytes)]
+            file["gm"].create_dataset("factors", numbers.shape, numbers.dtype, external=raw)
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout(numbers.shape, numbers.dtype)
+            layout[:] = h5py.VirtualSource(str(tmp_path / "other.h5"), "factors", numbers.shape, numbers.dtype)
+            file["gm"].create_virtual_dataset("factors", layout)
+        else:
+            file["gm"].create_dataset("factors", data=numbers, compression="lzf")
+    with pytest.raises(FormatError, match=r"stored in another file|needs the filter 32000"):
+        mapmrf.read(path)

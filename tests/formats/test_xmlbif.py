@@ -158,3 +158,20 @@ def test_junk_is_an_error_of_the_family(tmp_path_factory, data: bytes, start: by
         formats.read(path)
     except MapMRFError as error:
         assert str(path) in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize(
+    "entity",
+    [
+        '<!ENTITY a "aaaa">',
+        '<!ENTITY a SYSTEM "file:///etc/hostname">',
+        '<!ENTITY % a SYSTEM "http://localhost/a.dtd">',
+    ],
+)
+def test_entities_are_refused(tmp_path, entity, encoding) -> None:
+    path = tmp_path / "network.xml"
+    text = f'<?xml version="1.0" encoding="{encoding}"?><!DOCTYPE BIF [{entity}]><BIF><NETWORK></NETWORK></BIF>'
+    path.write_bytes(text.encode(encoding))
+    with pytest.raises(FormatError, match="declaration of the entity 'a', expected none"):
+        formats.read(path)

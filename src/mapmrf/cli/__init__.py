@@ -5,11 +5,11 @@ itself, so that help and the commands that only read files start at once.
 """
 
 # The order of these is that of the help.
-from mapmrf.cli import solving, models, parting, plotting, generating, datasets, bench, compiling  # isort: skip
-from mapmrf.cli import competition, completion  # isort: skip
+from mapmrf.cli import solving, verifying, models, parting, plotting, generating, datasets, bench  # isort: skip
+from mapmrf.cli import compiling, competition, completion  # isort: skip
 from mapmrf.cli.program import main
 
 __all__ = [
     "bench", "competition", "compiling", "completion", "datasets", "generating", "main", "models", "parting",
-    "plotting", "solving",
+    "plotting", "solving", "verifying",
 ]  # fmt: skip

@@ -1,8 +1,8 @@
 """The program that all commands belong to: errors, exit codes, and options shared by several commands.
 
-Exit codes: 0 done, 2 bad input or usage (one line on standard error), 3 infeasible model, 130 interrupted (143 by
-SIGTERM). A signal sets a flag, from the start of the command to its end: commands look at it between reading, solving
-and writing.
+Exit codes: 0 done, 2 bad input or usage (one line on standard error), 3 infeasible model, 4 a certificate that is not
+valid, 130 interrupted (143 by SIGTERM). A signal sets a flag, from the start of the command to its end: commands look
+at it between reading, solving and writing.
 """
 
 from __future__ import annotations

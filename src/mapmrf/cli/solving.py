@@ -88,6 +88,7 @@ PART_BOUND_HELP = "Iterations of TRW-S in every part for a tighter bound, on a m
 @click.option("--every", type=click.FloatRange(min=0), default=300.0, metavar="S", help="Seconds between checkpoints.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @click.option("--part-bound", type=click.IntRange(min=0), default=0, metavar="N", help=PART_BOUND_HELP)
+@click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -117,6 +118,7 @@ def solve(
     every: float,
     resume: bool,
     part_bound: int,
+    certificate: str | None,
     quiet: bool,
 ) -> int:
     """Find a labelling of MODEL with a large log potential.
@@ -146,10 +148,11 @@ def solve(
             "--initial": initial, "--trace": trace, "--progress": progress or None, "--log": log or None,
             "--best": best, "--distance": distance, "--query": query, "--margins": margins or None,
             "--checkpoint": checkpoint,
+            "--certificate": certificate,
         }  # fmt: skip
         _refuse_for_many(models, evidence_table, single)
     else:
-        check_outputs(output, trace)
+        check_outputs(output, trace, certificate)
     chosen = _method(method, settings)
     limits: dict[str, Any] = {
         "time_limit": time_limit, "seed": seed, "threads": threads or None, "polish": _polisher(polish),
@@ -160,14 +163,17 @@ def solve(
             "--initial": initial, "--trace": trace, "--polish": polish, "--progress": progress or None,
             "--log": log or None, "--gap-tolerance": gap_tolerance, "--margins": margins or None,
             "--checkpoint": checkpoint,
+            "--certificate": certificate,
         }  # fmt: skip
         question.check(unused)
         shared = {key: limits[key] for key in ("time_limit", "seed", "threads")}
         return QuestionRun(chosen, shared, output, as_json, quiet).run(question, models[0], evidence)
     if not many:
-        limits |= {"margins": margins, **saving._asdict()}
+        limits |= {"margins": margins, "certificate": certificate is not None, **saving._asdict()}
         lines: Lines | None = "log" if log else "improvements" if progress else None
-        return SingleRun(chosen, limits, initial, output, trace, as_json, lines, quiet).run(models[0], evidence)
+        return SingleRun(chosen, limits, initial, output, trace, certificate, as_json, lines, quiet).run(
+            models[0], evidence
+        )
     options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
     request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
     return solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
@@ -182,6 +188,7 @@ class SingleRun:
     initial: str | None
     output: str | None
     trace: str | None
+    certificate: str | None
     as_json: bool
     lines: Lines | None
     quiet: bool
@@ -201,6 +208,7 @@ class SingleRun:
                 _say(line)
         try:
             _write(result, self.output, self.trace)
+            _write_certificate(result, self.certificate)
         finally:  # a full disk must not lose the answer
             if self.as_json or not self.quiet:
                 click.echo(result.to_json() if self.as_json else report(result))
@@ -276,6 +284,13 @@ def _write(result: Result, output: str | None, trace: str | None) -> None:
         complain(f"{output} not written: {result.status.meaning}")
     if trace is not None:
         result.write_trace(trace)
+
+
+def _write_certificate(result: Result, path: str | None) -> None:
+    if path is not None and result.certificate is None:
+        complain(f"{path} not written: there is no certificate")
+    elif path is not None and result.certificate is not None:
+        result.certificate.write(path)
 
 
 def _exit_code(result: Result) -> int:

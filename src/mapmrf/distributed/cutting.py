@@ -12,7 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, frozen, offsets, ranges
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, lean, write_manifest, write_part
-from mapmrf.errors import OptionError
+from mapmrf.errors import OptionError, UnsupportedModel
 from mapmrf.graph import FactorGraph
 
 Cut = Literal["auto", "metis", "slabs"]
@@ -49,6 +49,8 @@ def partition(
     from mapmrf.solver import as_graph
 
     graph = as_graph(graph)
+    if graph.constraints is not None:
+        raise UnsupportedModel("models with constraints cannot be cut into parts: rewrite them as tables first")
     check_parts(parts, graph.n_vars)
     if cut not in get_args(Cut):
         raise OptionError(f"cut is {cut!r}, expected one of {', '.join(get_args(Cut))}")

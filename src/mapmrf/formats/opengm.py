@@ -24,6 +24,10 @@ SUFFIXES = (".h5", ".hdf5")
 _GROUP = "gm"
 _VERSION = (2, 0)
 _FLOAT64 = 1
+_HARD = 0
+"""HDF5's number for members that are in the group itself, neither soft nor external links."""
+_FILTERS = range(1, 7)
+"""Filters that are part of HDF5: deflate, shuffle, fletcher32, szip, nbit, scaleoffset. Others are plugins."""
 
 
 def sniff(data: bytes) -> bool:
@@ -76,21 +80,27 @@ class _Group:
 
     def __init__(self, path: Path, file: Any) -> None:
         self.path = path
-        groups = [file] if "header" in file else [file[name] for name in file if name == _GROUP]
+        groups = (
+            [file]
+            if self._member(file, "header") is not None
+            else [self._member(file, name) for name in file if name == _GROUP]
+        )
         if not groups:
-            groups = [item for item in file.values() if "header" in getattr(item, "keys", tuple)()]
+            items = [self._member(file, name) for name in file]
+            groups = [item for item in items if self._member(item, "header") is not None]
         if len(groups) != 1:
             raise FormatError(f"{path}: found {len(groups)} models, expected the group {_GROUP!r} or just one group")
         self._group = groups[0]
 
     def array(self, name: str, *, kinds: str = "ui") -> Any:
         """A dataset, flat; without `kinds` "f", integers of at least 0."""
-        found = self._group.get(name)
+        found = self._member(self._group, name)
         if found is None or not hasattr(found, "dtype"):
             raise FormatError(f"{self.path}: found no dataset {name!r}, expected one")
         if found.dtype.kind not in kinds or len(found.shape) != 1:
             what = f"{found.dtype} of shape {found.shape}"
             raise FormatError(f"{self.path}: dataset {name!r}: found {what}, expected one row of numbers")
+        self._check_storage(name, found)
         array = found[:]
         if "f" in kinds:
             return array.astype(np.float64)
@@ -98,6 +108,27 @@ class _Group:
         if len(wrong):
             self.fail(name, int(wrong[0]), array, "a whole number of at least 0, and not too large")
         return array.astype(np.int64)
+
+    def _member(self, group: Any, name: str) -> Any:
+        """A member of a group, None if there is none; links, which may lead out of the file, are refused."""
+        found = group
+        for step in name.split("/"):
+            links = getattr(found.id, "links", None)  # a dataset has none
+            if links is None or not links.exists(step.encode()):
+                return None
+            if links.get_info(step.encode()).type != _HARD:
+                raise FormatError(f"{self.path}: {step!r} is a link to somewhere else, expected a group or a dataset")
+            found = found[step]
+        return found
+
+    def _check_storage(self, name: str, dataset: Any) -> None:
+        """Refuse datasets whose numbers are in other files, or need a plugin to be decoded."""
+        if dataset.external is not None or dataset.is_virtual:
+            raise FormatError(f"{self.path}: dataset {name!r} is stored in another file, expected all in this one")
+        layout = dataset.id.get_create_plist()
+        filters = [layout.get_filter(k)[0] for k in range(layout.get_nfilters())]
+        if any(number not in _FILTERS for number in filters):
+            raise FormatError(f"{self.path}: dataset {name!r} needs the filter {max(filters)}, expected HDF5's own")
 
     def fail(self, name: str, at: int, array: Ints, expected: str) -> NoReturn:
         """Raise the error for an entry of a dataset, or for one that is too short."""

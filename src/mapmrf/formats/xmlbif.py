@@ -6,6 +6,7 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
+from xml.parsers import expat
 
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
@@ -65,11 +66,32 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     return network_graph(path, tables, Names(tuple(states), tuple(states.values())))
 
 
+def _refuse_entities(path: Path, data: bytes) -> None:
+    """Refuse a file that declares entities: no network needs any, and nested ones grow without end."""
+
+    class EntityFound(Exception):
+        """Ends the parser before the entity is used."""
+
+    def stop(name: str, *rest: object) -> None:
+        raise EntityFound(name)
+
+    parser = expat.ParserCreate()
+    parser.EntityDeclHandler = stop
+    try:
+        parser.Parse(data, True)
+    except EntityFound as found:
+        name = shown(str(found).encode())
+        raise FormatError(f"{path}: found a declaration of the entity {name}, expected none") from None
+    except (expat.ExpatError, ValueError, LookupError):
+        return  # `_network` says what is wrong
+
+
 def _network(path: Path) -> ET.Element:
     """The only network of the file; comments are kept, since they separate the text around them."""
-    parser = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True))
+    parser, data = ET.XMLParser(target=ET.TreeBuilder(insert_comments=True)), read_bytes(path)
+    _refuse_entities(path, data)
     try:
-        root = ET.fromstring(read_bytes(path), parser)
+        root = ET.fromstring(data, parser)
     except ET.ParseError as error:
         raise FormatError(f"{path}: not XML: {error}, expected a complete XMLBIF file") from None
     except (ValueError, LookupError) as error:

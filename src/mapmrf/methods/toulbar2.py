@@ -6,7 +6,6 @@ import dataclasses
 import importlib.util
 import logging
 import math
-import pickle
 import re
 import sys
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.toulbar2_costs import WholeCosts
-from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process
+from mapmrf.engines.program.toulbar2_process import Toulbar2Message, Toulbar2Process, packed
 from mapmrf.errors import MapMRFError, OptionError
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
@@ -136,7 +135,7 @@ class Toulbar2(Method):
         network["upper"] = None
         if known is not None and problem.graph.value(known) > -math.inf:
             network["upper"] = state.costs.cost(problem, known) + 1.0
-        state.process = Toulbar2Process(pickle.dumps(network))
+        state.process = Toulbar2Process(packed(network))
 
     def _begin_again(self, problem: Problem, state: Toulbar2Run, failure: str) -> bool:
         """Start again after a crash, with fewer variables eliminated; False if that was none, or the last attempt."""

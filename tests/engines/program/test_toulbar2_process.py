@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+
 import pytest
 
-from mapmrf.engines.program.toulbar2_process import parse
+from mapmrf.engines.program import toulbar2_worker
+from mapmrf.engines.program.toulbar2_process import packed, parse
 from mapmrf.result import Status
 
 
@@ -40,3 +44,21 @@ def test_labellings_are_read(line: str) -> None:
 @pytest.mark.parametrize("line", ["\n", "Node redundancy during HBFS: 9.375\n", "0 2 1 apples\n"])
 def test_other_lines_say_nothing(line: str) -> None:
     assert parse(line) is None
+
+
+def test_networks_travel_as_json_and_bytes() -> None:
+    network = {
+        "variables": [(0, 2, 3, b"\x00\n\xff")],
+        "functions": [((2, 3), 1, b"", b"abc")],
+        "upper": None,
+        "seed": 3,
+    }
+    pipe = io.BytesIO(packed(network))
+    again = toulbar2_worker._unpacked(json.loads(pipe.readline()), pipe)
+    assert again == {
+        "variables": [[0, 2, 3, b"\x00\n\xff"]],
+        "functions": [[[2, 3], 1, b"", b"abc"]],
+        "upper": None,
+        "seed": 3,
+    }
+    assert pipe.read() == b""

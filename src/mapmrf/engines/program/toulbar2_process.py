@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import re
@@ -13,6 +14,7 @@ import weakref
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +51,28 @@ class Toulbar2Message:
     labels: Ints | None = None
     finished: Status | None = None
     failure: str | None = None
+
+
+def packed(network: dict[str, Any]) -> bytes:
+    r"""A network for the worker: a line of JSON, in which ``{"size": n}`` stands for bytes, and these after it.
+
+    Examples
+    --------
+    >>> packed({"seed": 1, "costs": [b"ab", b"c"]})
+    b'{"seed": 1, "costs": [{"size": 2}, {"size": 1}]}\nabc'
+    """
+    blocks: list[bytes] = []
+
+    def plain(part: Any) -> Any:
+        if isinstance(part, bytes):
+            blocks.append(part)
+            return {"size": len(part)}
+        if isinstance(part, dict):
+            return {name: plain(value) for name, value in part.items()}
+        return [plain(value) for value in part] if isinstance(part, list | tuple) else part
+
+    head = json.dumps(plain(network)).encode()
+    return b"".join([head, b"\n", *blocks])
 
 
 class Toulbar2Process:

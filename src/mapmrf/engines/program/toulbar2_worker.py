@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import json
 import os
-import pickle
 import signal
 import sys
 from collections import Counter
-from typing import Any
+from typing import IO, Any
 
 
 def main() -> None:
     """Solve one network and say how it ended."""
     _live_no_longer_than_the_parent(int(sys.argv[1]))
-    network = pickle.load(sys.stdin.buffer)
+    network = _unpacked(json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer)
     _allow_deep_recursion()
     sys.path[:] = network["path"]
     sys.modules["mpi4py"] = None  # type: ignore[assignment]  # pytoulbar2 would start MPI where that is installed
@@ -43,6 +43,15 @@ def main() -> None:
     if found:
         _say(f"labels {' '.join(map(str, found[0]))}")
     _say(f"end {how} {int(bound)} {cfn.GetNbBacktracks()}")
+
+
+def _unpacked(part: Any, rest: IO[bytes]) -> Any:
+    """What `toulbar2_process.packed` packed: a line of JSON, and then the bytes of every {"size": n}."""
+    if isinstance(part, dict):
+        if list(part) == ["size"]:
+            return rest.read(part["size"])
+        return {name: _unpacked(value, rest) for name, value in part.items()}
+    return [_unpacked(value, rest) for value in part] if isinstance(part, list) else part
 
 
 def _say(line: str) -> None:
@@ -93,14 +102,14 @@ def _build(cfn: Any, toulbar2: Any, network: dict[str, Any]) -> None:
         )
 
 
-def _size(shape: tuple[int, ...]) -> int:
+def _size(shape: list[int]) -> int:
     size = 1
     for r in shape:
         size *= r
     return size
 
 
-def _add_tables(wcsp: Any, top: int, shape: tuple[int, ...], scopes: bytes, costs: bytes) -> None:
+def _add_tables(wcsp: Any, top: int, shape: list[int], scopes: bytes, costs: bytes) -> None:
     """Functions of four and more variables: tuple by tuple, those of the most frequent cost left out."""
     edges, size = memoryview(scopes).cast("q"), _size(shape)
     tables = memoryview(costs).cast("d")

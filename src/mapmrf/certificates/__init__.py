@@ -1,0 +1,7 @@
+"""Certificates: dual points that prove a bound, and a checker that shares no code with the solvers."""
+
+from mapmrf.certificates.certificate import Certificate as Certificate
+from mapmrf.certificates.certificate import Cycles as Cycles
+from mapmrf.certificates.certificate import InvalidCertificate as InvalidCertificate
+from mapmrf.certificates.checking import Verification as Verification
+from mapmrf.certificates.checking import verify as verify

@@ -1,0 +1,251 @@
+"""A certificate: the dual point behind a bound, and its file."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from mapmrf.arrays import Floats, Ints
+from mapmrf.errors import MapMRFError
+from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
+from mapmrf.graph import FactorGraph
+
+VERSION = 1
+"""Version of the file."""
+
+ARRAYS = {
+    "version": "i",
+    "bound": "f",
+    "lam": "f",
+    "cycle_ptr": "i",
+    "cycle_factor": "i",
+    "cycle_odd": "i",
+    "cycle_weight": "f",
+    "order": "i",
+}
+"""The arrays of a file, and whether they hold whole numbers or floating-point ones."""
+
+MOST_BYTES = 1 << 32
+"""Bytes that the arrays of a file may take."""
+
+
+class InvalidCertificate(MapMRFError, ValueError):
+    """A certificate is no proof: it is malformed, belongs to another model, or does not prove what it claims.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.certificates import Certificate, verify
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> verify(graph, [1, 1], Certificate(bound=1.5))
+    Traceback (most recent call last):
+        ...
+    mapmrf.certificates.certificate.InvalidCertificate: the bound claimed is 1.5, but 2.0 is what the certificate proves
+    """
+
+
+def _no_ints() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Cycles:
+    """Odd-cycle inequalities with their multipliers.
+
+    For pairs C of binary variables, of which every variable is in an even number, and an odd number of them F:
+    ``sum_F d - sum_{C without F} d <= |F| - 1``, where d is 1 for a pair whose labels differ and 0 for others.
+
+    Attributes
+    ----------
+    ptr : (n_cycles + 1,)
+        Where the pairs of each cycle begin.
+    factor : (n_pairs,)
+        The pairs, by their factors.
+    odd : (n_pairs,)
+        1 for those in F, 0 for others.
+    weight : (n_cycles,)
+        The multipliers, none of them negative.
+
+    Examples
+    --------
+    >>> Cycles().n
+    0
+    """
+
+    ptr: Ints = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
+    factor: Ints = field(default_factory=_no_ints)
+    odd: Ints = field(default_factory=_no_ints)
+    weight: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def n(self) -> int:
+        """Number of cycles."""
+        return len(self.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """A dual point of a model, which proves a bound on the log potential of all labellings.
+
+    Attributes
+    ----------
+    bound
+        The bound that is claimed.
+    lam : (n_edge_states,)
+        Messages: what every factor takes from each state of its variables, a block of ``card[scope[e]]`` per place e of
+        the graph's `scope`. Empty if all are 0.
+    cycles
+        Odd-cycle inequalities with multipliers.
+    order : (n_ordered,)
+        Variables in the order in which the checker may maximise out what the bound leaves open.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+    >>> certificate = mapmrf.solve(graph, certificate=True).certificate
+    >>> certificate.bound, certificate.order.tolist()
+    (2.0, [0, 1])
+    """
+
+    bound: float = math.inf
+    lam: Floats = field(default_factory=lambda: np.zeros(0))
+    cycles: Cycles = field(default_factory=Cycles)
+    order: Ints = field(default_factory=_no_ints)
+
+    def write(self, path: AnyPath) -> None:
+        """Write the certificate as a compressed ``.npz`` file, in one piece.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Certificate(bound=2.0).write(pathlib.Path(folder, "proof.npz"))
+        ...     Certificate.read(pathlib.Path(folder, "proof.npz")).bound
+        2.0
+        """
+        cycles = self.cycles
+        room = io.BytesIO()
+        np.savez_compressed(
+            room,
+            version=np.int64(VERSION),
+            bound=np.float64(self.bound),
+            lam=self.lam,
+            cycle_ptr=cycles.ptr,
+            cycle_factor=cycles.factor,
+            cycle_odd=cycles.odd,
+            cycle_weight=cycles.weight,
+            order=self.order,
+        )
+        write_bytes(path, room.getvalue())
+
+    @classmethod
+    def read(cls, path: AnyPath) -> Certificate:
+        """Read what `write` wrote; nothing in the file is executed, and nothing of it trusted.
+
+        Raises
+        ------
+        FormatError
+            If there is no such file.
+        InvalidCertificate
+            If it is no certificate.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Certificate(bound=3.5).write(pathlib.Path(folder, "proof.npz"))
+        ...     Certificate.read(pathlib.Path(folder, "proof.npz")).bound
+        3.5
+        """
+        arrays = _arrays(path, read_bytes(path))
+        if arrays["version"].tolist() != VERSION:
+            raise InvalidCertificate(f"{path}: version {arrays['version']}, expected {VERSION}")
+        cycles = Cycles(
+            arrays["cycle_ptr"], arrays["cycle_factor"], arrays["cycle_odd"], arrays["cycle_weight"]
+        )  # fmt: skip
+        return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"])
+
+    def check(self, graph: FactorGraph) -> None:
+        """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> Certificate(lam=np.zeros(4)).check(graph)
+        >>> Certificate(lam=np.zeros(5)).check(graph)
+        Traceback (most recent call last):
+            ...
+        mapmrf.certificates.certificate.InvalidCertificate: lam has 5 entries, expected 4 for this model
+        """
+        if graph.constraints is not None:
+            raise InvalidCertificate("the model has constraints, which certificates do not cover")
+        n_edge_states = int(graph.card[graph.scope].sum(dtype=np.int64))
+        if len(self.lam) not in (0, n_edge_states):
+            raise InvalidCertificate(f"lam has {len(self.lam)} entries, expected {n_edge_states} for this model")
+        if not np.isfinite(self.lam).all():
+            raise InvalidCertificate("lam has an entry that is not finite")
+        if math.isnan(self.bound):
+            raise InvalidCertificate("bound is nan")
+        if len(self.order) and (self.order.min() < 0 or self.order.max() >= graph.n_vars):
+            raise InvalidCertificate(f"order names a variable that is not one of 0 ... {graph.n_vars - 1}")
+        if len(np.unique(self.order)) < len(self.order):
+            raise InvalidCertificate("order names a variable twice")
+        _check_cycles(self.cycles, graph)
+
+
+def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a file, each of the kind and number of dimensions that it must be."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > MOST_BYTES:
+            raise InvalidCertificate(f"{path}: its arrays take {size} bytes, expected at most {MOST_BYTES}")
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in ARRAYS if name in file.files}
+    except InvalidCertificate:
+        raise
+    except Exception as error:  # a damaged archive raises one of a dozen
+        raise InvalidCertificate(f"{path}: no certificate: {type(error).__name__}") from None
+    for name, kind in ARRAYS.items():
+        if name not in arrays:
+            raise InvalidCertificate(f"{path}: the array {name} is missing")
+        found, scalar = arrays[name], name in ("version", "bound")
+        if found.dtype.kind != kind or found.dtype.itemsize > 8 or found.ndim != (0 if scalar else 1):
+            raise InvalidCertificate(f"{path}: {name} is of type {found.dtype} with {found.ndim} dimensions")
+        arrays[name] = found.astype(np.int64 if kind == "i" else np.float64)
+    return arrays
+
+
+def _check_cycles(cycles: Cycles, graph: FactorGraph) -> None:
+    """Raise InvalidCertificate for a cycle that is none, and for a multiplier below 0."""
+    ptr, factor, odd, weight = cycles.ptr, cycles.factor, cycles.odd, cycles.weight
+    sizes = np.diff(ptr)
+    if len(ptr) != len(weight) + 1 or ptr[0] != 0 or ptr[-1] != len(factor) or len(odd) != len(factor):
+        raise InvalidCertificate("the arrays of the cycles differ in length")
+    if np.any(sizes <= 0) or np.any((odd != 0) & (odd != 1)):
+        raise InvalidCertificate("a cycle is empty, or marks a pair by another number than 0 or 1")
+    if len(factor) == 0:
+        return
+    if not np.isfinite(weight).all() or weight.min() < 0:
+        raise InvalidCertificate("a multiplier of a cycle is not a number of at least 0")
+    if factor.min() < 0 or factor.max() >= graph.n_factors:
+        raise InvalidCertificate(f"a cycle names a factor that is not one of 0 ... {graph.n_factors - 1}")
+    owner = np.repeat(np.arange(len(weight)), sizes)
+    if np.any(np.bincount(owner, weights=odd) % 2 != 1):
+        raise InvalidCertificate("a cycle marks an even number of pairs, expected an odd one")
+    if len(np.unique(np.stack([owner, factor]), axis=1).T) < len(factor):
+        raise InvalidCertificate("a cycle names a pair twice")
+    if np.any(graph.arity[factor] != 2):
+        raise InvalidCertificate("a cycle names a factor that is not a pair")
+    ends = graph.scope[graph.scope_ptr[factor][:, None] + np.arange(2)].astype(np.int64)
+    if np.any(graph.card[ends] != 2):
+        raise InvalidCertificate("a cycle names a variable that is not binary")
+    _, times = np.unique(np.stack([np.repeat(owner, 2), ends.ravel()]), axis=1, return_counts=True)
+    if np.any(times % 2):
+        raise InvalidCertificate("a cycle is not closed: some variable is in an odd number of its pairs")

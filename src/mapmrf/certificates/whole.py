@@ -1,0 +1,269 @@
+"""The model in whole numbers: exact multiples of a power of 2, or rounded up to one where speed counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mapmrf.arrays import Bools, Floats, Ints, offsets
+from mapmrf.certificates.certificate import Certificate
+from mapmrf.graph import FactorGraph
+
+Whole = NDArray[Any]
+"""Python's whole numbers of any size, or 64-bit ones."""
+
+BITS = 58
+"""Bits that the largest sum of 64-bit numbers may take."""
+
+
+@dataclass(frozen=True, eq=False)
+class FactorGroup:
+    """The factors of one shape.
+
+    Attributes
+    ----------
+    factors : (n,)
+        Their numbers in the model.
+    shape
+        States of their variables.
+    scope : (n, arity)
+        Their variables.
+    state_at, edge_at : (n, arity)
+        Where the states of these begin among all states, and among all edges' states.
+    tables : (n, n_configs)
+        Their potentials; 0 where forbidden.
+    allowed : (n, n_configs)
+        Whether the potentials are finite.
+    """
+
+    factors: Ints
+    shape: tuple[int, ...]
+    scope: Ints
+    state_at: Ints
+    edge_at: Ints
+    tables: Whole
+    allowed: Bools
+
+    def states(self, k: int) -> Ints:
+        """The state of the k-th variable in every configuration."""
+        return np.asarray(np.indices(self.shape)[k].ravel())
+
+
+@dataclass(frozen=True, eq=False)
+class WholeModel:
+    """A model and a dual point, as multiples of ``2 ** -shift``.
+
+    Attributes
+    ----------
+    theta_v, allowed : (n_states,)
+        Unary potentials, 0 where forbidden, and whether they are finite.
+    groups
+        The factors, by shape.
+    lam, cut, offset
+        The messages; what the cycles add to each factor where its labels differ, (n_factors,); and what they add to
+        all labellings.
+    least
+        Stands for -inf: any sum with it is below all others.
+    slack
+        What sums may be above the exact ones; 0 where numbers are exact.
+    """
+
+    graph: FactorGraph
+    shift: int
+    constant: Any
+    theta_v: Whole
+    allowed: Bools
+    groups: tuple[FactorGroup, ...]
+    lam: Whole
+    cut: Whole
+    offset: Any
+    least: Any
+    slack: int
+
+    def fraction(self, number: Any) -> Fraction:
+        """The number that a multiple stands for."""
+        return Fraction(int(number)) / Fraction(2) ** self.shift
+
+    @classmethod
+    def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> WholeModel:
+        """All numbers exactly, or potentials rounded up and the dual point to the nearest.
+
+        Any dual point proves a bound as long as the messages that a factor takes are those that its variables give.
+        """
+        lam = certificate.lam if len(certificate.lam) else np.zeros(int(graph.card[graph.scope].sum()))
+        scale = _Scale.exact(graph, certificate) if exact else _Scale.rounded(graph, certificate)
+        allowed = np.isfinite(graph.theta_v)
+        groups = tuple(_group(graph, scale, shape, factors) for shape, factors in _shapes(graph).items())
+        weight = scale.near(certificate.cycles.weight)
+        cut, offset = _cycle_terms(graph, certificate, weight)
+        return cls(
+            graph=graph,
+            shift=scale.shift,
+            constant=scale.up(np.array([graph.constant]))[0],
+            theta_v=scale.up(np.where(allowed, graph.theta_v, 0.0)),
+            allowed=allowed,
+            groups=groups,
+            lam=scale.near(lam),
+            cut=cut,
+            offset=offset,
+            least=scale.least,
+            slack=0 if exact else 2 * _n_terms(graph, certificate),
+        )
+
+    def value(self, labels: Ints) -> Any:
+        """The value of a feasible labelling."""
+        graph = self.graph
+        total = self.constant + sum(self.theta_v[graph.var_ptr[:-1] + labels].tolist())
+        for group in self.groups:
+            places = np.ravel_multi_index(tuple(labels[group.scope].T), group.shape)
+            total += sum(group.tables[np.arange(len(group.factors)), places].tolist())
+        return total
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How numbers become multiples of ``2 ** -shift``; `weight_shift` is the part of it that weights take."""
+
+    exact_numbers: bool
+    shift: int
+    weight_shift: int
+    least: Any
+
+    @classmethod
+    def exact(cls, graph: FactorGraph, certificate: Certificate) -> _Scale:
+        """The shift at which all numbers, and all products of weights and potentials, are whole."""
+        weights = np.ones(1) if graph.weight is None else graph.weight
+        weight_shift = _shift_of(weights)
+        others = [graph.theta_v, graph.theta_t, certificate.lam, certificate.cycles.weight, np.array([graph.constant])]
+        shift = weight_shift + max(map(_shift_of, others))
+        return cls(True, shift, weight_shift, -(2 ** (shift + math.ceil(_log_size(graph, certificate)) + 8)))
+
+    @classmethod
+    def rounded(cls, graph: FactorGraph, certificate: Certificate) -> _Scale:
+        """The shift at which all sums fit into 64 bits."""
+        return cls(False, BITS - math.ceil(_log_size(graph, certificate)), 0, -(2**61))
+
+    def up(self, values: Floats, shift: int | None = None) -> Whole:
+        """Multiples that are not below the values."""
+        shift = self.shift if shift is None else shift
+        return _whole(values, shift) if self.exact_numbers else np.ceil(np.ldexp(values, shift)).astype(np.int64)
+
+    def near(self, values: Floats) -> Whole:
+        """Multiples near the values."""
+        return _whole(values, self.shift) if self.exact_numbers else np.rint(np.ldexp(values, self.shift)).astype(int)
+
+    def products(self, weights: Floats, values: Floats) -> Whole:
+        """Multiples that are not below the products of weights (n,) and values (n, m)."""
+        if not self.exact_numbers:
+            above = np.nextafter(weights[:, None] * values, np.inf)
+            return self.up(np.where((weights[:, None] == 0) | (values == 0), 0.0, above))
+        return _whole(weights, self.weight_shift)[:, None] * _whole(values, self.shift - self.weight_shift)
+
+
+def exact_value(graph: FactorGraph, labels: Ints) -> Fraction | None:
+    """The value of a labelling, of which nothing is rounded; None if it is -inf."""
+    scope_ptr, card, states = graph.scope_ptr.tolist(), graph.card.tolist(), labels.tolist()
+    scope = graph.scope.tolist()
+    places = graph.table_ptr[graph.table_of].astype(np.int64)
+    for a in range(graph.n_factors):
+        place = 0
+        for i in scope[scope_ptr[a] : scope_ptr[a + 1]]:
+            place = place * card[i] + states[i]
+        places[a] += place
+    tables, unary = graph.theta_t[places], np.append(graph.theta_v[graph.var_ptr[:-1] + labels], graph.constant)
+    if not (np.isfinite(tables).all() and np.isfinite(unary).all()):
+        return None
+    weight = np.ones(graph.n_factors) if graph.weight is None else graph.weight
+    shift_w, shift = _shift_of(weight), max(_shift_of(tables), _shift_of(unary))
+    total = sum((_whole(weight, shift_w) * _whole(tables, shift)).tolist())
+    return Fraction(total + (sum(_whole(unary, shift).tolist()) << shift_w), 2 ** (shift + shift_w))
+
+
+def _shift_of(values: Floats) -> int:
+    """The smallest shift, 0 or more, at which finite values are whole."""
+    some = np.unique(values[np.isfinite(values) & (values != 0)])
+    mantissa, exponent = np.frexp(some)
+    bits = np.ldexp(mantissa, 53).astype(np.int64)
+    low = np.log2((bits & -bits).astype(np.float64)).astype(np.int64)  # zeros at the end
+    return max(0, int((53 - exponent - low).max(initial=0)))
+
+
+def _whole(values: Floats, shift: int) -> Whole:
+    """Values times ``2 ** shift`` as Python's whole numbers; they must be such."""
+    mantissa, exponent = np.frexp(values)
+    bits = np.ldexp(mantissa, 53).astype(np.int64)
+    power = exponent.astype(np.int64) - 53 + shift
+    # What is shifted right is zeros; where everything is small, all of it happens in 64 bits.
+    bits = bits >> np.minimum(np.maximum(-power, 0), 63)
+    return np.asarray(bits.astype(object) << np.maximum(power, 0).astype(object))
+
+
+def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
+    """Logarithm to base 2 of a limit for every sum over the model and the dual point, at least 0."""
+    weight = 1.0 if graph.weight is None else np.abs(graph.weight)
+    with np.errstate(over="ignore"):
+        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * np.abs(certificate.lam).sum()
+        total += (_sizes(graph.theta_t, graph.table_ptr)[graph.table_of] * weight).sum()
+        total += 2 * (certificate.cycles.weight * np.diff(certificate.cycles.ptr)).sum()
+    if np.isfinite(total):
+        return max(0.0, math.log2(total + 1)) + 2
+    return 1024.0 + 1024.0 + math.log2(_n_terms(graph, certificate))  # products of the largest floats
+
+
+def _sizes(values: Floats, ptr: Ints) -> Floats:
+    """The largest size of the finite values of every block."""
+    size = np.where(np.isfinite(values), np.abs(values), 0.0)
+    return np.maximum.reduceat(size, ptr[:-1]) if len(ptr) > 1 else np.zeros(0)
+
+
+def _n_terms(graph: FactorGraph, certificate: Certificate) -> int:
+    """Terms of the longest sum, at most."""
+    return 1 + graph.n_vars + graph.n_factors + 2 * len(graph.scope) + 2 * len(certificate.cycles.factor)
+
+
+def _shapes(graph: FactorGraph) -> dict[tuple[int, ...], Ints]:
+    """The factors of every shape."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    card = graph.card[graph.scope].tolist()
+    ptr = graph.scope_ptr.tolist()
+    for a in range(graph.n_factors):
+        found.setdefault(tuple(card[ptr[a] : ptr[a + 1]]), []).append(a)
+    return {shape: np.array(factors, dtype=np.int64) for shape, factors in found.items()}
+
+
+def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: Ints) -> FactorGroup:
+    """The factors of one shape, with their tables."""
+    edges = graph.scope_ptr[factors].astype(np.int64)[:, None] + np.arange(len(shape))
+    scope = graph.scope[edges].astype(np.int64)
+    places = graph.table_ptr[graph.table_of[factors]].astype(np.int64)[:, None] + np.arange(math.prod(shape))
+    tables = graph.theta_t[places]
+    allowed = np.isfinite(tables)
+    finite = np.where(allowed, tables, 0.0)
+    weight = None if graph.weight is None else graph.weight[factors]
+    edge_ptr = offsets(graph.card[graph.scope]).astype(np.int64)
+    return FactorGroup(
+        factors=factors,
+        shape=shape,
+        scope=scope,
+        state_at=graph.var_ptr[scope].astype(np.int64),
+        edge_at=edge_ptr[edges],
+        tables=scale.up(finite) if weight is None else scale.products(weight, finite),
+        allowed=allowed,
+    )
+
+
+def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Whole) -> tuple[Whole, Any]:
+    """What the cycles add to each factor where its labels differ, and to every labelling."""
+    cycles = certificate.cycles
+    cut = np.zeros(graph.n_factors, dtype=weight.dtype)
+    sizes = np.diff(cycles.ptr)
+    each = np.repeat(weight, sizes)
+    np.add.at(cut, cycles.factor, np.where(cycles.odd == 1, -each, each))
+    owner = np.repeat(np.arange(cycles.n), sizes)
+    n_odd = np.bincount(owner, weights=cycles.odd, minlength=cycles.n).astype(np.int64)
+    return cut, sum((weight * (n_odd - 1)).tolist())

@@ -1,0 +1,248 @@
+"""Certificates: the checker against exact exhaustive search, what it refuses, and what it is made of."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import itertools
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import mapmrf
+from exhaustive_truth import varied_recipe
+from mapmrf.certificates import Certificate, Cycles, InvalidCertificate, verify
+from mapmrf.datasets import grid
+
+Change = Callable[[Certificate], Certificate]
+
+
+def exact_values(graph: mapmrf.FactorGraph) -> dict[tuple[int, ...], Fraction | None]:
+    """The value of every labelling in fractions, None for -inf, from the arrays of the graph."""
+
+    def value(labels: tuple[int, ...]) -> Fraction | None:
+        terms = [(1.0, graph.constant)]
+        terms += [(1.0, graph.theta_v[graph.var_ptr[i] + k]) for i, k in enumerate(labels)]
+        for a in range(graph.n_factors):
+            place = 0
+            for i in graph.scope[graph.scope_ptr[a] : graph.scope_ptr[a + 1]].tolist():
+                place = place * int(graph.card[i]) + labels[i]
+            weight = 1.0 if graph.weight is None else graph.weight[a]
+            terms.append((weight, graph.theta_t[graph.table_ptr[graph.table_of[a]] + place]))
+        if any(number == -math.inf for _, number in terms):
+            return None
+        return sum((Fraction(float(w)) * Fraction(float(number)) for w, number in terms), Fraction(0))
+
+    return {labels: value(labels) for labels in itertools.product(*map(range, graph.card.tolist()))}
+
+
+def optimum(values: dict[tuple[int, ...], Fraction | None]) -> Fraction | None:
+    return max((value for value in values.values() if value is not None), default=None)
+
+
+def random_certificate(graph: mapmrf.FactorGraph, seed: int, ordered: bool) -> Certificate:
+    random = np.random.default_rng(seed)
+    lam = random.normal(size=int(graph.card[graph.scope].sum()))
+    order = random.permutation(graph.n_vars) if ordered else np.zeros(0, dtype=np.int64)
+    return Certificate(lam=lam, order=order)
+
+
+@given(st.integers(0, 10_000), st.booleans(), st.booleans())
+def test_any_messages_prove_a_bound_that_no_labelling_is_above(seed: int, exact: bool, ordered: bool) -> None:
+    graph = varied_recipe(seed).graph()
+    values = exact_values(graph)
+    best = optimum(values)
+    labels = list(values)[seed % len(values)]
+    found = verify(graph, labels, random_certificate(graph, seed, ordered), exact=exact)
+    assert found.value == values[labels]
+    if best is not None:
+        assert found.bound is not None and found.bound >= best
+    if ordered:
+        assert found.bound is None if best is None else 0 <= found.bound - best <= (0 if exact else Fraction(1, 10**8))
+
+
+def frustrated() -> mapmrf.FactorGraph:
+    """A triangle of which each pair prefers different labels: 2 at best, 3 by any messages."""
+    unlike = [[0.0, 1.0], [1.0, 0.0]]
+    return mapmrf.FactorGraph.from_tables([2, 2, 2], [(0, 1), (1, 2), (2, 0)], [unlike] * 3)
+
+
+def triangle(weight: float = 1.0) -> Cycles:
+    return Cycles(np.array([0, 3]), np.array([0, 1, 2]), np.array([1, 1, 1]), np.array([weight]))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_odd_cycle_closes_the_gap_that_messages_leave(exact: bool) -> None:
+    graph = frustrated()
+    without = verify(graph, [0, 1, 0], Certificate(), exact=exact)
+    found = verify(graph, [0, 1, 0], Certificate(cycles=triangle()), exact=exact)
+    assert without.bound == 3
+    assert found.relaxation == 2
+    assert found.bound is not None and 0 <= found.bound - 2 <= (0 if exact else Fraction(1, 10**9))
+
+
+@given(st.integers(0, 10_000))
+def test_any_multipliers_of_odd_cycles_prove_a_bound(seed: int) -> None:
+    graph = grid(2, 3, coupling=2.0, seed=seed)
+    ends = {frozenset(pair): a for a, pair in enumerate(graph.scope.reshape(-1, 2).tolist())}
+    squares = [[(0, 1), (1, 4), (4, 3), (3, 0)], [(1, 2), (2, 5), (5, 4), (4, 1)]]
+    factor = np.array([ends[frozenset(pair)] for square in squares for pair in square])
+    random = np.random.default_rng(seed)
+    odd = np.concatenate([random.permutation([1, 0, 0, 0]), random.permutation([1, 1, 1, 0])])
+    cycles = Cycles(np.array([0, 4, 8]), factor, odd, random.exponential(size=2))
+    best = optimum(exact_values(graph))
+    for certificate in (
+        Certificate(cycles=cycles),
+        dataclasses.replace(random_certificate(graph, seed, False), cycles=cycles),
+    ):
+        found = verify(graph, np.zeros(6, dtype=int), certificate)
+        assert best is not None and found.bound is not None and found.bound >= best
+
+
+def cycles(**changed: object) -> Change:
+    return lambda certificate: dataclasses.replace(
+        certificate, cycles=dataclasses.replace(certificate.cycles, **changed)
+    )
+
+
+REFUSED: list[tuple[Change, str]] = [
+    (lambda c: dataclasses.replace(c, bound=1.9), "claimed is 1.9, but 2.0"),
+    (lambda c: dataclasses.replace(c, bound=-math.inf), "claimed is -inf"),
+    (lambda c: dataclasses.replace(c, bound=math.nan), "nan"),
+    (lambda c: dataclasses.replace(c, lam=np.ones(11)), "11 entries, expected 12"),
+    (lambda c: dataclasses.replace(c, lam=np.full(12, np.inf)), "not finite"),
+    (lambda c: dataclasses.replace(c, lam=np.arange(12.0)), "but 6.0 is what"),
+    (lambda c: dataclasses.replace(c, order=np.array([0, 3])), "not one of 0 ... 2"),
+    (lambda c: dataclasses.replace(c, order=np.array([0, 0])), "twice"),
+    (cycles(weight=np.array([-1.0])), "at least 0"),
+    (cycles(weight=np.array([np.nan])), "at least 0"),
+    (cycles(weight=np.array([5.0])), "is what the certificate proves"),
+    (cycles(odd=np.array([1, 1, 0])), "even number"),
+    (cycles(odd=np.array([1, 2, 0])), "0 or 1"),
+    (cycles(factor=np.array([0, 1, 1])), "twice"),
+    (cycles(factor=np.array([0, 1, 3])), "not one of 0 ... 2"),
+    (cycles(factor=np.array([0, 1]), odd=np.array([1, 0]), ptr=np.array([0, 2])), "not closed"),
+    (cycles(ptr=np.array([0, 2])), "differ in length"),
+    (cycles(ptr=np.array([0, 3, 3]), weight=np.ones(2)), "empty"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "reason"), REFUSED)
+def test_tampered_certificates_are_refused(change: Change, reason: str) -> None:
+    graph, labels = frustrated(), [0, 1, 0]
+    good = Certificate(bound=2.0, lam=np.zeros(12), cycles=triangle())
+    assert verify(graph, labels, good).optimal
+    with pytest.raises(InvalidCertificate, match=reason):
+        verify(graph, labels, change(good))
+
+
+def test_cycles_through_other_factors_than_binary_pairs_are_refused() -> None:
+    three = mapmrf.FactorGraph.from_tables([3, 3, 3], [(0, 1), (1, 2), (2, 0)], [np.zeros(9)] * 3)
+    with pytest.raises(InvalidCertificate, match="not binary"):
+        verify(three, [0, 0, 0], Certificate(cycles=triangle()))
+    triple = mapmrf.FactorGraph.from_tables(
+        [2, 2, 2], [(0, 1), (1, 2), (2, 0, 1)], [np.zeros(4), np.zeros(4), np.zeros(8)]
+    )
+    with pytest.raises(InvalidCertificate, match="not a pair"):
+        verify(triple, [0, 0, 0], Certificate(cycles=triangle()))
+
+
+def test_a_certificate_of_another_model_is_refused() -> None:
+    one, other = (grid(12, 12, coupling=2.0, seed=seed) for seed in (1, 2))
+    result = mapmrf.solve(one, certificate=True)
+    assert result.certificate is not None
+    with pytest.raises(InvalidCertificate):
+        verify(other, result.labels, result.certificate)
+
+
+def test_whole_potentials_have_whole_bounds() -> None:
+    found = verify(frustrated(), [0, 1, 0], Certificate(cycles=triangle(0.75)))
+    assert (found.relaxation, found.bound) == (Fraction(9, 4), 2)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("size", [1e300, 1e-300, 5e-324, 1.0])
+def test_numbers_at_the_edge_of_floats_are_summed_exactly(size: float, exact: bool) -> None:
+    graph = mapmrf.FactorGraph.from_tables([2, 2], [(0,), (1,), (0, 1)], [[0, size], [0, -size], [size, 0, 0, size]])
+    found = verify(graph, [1, 1], Certificate(order=np.array([0, 1])), exact=exact)
+    assert found.value == Fraction(size)
+    assert found.bound is not None and found.bound >= Fraction(size)
+    assert found.optimal or not exact
+
+
+def test_an_infeasible_model_has_no_bound() -> None:
+    never = np.full(4, -np.inf)
+    graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [never])
+    found = verify(graph, [0, 0], Certificate())
+    assert (found.value, found.bound, found.optimal, found.relative_gap()) == (None, None, True, 0.0)
+
+
+def test_files_give_back_the_same_certificate(tmp_path: Path) -> None:
+    graph = grid(25, 25, coupling=2.0, seed=1)
+    result = mapmrf.solve(graph, certificate=True)
+    assert result.certificate is not None and result.certificate.cycles.n > 0
+    result.certificate.write(tmp_path / "proof.npz")
+    again = Certificate.read(tmp_path / "proof.npz")
+    assert again.bound == result.certificate.bound
+    assert np.array_equal(again.lam, result.certificate.lam)
+    assert np.array_equal(again.cycles.factor, result.certificate.cycles.factor)
+    assert verify(graph, result.labels, again) == verify(graph, result.labels, result.certificate)
+
+
+def _npz(**changed: object) -> bytes:
+    arrays: dict[str, object] = {
+        "version": 1, "bound": 2.0, "lam": np.zeros(0), "cycle_ptr": np.zeros(1, dtype=int),
+        "cycle_factor": np.zeros(0, dtype=int), "cycle_odd": np.zeros(0, dtype=int), "cycle_weight": np.zeros(0),
+        "order": np.zeros(0, dtype=int),
+    }  # fmt: skip
+    room = io.BytesIO()
+    np.savez(room, **{name: np.asarray(value) for name, value in (arrays | changed).items() if value is not None})
+    return room.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no certificate"),
+        (b"PK\x03\x04 and so on", "no certificate"),
+        (_npz()[:-40], "no certificate"),
+        (_npz(version=2), "version 2, expected 1"),
+        (_npz(lam=None), "lam is missing"),
+        (_npz(lam=np.array(["1"])), "lam is of type"),
+        (_npz(lam=np.zeros((2, 2))), "2 dimensions"),
+        (_npz(lam=np.array([{}, []], dtype=object)), "no certificate"),
+        (_npz(bound=np.zeros(1)), "bound is of type"),
+    ],
+)
+def test_malformed_files_are_refused_in_one_line(data: bytes, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "proof.npz"
+    path.write_bytes(data)
+    with pytest.raises(InvalidCertificate, match=reason) as error:
+        Certificate.read(path)
+    assert "\n" not in str(error.value)
+
+
+def test_the_checker_loads_neither_numba_nor_any_solver(tmp_path: Path) -> None:
+    mapmrf.write(frustrated(), tmp_path / "model.uai")
+    (tmp_path / "answer.MPE").write_text("MPE\n3 0 1 0\n")
+    Certificate(bound=2.0, cycles=triangle()).write(tmp_path / "proof.npz")
+    program = (
+        "import sys; from mapmrf.cli import main\n"
+        "try: main(['verify', 'model.uai', 'answer.MPE', 'proof.npz'])\n"
+        "except SystemExit as end: assert end.code == 0, end.code\n"
+        "allowed = ('mapmrf.certificates', 'mapmrf.formats', 'mapmrf.cli', 'mapmrf.compilation')\n"
+        "ground = {'arrays', 'errors', 'gap', 'graph', 'graph_builders', 'graph_checks', 'interrupts', 'names',"
+        " 'options', 'pair_forms', 'plugins', '_version'}\n"
+        "loaded = [name for name in sys.modules if name == 'numba' or name.startswith('mapmrf.')]\n"
+        "print([name for name in loaded if not name.startswith(allowed) and name.split('.', 1)[-1] not in ground])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

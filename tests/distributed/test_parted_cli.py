@@ -79,7 +79,6 @@ def test_what_does_not_go_with_parts_is_refused_in_one_line(model: Path, tmp_pat
     for arguments, message in (
         (("--margins",), "--margins is not for a model in parts"),
         (("-m", "trws"), "trws does not run on a model in parts, expected lslp"),
-        (("--set", "sphere=factors"), "sphere='factors' runs in one process only"),
     ):
         (line,) = run("solve", parts, *arguments, code=2).stderr.splitlines()
         assert line.startswith("mapmrf: error: ") and message in line

@@ -6,13 +6,15 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from mpi_runs import ended, needs_mpi, run_mpi, solved, start_mpi
+from mpi_runs import MPIEXEC, ended, needs_mpi, run_mpi, solved, start_mpi
 
 import mapmrf
 from mapmrf import distributed
@@ -152,3 +154,18 @@ def test_a_full_disk_leaves_the_last_checkpoint(hard_parts: Path, tmp_path: Path
     (line,) = [line for line in error.splitlines() if line.startswith("mapmrf")]
     assert line.startswith("mapmrf: error: rank 1: ")
     assert {name: (state / name).read_bytes() for name in before} == before
+
+
+def test_an_error_of_one_rank_ends_all(hard_parts: Path, tmp_path: Path) -> None:
+    """A callback is called on rank 0 only; the other rank must not wait for it."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from mpi4py import MPI\nimport mapmrf\n"
+        "def full(point, labels):\n    raise OSError(28, 'No space left on device', 'log.txt')\n"
+        f"mapmrf.distributed.solve({str(hard_parts)!r}, MPI.COMM_WORLD, callback=full)\n"
+    )
+    command = [str(MPIEXEC), "-n", "2", sys.executable, str(script)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    _, error = ended(process, 60)
+    assert process.returncode != 0
+    assert "mapmrf: error: rank 0: log.txt: No space left on device" in error.splitlines()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
+from mapmrf.arrayfile import ArrayFile, put_in_place, read_arrays, write_arrays
 from mapmrf.arrays import Ints, frozen, short
 from mapmrf.errors import FormatError
 from mapmrf.graph import FactorGraph
@@ -193,7 +193,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
             json.dump(data, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        put_in_place(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None

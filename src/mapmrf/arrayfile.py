@@ -110,6 +110,13 @@ def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
     return ArrayFile(kind, head["figures"], arrays)
 
 
+def checksum_of(path: Path) -> int:
+    """The checksum of a file's header, which has those of its arrays: 0 if it is no such file."""
+    with path.open("rb") as file:
+        prefix = file.read(PREFIX.size)
+    return int(PREFIX.unpack(prefix)[2]) if len(prefix) == PREFIX.size else 0
+
+
 def _article(kind: object) -> str:
     return f"a file of kind {kind!r}"
 

@@ -125,6 +125,16 @@ def test_every_damaged_byte_of_a_part_is_noticed(tmp_path: Path) -> None:
         distributed.read_part(path)
 
 
+def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
+    distributed.partition(grid(3, 3), tmp_path / "one", 2)
+    distributed.partition(grid(3, 3, seed=1), tmp_path / "other", 2)
+    part_path(tmp_path / "other", 1).replace(part_path(tmp_path / "one", 1))
+    with pytest.raises(
+        mapmrf.MapMRFError, match=r"part-00001\.mrf: part 1 of 2, but not the one that parts\.json names"
+    ):
+        distributed.solve(tmp_path / "one")
+
+
 def ranges_of(part: Part) -> np.ndarray:
     return (2 * part.var[:, None] + np.arange(2)).ravel()
 

@@ -239,7 +239,7 @@ def kill(options: argparse.Namespace) -> None:
     rng, good = np.random.default_rng(0), 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        partition(grid(40, 40, 3.0, seed=1), place / "parts", 4)
+        partition(grid(60, 60, 3.0, seed=1), place / "parts", 4)
         limit = ("--set", f"max_iterations={options.iterations}", "--set", "lp_iterations=60", "--set", "starts=2")
         expected = solved(1, place / "parts", place / "whole", *limit)
         for turn in range(options.times):

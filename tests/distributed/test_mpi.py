@@ -23,11 +23,16 @@ from mapmrf.datasets import grid, random_graph
 pytestmark = needs_mpi
 
 
+def hard_grid() -> mapmrf.FactorGraph:
+    """Rows that are long enough for tiles."""
+    return grid(30, 60, 3.0, seed=1)
+
+
 @pytest.fixture(scope="module")
 def hard_parts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A grid in four parts that keeps LS-LP busy."""
     folder = tmp_path_factory.mktemp("hard") / "parts"
-    distributed.partition(grid(30, 30, 3.0, seed=1), folder, 4)
+    distributed.partition(hard_grid(), folder, 4)
     return folder
 
 
@@ -38,7 +43,7 @@ def answer(folder: Path, n: int, *arguments: object, out: Path) -> tuple[dict[st
 
 @pytest.mark.parametrize("model", ["grid", "mixed"])
 def test_one_two_three_and_four_ranks_give_the_same_bits(model: str, tmp_path: Path) -> None:
-    graph = grid(12, 12, 3.0, seed=1) if model == "grid" else random_graph(30, 45, hard=0.05, seed=3)
+    graph = grid(60, 60, 3.0, seed=1) if model == "grid" else random_graph(30, 45, hard=0.05, seed=3)
     distributed.partition(graph, tmp_path / "parts", 4)
     arguments = ("--set", "max_iterations=60", "--set", "lp_iterations=20", "--seed", 2)
     one, labels = answer(tmp_path / "parts", 1, *arguments, out=tmp_path / "1")
@@ -120,7 +125,7 @@ def test_a_signal_to_one_rank_ends_all_with_the_best_labelling(number: int, hard
     out, _ = ended(process, 20)
     found = json.loads(out.splitlines()[0])
     assert found["status"] == "interrupted"
-    value = grid(30, 30, 3.0, seed=1).value(distributed.join_labels(tmp_path / "out"))
+    value = hard_grid().value(distributed.join_labels(tmp_path / "out"))
     assert value == pytest.approx(found["value"], rel=1e-12)
 
 

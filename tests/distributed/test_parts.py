@@ -93,6 +93,7 @@ def test_metis_cuts_less_than_ranges_where_numbers_mean_nothing(tmp_path: Path) 
     assert n_cut(graph, metis(graph, 4)) < n_cut(graph, slabs(256, 4)) / 2
     assert np.array_equal(owners(graph, 4, "auto"), metis(graph, 4))
     assert np.bincount(metis(graph, 4)).max() <= 70
+    assert np.array_equal(owners(grid(60, 60), 4, "auto"), slabs(3600, 4))
     assert set(metis(MODELS["weighted"], 12)) == set(range(12))
 
 

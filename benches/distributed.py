@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 import mapmrf
 from mapmrf.datasets import grid
@@ -172,7 +173,7 @@ def model(options: argparse.Namespace) -> None:
     matrix = np.array([terms(found) for found in runs])
     busy = np.array([found["processor"] for found in runs])
     scale = 1 / busy
-    coefficients = np.linalg.lstsq(matrix * scale[:, None], busy * scale, rcond=None)[0]
+    coefficients, _ = nnls(matrix * scale[:, None], busy * scale)
     names = ("ns per variable", "ns per byte", "us per rank and level")
     for value, name, factor in zip(coefficients, names, (1e9, 1e9, 1e6), strict=True):
         print(f"{value * factor:9.3f} {name}")
@@ -238,7 +239,7 @@ def kill(options: argparse.Namespace) -> None:
     rng, good = np.random.default_rng(0), 0
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        partition(grid(40, 40, 3.0, seed=1), place / "parts", 4)
+        partition(grid(60, 60, 3.0, seed=1), place / "parts", 4)
         limit = ("--set", f"max_iterations={options.iterations}", "--set", "lp_iterations=60", "--set", "starts=2")
         expected = solved(1, place / "parts", place / "whole", *limit)
         for turn in range(options.times):

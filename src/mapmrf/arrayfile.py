@@ -55,11 +55,22 @@ def write_arrays(path: Path, content: ArrayFile) -> int:
                 file.write(_bytes(array))
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        put_in_place(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None
     return zlib.crc32(head)
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Give a complete file its name, and bring the folder to the disk, too, where the system can do that."""
+    os.replace(temporary, path)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
 def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
@@ -97,6 +108,13 @@ def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
             _check(file, begin, entry, path)
         arrays = {entry["name"]: _array(file, path, begin, entry, mapped) for entry in head["arrays"]}
     return ArrayFile(kind, head["figures"], arrays)
+
+
+def checksum_of(path: Path) -> int:
+    """The checksum of a file's header, which has those of its arrays: 0 if it is no such file."""
+    with path.open("rb") as file:
+        prefix = file.read(PREFIX.size)
+    return int(PREFIX.unpack(prefix)[2]) if len(prefix) == PREFIX.size else 0
 
 
 def _article(kind: object) -> str:

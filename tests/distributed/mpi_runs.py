@@ -40,7 +40,7 @@ def ended(process: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
 def run_mpi(n: int, *arguments: object, code: int = 0) -> str:
     """Run a command of mapmrf on n ranks; returns its standard output, or standard error if it is to fail."""
     process = start_mpi(n, *arguments)
-    out, err = ended(process, 60)
+    out, err = ended(process, 300)
     assert process.returncode == code, err
     return err if code else out
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mapmrf import FactorGraph, images
-from mapmrf.datasets import grid
+from mapmrf.datasets import grid, potts_image
 from mapmrf.distributed.cutting import split
-from mapmrf.distributed.lattices import SpinGrid, grid_parts, image_parts, slabs_of
+from mapmrf.distributed.lattices import PottsPicture, SpinGrid, grid_parts, image_parts, potts_parts, slabs_of
 from mapmrf.distributed.parts import PartFolder
 from mapmrf.errors import GraphError, OptionError
 
@@ -39,6 +39,12 @@ def same_parts(folder: PartFolder, graph: FactorGraph, row: int) -> None:
 def test_a_spin_glass_by_parts_is_the_whole_one(parts: int, tmp_path: Path) -> None:
     folder = grid_parts(SpinGrid(11, 7, 2.5, 0.5, 3), tmp_path, parts)
     same_parts(folder, grid(11, 7, 2.5, field=0.5, seed=3), 7)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_noisy_picture_by_parts_is_the_whole_one(parts: int, tmp_path: Path) -> None:
+    folder = potts_parts(PottsPicture(150, 9, 3, 0.7, 1.1, 5), tmp_path, parts)
+    same_parts(folder, potts_image(150, 9, 3, 0.7, 1.1, seed=5).graph, 9)
 
 
 @pytest.mark.parametrize(

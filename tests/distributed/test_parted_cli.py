@@ -78,8 +78,8 @@ def test_what_does_not_go_with_parts_is_refused_in_one_line(model: Path, tmp_pat
     run("partition", model, parts, "--parts", 2)
     for arguments, message in (
         (("--margins",), "--margins is not for a model in parts"),
+        (("--threads", 2), "--threads is not for a model in parts"),
         (("-m", "trws"), "trws does not run on a model in parts, expected lslp"),
-        (("--set", "sphere=factors"), "sphere='factors' runs in one process only"),
     ):
         (line,) = run("solve", parts, *arguments, code=2).stderr.splitlines()
         assert line.startswith("mapmrf: error: ") and message in line

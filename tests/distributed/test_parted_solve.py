@@ -36,6 +36,7 @@ MIXED = random_graph(24, 40, states=(1, 4), arity=(2, 3), hard=0.08, seed=5)
         (potts_image(8, 8, 3, noise=1.5, seed=3).graph, {"sphere": "affine", "lp_phase": False}),
         (MIXED, {}),
         (MIXED, {"sphere": "off"}),
+        (grid(9, 9, 2.0, seed=1), {"sphere": "factors", "lp_phase": False}),
     ],
 )
 def test_one_part_is_the_whole_model_to_the_last_bit(
@@ -62,6 +63,7 @@ def test_one_part_is_the_whole_model_to_the_last_bit(
         (potts_image(8, 8, 3, noise=1.5, seed=3).graph, {"sphere": "affine", "lp_phase": False, "starts": 1}),
         (MIXED, {"lp_phase": False, "starts": 1}),
         (MIXED, {"sphere": "off"}),
+        (MIXED, {"sphere": "factors", "lp_phase": False, "starts": 1}),
     ],
 )
 @pytest.mark.parametrize("cut", ["slabs", "scattered"])
@@ -138,8 +140,6 @@ def test_limits_and_callbacks(tmp_path: Path) -> None:
     seen = []
     found = distributed.solve(tmp_path, callback=lambda point, labels: seen.append(point.iterations) or len(seen) == 3)
     assert found.status == "interrupted" and len(seen) == 3 == len(found.trace)
-    with pytest.raises(mapmrf.UnsupportedModel, match="sphere='factors'"):
-        distributed.solve(tmp_path, sphere="factors")
 
 
 def test_slabs_of_an_image_run_on_tiles(tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_metis_cuts_less_than_ranges_where_numbers_mean_nothing(tmp_path: Path) 
     assert n_cut(graph, metis(graph, 4)) < n_cut(graph, slabs(256, 4)) / 2
     assert np.array_equal(owners(graph, 4, "auto"), metis(graph, 4))
     assert np.bincount(metis(graph, 4)).max() <= 70
+    assert np.array_equal(owners(grid(60, 60), 4, "auto"), slabs(3600, 4))
     assert set(metis(MODELS["weighted"], 12)) == set(range(12))
 
 
@@ -123,6 +124,16 @@ def test_every_damaged_byte_of_a_part_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(FormatError, match=r"part-00001\.mrf: damaged"):
         distributed.read_part(path)
+
+
+def test_a_part_of_another_model_is_refused(tmp_path: Path) -> None:
+    distributed.partition(grid(3, 3), tmp_path / "one", 2)
+    distributed.partition(grid(3, 3, seed=1), tmp_path / "other", 2)
+    part_path(tmp_path / "other", 1).replace(part_path(tmp_path / "one", 1))
+    with pytest.raises(
+        mapmrf.MapMRFError, match=r"part-00001\.mrf: part 1 of 2, but not the one that parts\.json names"
+    ):
+        distributed.solve(tmp_path / "one")
 
 
 def ranges_of(part: Part) -> np.ndarray:

@@ -23,6 +23,11 @@ def _output_option(command: Command) -> Command:
     return click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")(command)
 
 
+def _parts_option(command: Command) -> Command:
+    text = "Write N parts to the folder FILE, one by one."
+    return click.option("--parts", type=click.IntRange(min=1), metavar="N", help=text)(command)
+
+
 @main.group()
 def generate() -> None:
     """Generate a model: a grid, a random graph, or a noisy picture."""
@@ -35,7 +40,7 @@ def generate() -> None:
 @click.option("--field", default=1.0, show_default=True, help="Strength of the unary potentials.")
 @click.option("--wrap", is_flag=True, help="Connect opposite borders to a torus.")
 @seed_option
-@click.option("--parts", type=click.IntRange(min=1), metavar="N", help="Write N parts to the folder FILE, one by one.")
+@_parts_option
 @_output_option
 def generate_grid(
     rows: int, cols: int, coupling: float, field: float, wrap: bool, seed: int, parts: int | None, output: str
@@ -77,11 +82,17 @@ def generate_random(n_vars: int, n_factors: int, states: Any, arity: Any, hard: 
 @click.option("--noise", default=0.8, show_default=True, help="Standard deviation of the noise.")
 @click.option("--smoothness", default=1.2, show_default=True, help="Cost of a label change between neighbours.")
 @seed_option
+@_parts_option
 @_output_option
 def generate_potts(
-    height: int, width: int, labels: int, noise: float, smoothness: float, seed: int, output: str
+    height: int, width: int, labels: int, noise: float, smoothness: float, seed: int, parts: int | None, output: str
 ) -> None:
     """Generate the segmentation of a noisy picture of HEIGHT x WIDTH pixels."""
+    if parts is not None:
+        from mapmrf.distributed.lattices import PottsPicture, potts_parts
+
+        potts_parts(PottsPicture(height, width, labels, noise, smoothness, seed), output, parts)
+        return
     check_outputs(output)
     from mapmrf.datasets import potts_image
 

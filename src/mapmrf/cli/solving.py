@@ -132,7 +132,8 @@ def solve(
     if len(models) == 1 and is_part_folder(models[0]):
         refused: dict[str, object] = {
             "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend,
-            "--best": best, "--query": query, "--margins": margins or None,
+            "--threads": threads if threads != 1 else None, "--best": best, "--query": query,
+            "--margins": margins or None,
         }  # fmt: skip
         wanted = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
         common: dict[str, Any] = {

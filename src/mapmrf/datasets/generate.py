@@ -162,17 +162,27 @@ def potts_image(
     >>> image.graph.value(image.truth.ravel()) > image.graph.value(0 * image.truth.ravel())
     True
     """
+    check_potts(height, width, labels, noise, smoothness)
+    rng = np.random.default_rng(seed)
+    truth = shapes(range(height), height, width, labels, rng)
+    observed = truth + rng.normal(0.0, noise, truth.shape)
+    unary = potts_unary(observed, labels, noise)
+    pairwise = smoothness * (np.eye(labels) - 1.0)
+    graph = _pairwise(labels, unary.ravel(), _grid_edges(height, width, wrap=False), pairwise.ravel())
+    return PottsImage(graph, observed, truth)
+
+
+def check_potts(height: int, width: int, labels: int, noise: float, smoothness: float) -> None:
+    """Raise OptionError for an impossible picture."""
     _require(height >= 1 and width >= 1, f"a picture of {height} x {width}, expected at least 1 x 1")
     _require(labels >= 1, f"{labels} labels, expected at least 1")
     _require(0 < noise < np.inf, f"noise is {noise}, expected a finite number above 0")
     _require(0 <= smoothness < np.inf, f"smoothness is {smoothness}, expected a finite number of at least 0")
-    rng = np.random.default_rng(seed)
-    truth = _shapes(height, width, labels, rng)
-    observed = truth + rng.normal(0.0, noise, truth.shape)
-    unary = -((observed.reshape(-1, 1) - np.arange(labels)) ** 2) / (2 * noise**2)
-    pairwise = smoothness * (np.eye(labels) - 1.0)
-    graph = _pairwise(labels, unary.ravel(), _grid_edges(height, width, wrap=False), pairwise.ravel())
-    return PottsImage(graph, observed, truth)
+
+
+def potts_unary(observed: Floats, labels: int, noise: float) -> Floats:
+    """Log potentials of the labels at every pixel, (n_pixels, labels)."""
+    return -((observed.reshape(-1, 1) - np.arange(labels)) ** 2) / (2 * noise**2)
 
 
 # -- parts ----------------------------------------------------------------------------------------------------------
@@ -235,10 +245,11 @@ def _normal_with_holes(rng: np.random.Generator, spared: Ints, size: int, hard: 
     return values
 
 
-def _shapes(height: int, width: int, labels: int, rng: np.random.Generator) -> Ints:
-    """A picture of boxes, bands and discs: two of every label, in random order, later ones on top."""
-    y, x = np.indices((height, width)) + 0.5
-    picture = np.zeros((height, width), dtype=np.int64)
+def shapes(rows: range, height: int, width: int, labels: int, rng: np.random.Generator) -> Ints:
+    """Rows of a picture of boxes, bands and discs: two of every label, in random order, later ones on top."""
+    y, x = np.indices((len(rows), width)) + 0.5
+    y += rows.start
+    picture = np.zeros((len(rows), width), dtype=np.int64)
     for turn, k in enumerate(rng.permutation(np.repeat(np.arange(labels), 2))):
         picture[_SHAPES[turn % len(_SHAPES)](y / height, x / width, width / height, rng)] = k
     return picture

@@ -20,7 +20,6 @@ from mapmrf.engines.admm.layout import Layout
 from mapmrf.engines.admm.measurement import Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions
 from mapmrf.engines.admm.structs import Share
-from mapmrf.errors import UnsupportedModel
 from mapmrf.problem import Problem
 
 SUMMED = ("bound", "value", "relaxed", "primal2", "sphere2", "changed")
@@ -98,8 +97,9 @@ class PartedEngine:
         self.start_sums()
 
     def begin_factor_sphere(self) -> None:
-        """Not in parts."""
-        raise UnsupportedModel("lslp in parts: sphere='factors' runs in one process only")
+        """Put the sphere on the factors of all parts."""
+        for engine in self.engines:
+            engine.begin_factor_sphere()
 
     @property
     def rho(self) -> float:
@@ -119,6 +119,7 @@ class PartedEngine:
             self.engines[0].run(n)
             return
         for left in range(n, 0, -1):
+            self._project_factors()
             for engine in self.engines:
                 engine.update_inside(keep=left == 1)
             self.halo.finish(self.mu)
@@ -134,6 +135,25 @@ class PartedEngine:
             for engine in self.engines:
                 engine.update_lam()
                 engine.update_rho()
+
+    def _project_factors(self) -> None:
+        """Project onto the sphere of all factors, where there is one: before the factor step, which it pulls."""
+        spheres = [engine.factor_sphere for engine in self.engines]
+        mine = [
+            (sphere.norm2(engine), sphere.radius2)
+            for sphere, engine in zip(spheres, self.engines, strict=True)
+            if sphere is not None
+        ]
+        if not mine:
+            return
+        total = radius2 = 0.0
+        for some in self.ranks.allgather(mine):
+            for norm2, target2 in some:
+                total, radius2 = total + norm2, radius2 + target2
+        scale = float(np.sqrt(radius2 / total)) if total > 0.0 else 1.0
+        for sphere, engine in zip(spheres, self.engines, strict=True):
+            if sphere is not None:
+                sphere.project(engine, scale)
 
     def settle(self) -> None:
         """Wait for the copies."""
@@ -205,15 +225,15 @@ def _total(values: Floats) -> float:
     return total
 
 
-def part_layout(part: Part, problem: Problem, compact: bool) -> Layout:
+def part_layout(part: Part, problem: Problem, compact: bool, ridge: bool = False) -> Layout:
     """Lay a part out: what is inside and what it counts, and the edges of its variables as the whole model has them.
 
     `problem` is the part's graph, perhaps hardened.
     """
     if part.n_parts == 1:
-        return Layout.build(problem, compact)
+        return Layout.build(problem, compact, ridge)
     inside, counted = (_count(problem, n) for n in (part.n_inside, part.n_counted))
-    layout = Layout.build(problem, compact, share=Share(part.n_own, inside, counted))
+    layout = Layout.build(problem, compact, ridge, share=Share(part.n_own, inside, counted))
     if layout.runs is None:
         _sort_edges(part, problem, layout.variables.nbr_q)
     return layout

@@ -11,12 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges, short
+from mapmrf.datasets.generate import check_potts, potts_unary, shapes
 from mapmrf.distributed.cutting import check_parts, place_part
 from mapmrf.distributed.parts import ModelCounts, Part, PartFolder, write_manifest, write_part
 from mapmrf.errors import GraphError
 from mapmrf.graph import FactorGraph
 from mapmrf.images.grids import Weight, grid_model
 
+ROWS = 64
+"""Rows of random numbers that are drawn together."""
 SPINS = np.array([1.0, -1.0, -1.0, 1.0])
 """The table of a coupling: spins agree or differ."""
 
@@ -133,21 +136,32 @@ def _spin_model(spins: SpinGrid, slab: Slab) -> SlabModel:
     across = slab.low * (cols - 1), rows * (cols - 1)
     down = spins.n_across + slab.low * cols, (rows - 1) * cols
     weight = [_uniform(spins.seed, n_vars + at, n, spins.coupling) for at, n in (across, down)]
+    unary = h[:, None] * np.array([-1.0, 1.0])
+    return _pairs_of_rows(slab, (spins.rows, cols), unary, SPINS.copy(), np.concatenate(weight))
+
+
+def _pairs_of_rows(
+    slab: Slab, shape: tuple[int, int], unary: Floats, table: Floats, weight: Floats | None
+) -> SlabModel:
+    """The model of the rows of a slab: all pairs side by side, then all pairs one above the other."""
+    rows, (height, cols) = slab.high - slab.low, shape
     place = np.arange(rows * cols, dtype=np.int32).reshape(rows, cols)
     pairs = (place[:, :-1], place[:, 1:]), (place[:-1], place[1:])
     scope = np.concatenate([np.stack([one.ravel(), other.ravel()], axis=1) for one, other in pairs])
-    n = len(scope)
+    n, k = len(scope), unary.shape[1]
     graph = FactorGraph(
-        card=np.full(rows * cols, 2),
-        theta_v=(h[:, None] * np.array([-1.0, 1.0])).ravel(),
+        card=np.full(rows * cols, k),
+        theta_v=unary.ravel(),
         scope_ptr=short(np.arange(n + 1) * 2),
         scope=scope.ravel(),
         table_of=np.zeros(n, dtype=np.int32),
-        table_ptr=np.array([0, 4], dtype=np.int32),
-        theta_t=SPINS.copy(),
-        weight=np.concatenate(weight),
+        table_ptr=np.array([0, k * k], dtype=np.int32),
+        theta_t=table,
+        weight=weight,
     )
-    return SlabModel(graph, np.concatenate([at + np.arange(n) for at, n in (across, down)]))
+    across = slab.low * (cols - 1) + np.arange(rows * (cols - 1))
+    down = height * (cols - 1) + slab.low * cols + np.arange((rows - 1) * cols)
+    return SlabModel(graph, np.concatenate([across, down]))
 
 
 def _uniform(seed: int, begin: int, n: int, size: float) -> Floats:
@@ -155,6 +169,48 @@ def _uniform(seed: int, begin: int, n: int, size: float) -> Floats:
     rng = np.random.default_rng(seed)
     rng.bit_generator.advance(begin)  # type: ignore[attr-defined]
     return rng.uniform(-size, size, n)
+
+
+class PottsPicture(NamedTuple):
+    """A noisy picture by the arguments of `mapmrf.datasets.potts_image`, which has the same numbers."""
+
+    height: int
+    width: int
+    labels: int = 4
+    noise: float = 0.8
+    smoothness: float = 1.2
+    seed: int = 0
+
+
+def potts_parts(picture: PottsPicture, folder: str | os.PathLike[str], parts: int) -> PartFolder:
+    """Write the parts of the model of a noisy picture without ever holding the whole of it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import mapmrf
+    >>> from mapmrf.distributed.lattices import PottsPicture, potts_parts
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = potts_parts(PottsPicture(20, 30, labels=3), folder, 2)
+    ...     result = mapmrf.distributed.solve(folder)
+    >>> abs(mapmrf.datasets.potts_image(20, 30, labels=3).graph.value(result.gather()) - result.value) < 1e-9
+    True
+    """
+    check_potts(*picture[:5])
+    height, width = picture.height, picture.width
+    n_factors = height * (width - 1) + (height - 1) * width
+    return write_slabs(folder, slabs_of(height, parts), width, n_factors, lambda slab: _potts_model(picture, slab))
+
+
+def _potts_model(picture: PottsPicture, slab: Slab) -> SlabModel:
+    height, width, labels, noise, smoothness, seed = picture
+    rng = np.random.default_rng(seed)
+    truth = shapes(range(slab.low, slab.high), height, width, labels, rng)
+    for row in range(0, slab.low, ROWS):  # normal numbers cannot be skipped
+        rng.normal(0.0, noise, (min(ROWS, slab.low - row), width))
+    observed = truth + rng.normal(0.0, noise, truth.shape)
+    table = (smoothness * (np.eye(labels) - 1.0)).ravel()
+    return _pairs_of_rows(slab, (height, width), potts_unary(observed, labels, noise), table, None)
 
 
 # -- pictures and volumes ---------------------------------------------------------------------------------------------

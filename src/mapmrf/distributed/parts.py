@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
+from mapmrf.arrayfile import ArrayFile, checksum_of, put_in_place, read_arrays, write_arrays
 from mapmrf.arrays import Ints, frozen, short
 from mapmrf.errors import FormatError
 from mapmrf.graph import FactorGraph
@@ -170,11 +170,11 @@ class PartFolder:
     def read(self, numbers: range) -> Iterator[Part]:
         """Read some parts, one after another."""
         for number in numbers:
-            part = read_part(part_path(self.folder, number))
-            if (part.number, part.n_parts) != (number, self.counts.n_parts):
+            path = part_path(self.folder, number)
+            part = read_part(path)
+            if checksum_of(path) != self.checksums[number]:
                 raise FormatError(
-                    f"{part_path(self.folder, number)}: part {part.number} of {part.n_parts}, "
-                    f"expected part {number} of {self.counts.n_parts}"
+                    f"{path}: part {part.number} of {part.n_parts}, but not the one that {MANIFEST} names"
                 )
             yield part
 
@@ -193,7 +193,7 @@ def write_json(path: Path, data: dict[str, Any]) -> None:
             json.dump(data, file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        put_in_place(temporary, path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None

@@ -154,25 +154,26 @@ def uniform_at(seed: Sequence[int] | int, places: Ints, skip: int = 0) -> Floats
 
 def start_run(method: LSLP, model: PartedModel, seed: int, start: Start, best: PartedIncumbent) -> PartedRun:
     """Lay the parts out and begin the first phase."""
-    if method.sphere == "factors":
-        raise UnsupportedModel("lslp in parts: sphere='factors' runs in one process only")
-    ranks, hard, bad = model.ranks, [], False
-    for part in model.parts:
-        problem = Problem.compile(part.graph)
-        reason = method.supports(problem)
-        if reason is not None:
-            raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
-        problem = problem if impossible(problem) else harden(problem)
-        bad = bad or impossible(problem)
-        hard.append(problem)
-    if any(ranks.allgather(bad)):
+    ranks = model.ranks
+    hard = together(ranks, lambda: [_hardened(method, part) for part in model.parts])
+    if any(ranks.allgather(any(map(impossible, hard)))):
         return PartedRun(model, None, 1.0, seed, start, best.scale.unit)
-    layouts = [part_layout(part, each, method.epsilon == 0) for part, each in zip(model.parts, hard, strict=True)]
+    kind = method.epsilon == 0, method.sphere == "factors"
+    layouts = [part_layout(part, each, *kind) for part, each in zip(model.parts, hard, strict=True)]
     engine = PartedEngine(ranks, model.parts, layouts)
     run = PartedRun(model, engine, _interaction(model, hard), seed, start, best.scale.unit)
     run.best_value = best.value
     method.begin(run)
     return run
+
+
+def _hardened(method: LSLP, part: Part) -> Problem:
+    """A part as ADMM wants it."""
+    problem = Problem.compile(part.graph)
+    reason = method.supports(problem)
+    if reason is not None:
+        raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
+    return problem if impossible(problem) else harden(problem)
 
 
 def _interaction(model: PartedModel, problems: Sequence[Problem]) -> float:

@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import traceback
 from contextlib import suppress
 from threading import Thread
 from types import TracebackType
 from typing import Self
 
+from mapmrf.distributed.errors import describe
 from mapmrf.distributed.ranks import Ranks
+from mapmrf.errors import MapMRFError
 
 GOODBYE = b"bye"
 SECONDS = 5.0
@@ -24,6 +27,8 @@ TOKEN = 16
 
 class RankWatch:
     """While this context is entered, a rank that dies ends all others; all ranks enter and leave it together.
+
+    An error that only one rank meets ends all, too; a MapMRFError is raised on all of them and is none of these.
 
     Attributes
     ----------
@@ -54,6 +59,12 @@ class RankWatch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        alone = kind is not None and not issubclass(kind, MapMRFError)
+        if alone and error is not None and self.ranks.size > 1:  # the others know nothing of it, and would wait
+            if not isinstance(error, OSError | MemoryError):
+                traceback.print_exception(error)
+            os.write(2, f"mapmrf: error: rank {self.ranks.rank}: {describe(error)}\n".encode())
+            self.ranks.abort(2)
         self.active = False
         for connection in (self._ahead, self._behind):
             if connection is not None:

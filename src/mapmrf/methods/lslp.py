@@ -369,9 +369,9 @@ class LSLP(Method):
             state.engine.close()
 
     def snapshot(self, problem: Problem, state: LSLPRun) -> Snapshot | None:
-        """The iterates and where in the phases they are; nothing while a sphere is on the factors."""
+        """The iterates and where in the phases they are."""
         engine = state.engine
-        if engine is None or engine.factor_sphere is not None or self.sphere == "factors":
+        if engine is None:
             return None
         arrays = engine_state(engine)
         if state.rested is not None:

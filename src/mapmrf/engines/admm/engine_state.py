@@ -18,10 +18,14 @@ SPHERE_ARRAYS = ("target2", "norm2", "scale", "off2")
 
 
 def engine_state(engine: Engine) -> dict[str, Array]:
-    """All arrays that an engine changes as it goes; not those of a sphere on the factors."""
+    """All arrays that an engine changes as it goes."""
     arrays: dict[str, Array] = {name: getattr(engine, name) for name in ENGINE_ARRAYS}
     arrays |= {name: getattr(engine.factors, name) for name in FACTOR_ARRAYS}
     arrays |= {f"sphere_{name}": getattr(engine.sphere, name) for name in SPHERE_ARRAYS}
+    if engine.factor_sphere is not None:
+        sphere = engine.factor_sphere
+        arrays |= {"pull": engine.factors.pull, "factor_lam": sphere.lam, "factor_upsilon": sphere.upsilon}
+        arrays |= {"factor_mu": sphere.mu_f, "factor_off2": np.array([sphere.off2])}
     return arrays | {"labels": engine.labels, "penalty": engine.penalty.view(np.uint8)}
 
 
@@ -30,6 +34,10 @@ def restore_engine(engine: Engine, block: int, arrays: dict[str, Array]) -> None
     engine.set_blocks(block)
     engine.penalty.view(np.uint8)[:] = arrays["penalty"]
     engine.has_sphere = bool(engine.penalty[0].sphere)
+    if "factor_lam" in arrays:
+        engine.begin_factor_sphere()
+        assert engine.factor_sphere is not None
+        engine.factor_sphere.off2 = float(arrays["factor_off2"][0])
     for name, array in engine_state(engine).items():
         if array.shape != arrays[name].shape:
             raise FormatError(f"the checkpoint's array {name!r} has shape {arrays[name].shape}, expected {array.shape}")

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 class FactorSphere:
     """A copy upsilon of mu_F on the sphere ||x - 1/2||^2 = n/4 and its multiplier: `sphere="factors"`.
 
-    The factor step sees it as a ridge of weight `sphere_weight` and a pull on every configuration.
+    The factor step sees it as a ridge of weight `sphere_weight` and a pull on every configuration. In a part of a
+    larger model, norms are those of the factors that it counts, and the sphere is that of all parts: see `project`.
     """
 
     def __init__(self, engine: Engine) -> None:
         n = engine.problem.n_configs
         size = np.diff(engine.problem.config_ptr)
-        self.radius = math.sqrt(n) / 2
+        self.counted = _counted_configs(engine)
+        self.radius2 = sum(part.stop - part.start for part in self.counted) / 4
         self.lam = np.zeros(n)
         self.upsilon = np.full(n, 0.5)
         self.off2 = 0.0
@@ -41,15 +43,34 @@ class FactorSphere:
 
     def update_upsilon(self, engine: Engine) -> None:
         """Project: upsilon = P_S(mu_F + lam / rho), and the pull that it exerts."""
-        a = self._point(engine)
-        norm = float(np.linalg.norm(a))
-        self.upsilon = 0.5 + a * (self.radius / norm if norm > 0 else 1.0)
+        norm = float(np.linalg.norm(self._point(engine)))
+        self.project(engine, math.sqrt(self.radius2) / norm if norm > 0 else 1.0)
+
+    def norm2(self, engine: Engine) -> float:
+        """Squared distance from the centre of what is projected, over the factors that are counted."""
+        return self._square(self._point(engine))
+
+    def _square(self, values: Floats) -> float:
+        return sum(float(values[part] @ values[part]) for part in self.counted)
+
+    def project(self, engine: Engine, scale: float) -> None:
+        """Project by a given scale."""
+        self.upsilon = 0.5 + self._point(engine) * scale
         engine.factors.pull[:] = engine.penalty[0].rho * engine.penalty[0].sphere_weight * self.upsilon - self.lam
 
     def update_lam(self, engine: Engine) -> None:
         """Move the multiplier: lam += rho (mu_F - upsilon)."""
         self.mu_f = dense(engine.problem, engine.factor_marginals)
         rest = self.mu_f - self.upsilon
-        self.off2 = float(rest @ rest)
+        self.off2 = self._square(rest)
         if engine.penalty[0].k < engine.penalty[0].freeze_after:
             self.lam += engine.last_rho * engine.penalty[0].sphere_weight * rest
+
+
+def _counted_configs(engine: Engine) -> list[slice]:
+    """Where mu_F has the factors that an engine counts: all, but in a part of a larger model."""
+    problem, counts = engine.problem, engine.layout.share.owned
+    if sum(counts) == problem.n_factors:
+        return [slice(0, problem.n_configs)]
+    pairs = zip(problem.batches, counts, strict=True)
+    return [slice(batch.configs.start, batch.configs.start + n * batch.n_configs) for batch, n in pairs]

@@ -1,21 +1,12 @@
-"""Commands for models in parts: `partition`, `join`, and what `solve` does with a folder of parts."""
+"""Commands for models in parts: `partition` and `join`."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import INFEASIBLE, INTERRUPTED, complain, evidence_option, main, read_model
+from mapmrf.cli.program import evidence_option, main, read_model
 from mapmrf.errors import OptionError
-
-if TYPE_CHECKING:
-    from mapmrf.distributed.ranks import Ranks
-    from mapmrf.distributed.report import PartedResult
-    from mapmrf.method import Method
 
 
 @main.command()
@@ -56,100 +47,3 @@ def join(folder: str, output: str) -> None:
     from mapmrf.formats.solution import write_solution
 
     write_solution(output, join_labels(folder))
-
-
-def is_part_folder(model: str) -> bool:
-    """Whether a model is a folder of parts; nothing is imported to find out."""
-    return Path(model, "parts.json").is_file()
-
-
-class Saving(NamedTuple):
-    """The options of `solve` for checkpoints."""
-
-    checkpoint: str | None
-    every: float
-    resume: bool
-
-
-@dataclass(frozen=True)
-class PartsRequest:
-    """What a run on parts writes and prints."""
-
-    output: str | None
-    trace: str | None
-    as_json: bool
-    lines: str | None
-    quiet: bool
-
-
-def solve_parts(
-    folder: str, method: Method, limits: dict[str, Any], request: PartsRequest, refused: dict[str, object]
-) -> int:
-    """Solve a model in parts on all ranks; rank 0 prints."""
-    for option, value in refused.items():
-        if value is not None:
-            raise OptionError(f"{option} is not for a model in parts")
-    from mapmrf.distributed.ranks import find_ranks
-
-    ranks = find_ranks()
-    try:
-        return _solve(folder, ranks, method, limits, request)
-    except Exception as error:
-        return _fail(ranks, error)
-
-
-def _solve(folder: str, ranks: Ranks, method: Method, limits: dict[str, Any], request: PartsRequest) -> int:
-    from mapmrf.distributed.loop import solve
-    from mapmrf.progress import ImprovementLines
-
-    chief = ranks.rank == 0
-    initial = limits.pop("initial")
-    if initial is not None:
-        limits["initial"] = _read_initial(initial, folder)
-    callback = None
-    if request.lines is not None and chief:
-        callback = ImprovementLines(lambda line: click.echo(line, err=True), regularly=request.lines == "log").update
-    shown = request.lines is None and not request.quiet
-    result = solve(folder, ranks, method, callback=callback, progress=shown, **limits)
-    if request.output is not None:
-        result.write_labels(request.output)
-    if chief:
-        _print(result, request)
-    from mapmrf.result import Status
-
-    return {Status.INFEASIBLE: INFEASIBLE, Status.INTERRUPTED: INTERRUPTED}.get(result.status, 0)
-
-
-def _read_initial(path: str, folder: str) -> Any:
-    """Labels by parts, or a solution file."""
-    from mapmrf.distributed.labels import join_labels
-    from mapmrf.distributed.parts import PartFolder
-    from mapmrf.formats.solution import read_solution
-
-    return join_labels(path) if Path(path).is_dir() else read_solution(path, PartFolder(folder).counts.n_vars)
-
-
-def _print(result: PartedResult, request: PartsRequest) -> None:
-    from mapmrf.trace import write_trace
-
-    if request.trace is not None:
-        write_trace(result.trace, request.trace)
-    if request.as_json or not request.quiet:
-        click.echo(result.to_json() if request.as_json else result.summary())
-
-
-def _fail(ranks: Ranks, error: Exception) -> int:
-    """One line that names the rank; errors that all ranks share are printed by the first one."""
-    from mapmrf.distributed.errors import RankError, describe
-    from mapmrf.errors import MapMRFError
-
-    shared = isinstance(error, RankError | MapMRFError | ImportError)
-    if shared:
-        if ranks.rank == 0:
-            complain(f"error: {error}")
-        return 2
-    if ranks.size == 1:
-        raise error
-    complain(f"error: rank {ranks.rank}: {type(error).__name__}: {describe(error)}")
-    ranks.abort(2)
-    return 2

@@ -21,7 +21,7 @@ from mapmrf.cli.output import (
     write_result,
     write_rows,
 )
-from mapmrf.cli.parting import PartsRequest, Saving, is_part_folder, solve_parts
+from mapmrf.cli.parted_solving import PartsRequest, Saving, is_part_folder, solve_parts
 from mapmrf.cli.program import (
     INFEASIBLE,
     INTERRUPTED,

@@ -53,7 +53,17 @@ class Rewriting:
     counters: list[tuple[Counter, int]] = field(default_factory=list)
 
     def lift(self, labels: Ints) -> Ints:
-        """The labels with those of the auxiliary variables, which are functions of them."""
+        """The labels (n_vars,) with those of the auxiliary variables, which are functions of them.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf import constraints
+        >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], [])
+        >>> graph = graph.with_constraints([constraints.exactly_one(range(3))])
+        >>> rewrite(graph).lift(graph.check_labels([0, 1, 0])).tolist()
+        [0, 1, 0, 1]
+        """
         lifted = np.zeros(self.graph.n_vars, dtype=np.int64)
         lifted[: self.original.n_vars] = labels
         for counter, first in self.counters:
@@ -62,7 +72,18 @@ class Rewriting:
         return lifted
 
     def project(self, labels: Ints) -> Ints:
-        """The labels without those of the auxiliary variables."""
+        """The labels (n_vars,) without those of the auxiliary variables.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf import constraints
+        >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], [])
+        >>> graph = graph.with_constraints([constraints.exactly_one(range(3))])
+        >>> rewriting = rewrite(graph)
+        >>> rewriting.project(mapmrf.solve(rewriting.graph).labels).sum()
+        np.int64(1)
+        """
         return labels[: self.original.n_vars]
 
 
@@ -73,6 +94,14 @@ def rewrite(graph: FactorGraph) -> Rewriting:
     ------
     UnsupportedModel
         If that takes too many entries: a sum of real weights may have very many values.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2] * 4, [], []).with_constraints([constraints.xor(range(4), 1)])
+    >>> rewrite(graph).graph
+    FactorGraph(n_vars=6, n_factors=3, n_tables=3)
     """
     return _Rewriter(graph).run()
 

@@ -176,7 +176,16 @@ class Constraints:
         return found[np.argsort(first)]
 
     def counts(self, labels: Ints) -> Floats:
-        """The sum of weights of the indicators that are 1, (n,); of ALL_DIFFERENT, the number of repeated states."""
+        """The sum of weights of the indicators that are 1, (n,); of ALL_DIFFERENT, the number of repeated states.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> from mapmrf import constraints
+        >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
+        >>> graph.with_constraints([constraints.at_most_one([0, 1])]).constraints.counts([1, 1]).tolist()
+        [2.0]
+        """
         labels = np.asarray(labels)
         on = labels[self.var] == self.state
         sums: Floats = np.bincount(self.owner[on], self.weight[on], len(self)).astype(np.float64)
@@ -212,7 +221,7 @@ class Constraints:
         return bad
 
     def value(self, labels: Ints) -> float:
-        """Minus the penalties of the constraints that a labelling violates.
+        """Minus the penalties of the constraints that a labelling (n_vars,) violates.
 
         Examples
         --------
@@ -226,7 +235,7 @@ class Constraints:
         return 0.0 - float(self.penalty[bad].sum()) if bad.any() else 0.0
 
     def take(self, some: Sequence[int] | Ints) -> Constraints:
-        """Some of the constraints.
+        """Some of the constraints, by their numbers (n_some,).
 
         Examples
         --------
@@ -246,7 +255,7 @@ class Constraints:
         )  # fmt: skip
 
     def renumbered(self, new: Ints) -> Constraints:
-        """The same constraints on variables with other numbers: ``new[i]`` for `i`.
+        """The same constraints on variables with other numbers: ``new[i]`` for `i`, new (n_vars,).
 
         Examples
         --------

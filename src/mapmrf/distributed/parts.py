@@ -40,13 +40,13 @@ class Part:
         counted here, then across the cut and counted elsewhere. The constant of the model is in part 0.
     n_own, n_inside, n_counted
         Variables that the part owns, factors inside, and factors that it counts.
-    var, factor
+    var, factor : (n_vars,), (n_factors,)
         Numbers of the variables and factors in the whole model.
-    state_at
+    state_at : (n_vars,)
         Where the whole model has the first states of the variables.
     halo_part : (n_vars - n_own,)
         The parts that own the variables of the halo.
-    neighbours, send_ptr, send
+    neighbours, send_ptr, send : (n_neighbours,), (n_neighbours + 1,), (n_sent,)
         The parts that have copies of own variables, and which: ``send[send_ptr[k]:send_ptr[k + 1]]`` for the k-th.
 
     Examples
@@ -75,14 +75,32 @@ class Part:
     send: Ints
 
     def sent_to(self, part: int) -> Ints:
-        """Own variables of which another part has copies, in its order."""
+        """Own variables of which another part has copies, in its order, (n_sent,).
+
+        Examples
+        --------
+        >>> from mapmrf.datasets import grid
+        >>> from mapmrf.distributed.cutting import slabs, split
+        >>> first, second = split(grid(4, 3), slabs(12, 2), 2)
+        >>> first.sent_to(1).tolist()
+        [3, 4, 5]
+        """
         k = int(np.searchsorted(self.neighbours, part))
         if k == len(self.neighbours) or self.neighbours[k] != part:
             return self.send[:0]
         return self.send[self.send_ptr[k] : self.send_ptr[k + 1]]
 
     def copied_from(self, part: int) -> Ints:
-        """Variables of the halo that another part owns."""
+        """Variables of the halo that another part owns, (n_copied,).
+
+        Examples
+        --------
+        >>> from mapmrf.datasets import grid
+        >>> from mapmrf.distributed.cutting import slabs, split
+        >>> first, second = split(grid(4, 3), slabs(12, 2), 2)
+        >>> first.copied_from(1).tolist()
+        [6, 7, 8]
+        """
         return self.n_own + np.flatnonzero(self.halo_part == part)
 
 
@@ -168,7 +186,18 @@ class PartFolder:
             raise FormatError(f"{path}: damaged: {error}") from None
 
     def read(self, numbers: range) -> Iterator[Part]:
-        """Read some parts, one after another."""
+        """Read some parts, one after another.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = mapmrf.distributed.partition(grid(4, 3), folder, 2, "slabs")
+        ...     [part.var.tolist()[:2] for part in PartFolder(folder).read(range(2))]
+        [[0, 1], [6, 7]]
+        """
         for number in numbers:
             path = part_path(self.folder, number)
             part = read_part(path)

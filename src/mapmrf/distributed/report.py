@@ -29,7 +29,7 @@ class PartedResult:
     ----------
     model
         The parts of this rank.
-    labels
+    labels : (n_labels,)
         The labels of their variables, copies included, one part after another; see `write_labels` and `gather`.
     value, bound, relaxed_value, status, kind, kind_fractions, residuals, iterations, runtime, trace, details
         As in `Result`, for the whole model; the same on all ranks but for times.
@@ -76,12 +76,38 @@ class PartedResult:
         return relative_gap(self.value, self.bound, self.unit)
 
     def write_labels(self, folder: str | os.PathLike[str]) -> None:
-        """Write the labels, a file for every part; all ranks must call it."""
+        """Write the labels, a file for every part; all ranks must call it.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     result = mapmrf.distributed.solve(folder)
+        ...     result.write_labels(folder + "/labels")
+        ...     labels = mapmrf.distributed.join_labels(folder + "/labels")
+        >>> labels.tolist() == result.gather().tolist()
+        True
+        """
         model = self.model
         together(model.ranks, lambda: write_labels(folder, model.parts, self.labels, model.slices))
 
     def gather(self) -> Ints:
-        """The labels of the whole model, on every rank; all ranks must call it."""
+        """The labels of the whole model (n_vars,), on every rank; all ranks must call it.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     result = mapmrf.distributed.solve(folder)
+        >>> len(result.gather())
+        16
+        """
         model = self.model
         pairs = zip(model.parts, model.slices, strict=True)
         mine = [(part.var[: part.n_own], self.labels[where][: part.n_own]) for part, where in pairs]
@@ -92,7 +118,19 @@ class PartedResult:
         return whole
 
     def whole(self) -> Result:
-        """A `Result` with the labels of the whole model; all ranks must call it."""
+        """A `Result` with the labels of the whole model; all ranks must call it.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     result = mapmrf.distributed.solve(folder)
+        >>> result.whole().value == result.value
+        True
+        """
         return self._as_result(self.gather())
 
     def _as_result(self, labels: Ints) -> Result:
@@ -101,7 +139,19 @@ class PartedResult:
         return Result(labels=labels, **mine)
 
     def summary(self) -> str:
-        """A few lines for people."""
+        """A few lines for people.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     result = mapmrf.distributed.solve(folder)
+        >>> print(result.summary().splitlines()[0])
+        model          16 variables, 24 factors, 2 parts on 1 rank
+        """
         model = self.model
         where = f"{self.model.parts[0].n_parts} parts on {model.ranks.size} rank{'' if model.ranks.size == 1 else 's'}"
         size = f"model          {model.n_vars} variables, {model.n_factors} factors, {where}"
@@ -109,7 +159,19 @@ class PartedResult:
         return "\n".join([size, *violated, self._as_result(np.zeros(0, dtype=np.int64)).summary(shown=0)])
 
     def to_json(self) -> str:
-        """One JSON object without the labels."""
+        """One JSON object without the labels.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import mapmrf
+        >>> from mapmrf.datasets import grid
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = mapmrf.distributed.partition(grid(4, 4, seed=1), folder, 2)
+        ...     result = mapmrf.distributed.solve(folder)
+        >>> json.loads(result.to_json())["n_vars"]
+        16
+        """
         data = json.loads(self._as_result(np.zeros(0, dtype=np.int64)).to_json())
         del data["labels"]
         counts = {"n_vars": self.model.n_vars, "n_factors": self.model.n_factors, "ranks": self.model.ranks.size}

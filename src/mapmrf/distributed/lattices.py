@@ -230,8 +230,8 @@ def image_parts(
 ) -> PartFolder:
     """Write the parts of the model that `mapmrf.images.grid_model` builds of the same arguments, slab by slab.
 
-    `unary` (H, W, L) and arrays in `weight` may be mapped into memory, as ``np.load("unary.npy", mmap_mode="r")`` gives them:
-    only the rows of one slab are read at a time.
+    `unary` (H, W, L) and arrays in `weight` may be mapped into memory, as ``np.load("unary.npy", mmap_mode="r")`` gives
+    them: only the rows of one slab are read at a time.
 
     Examples
     --------

@@ -183,6 +183,10 @@ def test_an_infeasible_model_has_no_bound() -> None:
     graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [never])
     found = verify(graph, [0, 0], Certificate())
     assert (found.value, found.bound, found.optimal, found.relative_gap()) == (None, None, True, 0.0)
+    nothing = mapmrf.FactorGraph.from_tables([2], [()], [[-np.inf]])
+    certificate = mapmrf.certify(nothing, [0])
+    assert certificate.bound == -math.inf
+    assert verify(nothing, [0], certificate).bound is None
 
 
 def test_files_give_back_the_same_certificate(tmp_path: Path) -> None:

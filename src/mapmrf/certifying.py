@@ -41,7 +41,7 @@ ITERATIONS, STEP_WORK = 2000, 3_000_000
 TIGHT = 1e-12
 """Relative gap at which message passing and cutting planes end: the checker does the rest."""
 
-EXACT_ENTRIES, MOST_MODEL_ENTRIES = 1_000_000, 1 << 25
+EXACT_ENTRIES, MOST_MODEL_ENTRIES = 500_000, 1 << 25
 """Table entries up to which the bound is computed in fractions, that of larger models being rounded up; and up to which
 there are certificates at all: the checker takes some hundred bytes for each."""
 

@@ -89,9 +89,9 @@ def installed(requirements: list[str]) -> list[Package]:
 def licence_of(there: Distribution) -> str:
     """The licence by the expression, the field or the classifiers of the metadata."""
     data = there.metadata
-    field = (data.get("License") or "").strip()
+    field = (data.get("License") or "").strip().removeprefix("UNKNOWN")
     classifiers = [text.rsplit(" :: ", 1)[-1] for text in data.get_all("Classifier") or () if "License ::" in text]
-    said = data.get("License-Expression") or ("" if len(field) > LONGEST or field == "UNKNOWN" else field)
+    said = data.get("License-Expression") or ("" if len(field) > LONGEST else field)
     lines = [line for line in field.splitlines() if re.search(r"\w", line)]
     return " ".join((said or ", ".join(classifiers) or (lines[0] if lines else "")).split())
 

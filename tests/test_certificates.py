@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import itertools
 import math
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -144,6 +146,41 @@ def test_tampered_certificates_are_refused(change: Change, reason: str) -> None:
         verify(graph, labels, change(good))
 
 
+@given(
+    st.lists(st.lists(st.tuples(st.integers(-1, 6), st.integers(-1, 2)), max_size=5), max_size=4),
+    st.lists(st.floats(-1, 4), min_size=4, max_size=4),
+    st.lists(st.floats(-3, 3), min_size=26, max_size=26),
+)
+def test_no_certificate_proves_what_is_not_so(
+    pairs: list[list[tuple[int, int]]], weights: list[float], messages: list[float]
+) -> None:
+    graph = grid(2, 3, coupling=2.0, seed=4)
+    places = [pair for cycle in pairs for pair in cycle]
+    made = Cycles(
+        np.cumsum([0, *map(len, pairs)]),
+        np.array([a for a, _ in places], dtype=np.int64),
+        np.array([odd for _, odd in places], dtype=np.int64),
+        np.array(weights[: len(pairs)]),
+    )
+    best = optimum(exact_values(graph))
+    certificate = Certificate(lam=np.array([*messages, 0.0, 0.5]), cycles=made)
+    with contextlib.suppress(InvalidCertificate):
+        found = verify(graph, np.zeros(6, dtype=int), certificate)
+        assert best is not None and found.bound is not None and found.bound >= best
+
+
+@given(st.integers(0, 2**31), st.integers(0, 255))
+def test_damaged_files_are_refused_or_harmless(place: int, byte: int) -> None:
+    data = bytearray(_npz())
+    data[place % len(data)] = byte
+    graph = frustrated()
+    with tempfile.TemporaryDirectory() as folder, contextlib.suppress(InvalidCertificate):
+        path = Path(folder, "proof.npz")
+        path.write_bytes(data)
+        found = verify(graph, [0, 1, 0], Certificate.read(path))
+        assert found.bound is not None and found.bound >= 2
+
+
 def test_cycles_through_other_factors_than_binary_pairs_are_refused() -> None:
     three = mapmrf.FactorGraph.from_tables([3, 3, 3], [(0, 1), (1, 2), (2, 0)], [np.zeros(9)] * 3)
     with pytest.raises(InvalidCertificate, match="not binary"):
@@ -183,6 +220,10 @@ def test_an_infeasible_model_has_no_bound() -> None:
     graph = mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [never])
     found = verify(graph, [0, 0], Certificate())
     assert (found.value, found.bound, found.optimal, found.relative_gap()) == (None, None, True, 0.0)
+    nothing = mapmrf.FactorGraph.from_tables([2], [()], [[-np.inf]])
+    certificate = mapmrf.certify(nothing, [0])
+    assert certificate.bound == -math.inf
+    assert verify(nothing, [0], certificate).bound is None
 
 
 def test_files_give_back_the_same_certificate(tmp_path: Path) -> None:
@@ -197,14 +238,18 @@ def test_files_give_back_the_same_certificate(tmp_path: Path) -> None:
     assert verify(graph, result.labels, again) == verify(graph, result.labels, result.certificate)
 
 
-def _npz(**changed: object) -> bytes:
-    arrays: dict[str, object] = {
-        "version": 1, "bound": 2.0, "lam": np.zeros(0), "cycle_ptr": np.zeros(1, dtype=int),
-        "cycle_factor": np.zeros(0, dtype=int), "cycle_odd": np.zeros(0, dtype=int), "cycle_weight": np.zeros(0),
-        "order": np.zeros(0, dtype=int),
+def _arrays() -> dict[str, object]:
+    """The arrays of a certificate without messages or cycles."""
+    none = np.zeros(0, dtype=int)
+    return {
+        "version": 1, "bound": 3.0, "lam": np.zeros(0), "cycle_ptr": np.zeros(1, dtype=int), "cycle_factor": none,
+        "cycle_odd": none, "cycle_weight": np.zeros(0), "order": none,
     }  # fmt: skip
+
+
+def _npz(**changed: object) -> bytes:
     room = io.BytesIO()
-    np.savez(room, **{name: np.asarray(value) for name, value in (arrays | changed).items() if value is not None})
+    np.savez(room, **{name: np.asarray(value) for name, value in (_arrays() | changed).items() if value is not None})
     return room.getvalue()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import logging
 import math
 import time
@@ -40,7 +41,7 @@ ITERATIONS, STEP_WORK = 2000, 3_000_000
 TIGHT = 1e-12
 """Relative gap at which message passing and cutting planes end: the checker does the rest."""
 
-EXACT_ENTRIES, MOST_MODEL_ENTRIES = 1_000_000, 1 << 25
+EXACT_ENTRIES, MOST_MODEL_ENTRIES = 500_000, 1 << 25
 """Table entries up to which the bound is computed in fractions, that of larger models being rounded up; and up to which
 there are certificates at all: the checker takes some hundred bytes for each."""
 
@@ -124,6 +125,8 @@ class _Maker:
 
     def make(self) -> Certificate:
         """Try one kind of proof after another until the gap is closed."""
+        if self.graph.constant == -math.inf:
+            return Certificate(bound=-math.inf)
         small = small_order(self.graph)
         if small is not None:
             self.offer(Certificate(order=np.array([clique[0] for clique in small.cliques], dtype=np.int64)))
@@ -203,11 +206,14 @@ def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
         some = [i for i in scope[begin:end] if i in near]
         for i in some:
             near[i].update(some)
-    weight = {i: math.prod(sizes[j] for j in near[i] | {i}) for i in near}
+    heap = [(math.prod(sizes[j] for j in near[i] | {i}), i) for i in near]
+    heapq.heapify(heap)
     order = []
     while near:
-        i = min(weight, key=lambda i: (weight[i], i))
-        max_entries -= weight.pop(i)
+        weight, i = heapq.heappop(heap)
+        if i not in near or weight != math.prod(sizes[j] for j in near[i] | {i}):
+            continue  # eliminated, or entered again with another weight
+        max_entries -= weight
         if max_entries < 0:
             return np.zeros(0, dtype=np.int64)
         order.append(i)
@@ -215,7 +221,7 @@ def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
         for j in others:
             near[j] |= others
             near[j].discard(i)
-            weight[j] = math.prod(sizes[k] for k in near[j] | {j})
+            heapq.heappush(heap, (math.prod(sizes[k] for k in near[j] | {j}), j))
     return np.array(order, dtype=np.int64)
 
 

@@ -237,3 +237,9 @@ def test_the_statistics_of_part_of_a_set_are_near_those_of_the_paper(which: str,
     assert mean is not None
     for name, value in list(vars(paper_statistics(which)).items())[1:]:
         assert getattr(mean, name) == pytest.approx(value, rel=within), name
+
+
+def test_models_are_fetched_by_https() -> None:
+    addresses = [entry.url for name in sets() for entry in entries(name) if entry.url]
+    assert addresses
+    assert [address for address in addresses if not address.startswith("https://")] == []

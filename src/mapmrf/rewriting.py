@@ -101,7 +101,7 @@ def rewrite(graph: FactorGraph) -> Rewriting:
     >>> from mapmrf import constraints
     >>> graph = mapmrf.FactorGraph.from_tables([2] * 4, [], []).with_constraints([constraints.xor(range(4), 1)])
     >>> rewrite(graph).graph
-    FactorGraph(n_vars=6, n_factors=3, n_tables=3)
+    FactorGraph(n_vars=6, n_factors=3, n_tables=2)
     """
     return _Rewriter(graph).run()
 

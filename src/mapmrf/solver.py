@@ -268,7 +268,7 @@ class ModelForms:
     >>> import mapmrf
     >>> from mapmrf import constraints
     >>> graph = mapmrf.FactorGraph.from_tables([2] * 3, [], []).with_constraints([constraints.xor(range(3))])
-    >>> ModelForms(graph, threads=1).graph_for(mapmrf.BP())
+    >>> ModelForms(graph, threads=1).graph_for(mapmrf.TRBP())
     FactorGraph(n_vars=4, n_factors=2, n_tables=2)
     """
 
@@ -504,6 +504,9 @@ class _Run:
             incumbent.tighten(answer.bound + self.round_off())
         if incumbent.value == -math.inf and problem is not None:
             status = self.repair(status)
+        if not self.trace:  # time was over before the first step
+            now = time.perf_counter() - self.began
+            self.trace.append(TracePoint(now, self.iterations, incumbent.value, self.bound))
         closed = self.tolerance.met_by(incumbent) or incumbent.optimal
         mu_v, mu_f = answer.mu_v, answer.mu_f
         kind = fractions = found = relaxed = None

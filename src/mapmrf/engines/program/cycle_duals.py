@@ -75,6 +75,8 @@ def _separated(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
 
 def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
     """Solve the relaxation; False if it was given up."""
+    if stop():
+        return False
     planes.relaxation.start()
     while not planes.relaxation.wait(POLL):
         if stop():

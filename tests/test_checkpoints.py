@@ -94,3 +94,8 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
 def test_numbers_survive_to_the_last_bit() -> None:
     data = {"a": [0.1, float("inf"), -float("inf"), 3, None, True, "0.5"], "b": {"c": -1e-300}}
     assert from_exact(exact(data)) == data
+
+
+def test_resuming_from_nowhere_is_refused_in_one_line() -> None:
+    with pytest.raises(mapmrf.OptionError, match="resume needs a checkpoint"):
+        mapmrf.solve(grid(3, 3), "lslp", resume=True)

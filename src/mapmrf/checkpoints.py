@@ -146,3 +146,9 @@ def _fingerprint(graph: FactorGraph) -> int:
         if array is not None:
             crc = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, crc)
     return crc
+
+
+def check_resume(checkpoint: str | os.PathLike[str] | None, resume: bool) -> None:
+    """Raise OptionError if a run is to be resumed, but from nowhere."""
+    if resume and checkpoint is None:
+        raise OptionError("resume needs a checkpoint: the folder that the earlier run was saved in")

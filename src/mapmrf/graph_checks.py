@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf.arrays import Floats, Ints, block_sizes
 from mapmrf.errors import GraphError
-from mapmrf.memory import check_fits
+from mapmrf.memory import check_bytes
 
 _NO_ARRAY = (TypeError, ValueError, RuntimeError, BufferError, OverflowError)
 """What libraries raise that cannot hand their numbers over; RuntimeError: a torch tensor that requires a gradient."""
@@ -77,7 +77,7 @@ def check_arrays(
     n_states = float(np.sum(card, dtype=np.float64))
     if n_states > FEW:
         most = int(card.argmax())
-        check_fits(8.0 * n_states, f"unary potentials (variable {most} has {card[most]} states)")
+        check_bytes(8.0 * n_states, None, f"unary potentials (variable {most} has {card[most]} states)")
     _check_offsets(scope_ptr, len(table_of), len(scope), "scope")
     _check_offsets(table_ptr, len(table_ptr) - 1, len(theta_t), "table")
     bad = np.flatnonzero((table_of < 0) | (table_of >= len(table_ptr) - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 
-from mapmrf.errors import GraphError
+from mapmrf.errors import GraphError, OptionError
 
 
 def machine_bytes() -> float:
@@ -32,7 +32,12 @@ def shown_bytes(n: float) -> str:
     return f"{n:.3g} TB"
 
 
-def check_fits(needed: float, what: str) -> None:
-    """Raise a GraphError if the machine has less memory than that."""
-    if needed > machine_bytes():
-        raise GraphError(f"{what} would take {shown_bytes(needed)}, this machine has {shown_bytes(machine_bytes())}")
+def check_bytes(needed: float, limit: float | None, what: str) -> None:
+    """Raise GraphError if more is needed than the limit, or than the machine has where none is given."""
+    if limit is not None and not limit > 0:
+        raise OptionError(f"memory_limit is {limit}, expected a number of bytes above 0")
+    allowed = machine_bytes() if limit is None else limit
+    if needed > allowed:
+        have = "this machine has" if limit is None else "the limit is"
+        verb = "takes" if what.startswith("this") else "take"
+        raise GraphError(f"{what} {verb} {shown_bytes(needed)}, {have} {shown_bytes(allowed)}")

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf import interrupts
 from mapmrf.arrays import Ints
-from mapmrf.checkpoints import EVERY, RunCheckpoint, origin_of
+from mapmrf.checkpoints import EVERY, RunCheckpoint, check_resume, origin_of
 from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompileWatch, CompilingStopped, stoppable
 from mapmrf.dual_state import DualState
@@ -128,6 +128,7 @@ def solve(
     chosen = make_method(method, options, also=_ARGUMENTS)
     threads = usable_cores() if threads is None else threads
     check_limits(time_limit, threads, seed)
+    check_resume(checkpoint, resume)
     if callback is not None and not callable(callback):
         raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
     graph = as_graph(graph)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from mapmrf import interrupts
 from mapmrf.arrays import Ints
+from mapmrf.checkpoints import check_resume
 from mapmrf.distributed.checkpoint import Checkpoints, restore, save
 from mapmrf.distributed.errors import together
 from mapmrf.distributed.evaluation import PartedIncumbent
@@ -118,6 +119,7 @@ def solve(
     if not isinstance(chosen, LSLP):
         raise OptionError(f"{chosen.name} does not run on a model in parts, expected lslp")
     check_limits(time_limit, 1, seed)
+    check_resume(checkpoint, resume)
     ranks = find_ranks(comm)
     folder = parts if isinstance(parts, PartFolder) else PartFolder(parts)
     model = PartedModel.read(ranks, folder)

@@ -13,8 +13,9 @@ from mapmrf.arrays import Bools, Floats, Ints, offsets, short
 from mapmrf.errors import GraphError, OptionError
 from mapmrf.graph import FactorGraph
 from mapmrf.images.lattice import numbers
-from mapmrf.images.memory import check_limit, model_bytes
+from mapmrf.images.memory import model_bytes
 from mapmrf.images.smoothness import check_entries
+from mapmrf.memory import check_bytes
 
 CHUNK = 1 << 14
 """Variables whose unaries are gathered together."""
@@ -51,7 +52,7 @@ class UnaryTerms:
     def check_size(self, n_pairs: int, weighted: bool, memory_limit: float | None) -> None:
         """Raise MapMRFError if a model with so many pairs exceeds the limit."""
         n_pairs += self.n_vars * len(self.priced)
-        check_limit(model_bytes(self.n_vars, n_pairs, self.n_labels, weighted), memory_limit, "this model")
+        check_bytes(model_bytes(self.n_vars, n_pairs, self.n_labels, weighted), memory_limit, "this model")
 
     def theta_v(self) -> Floats:
         """Log potentials of all variables, flat; every variable of a label costs its price in state 1."""

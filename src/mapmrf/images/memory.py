@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mapmrf.errors import GraphError, MapMRFError, OptionError, UnknownName
+from mapmrf.errors import GraphError, UnknownName
 from mapmrf.images.lattice import neighbour_offsets, pairs_at
-from mapmrf.memory import machine_bytes, shown_bytes
+from mapmrf.memory import check_bytes, shown_bytes
 
 PROGRAM = 170_000_000
 """Python with NumPy, numba and the kernels of a method."""
@@ -123,7 +123,7 @@ def estimate_memory(
 
     Raises
     ------
-    MapMRFError
+    GraphError
         If the total is above the limit.
 
     Examples
@@ -133,7 +133,7 @@ def estimate_memory(
     '509 MB in all: program 170 MB, unaries 64.5 MB, model 84.7 MB, solving it 274 MB'
     >>> estimate_memory((700, 720), 16, "lslp", memory_limit=1e9)
     Traceback (most recent call last):
-    mapmrf.errors.MapMRFError: 700 x 720 pixels with 16 labels by lslp take 1.41 GB, the limit is 1 GB
+    mapmrf.errors.GraphError: 700 x 720 pixels with 16 labels by lslp take 1.41 GB, the limit is 1 GB
     """
     if not shape or min(shape) < 1 or n_labels < 1:
         raise GraphError(
@@ -151,24 +151,13 @@ def estimate_memory(
         solve=model + _solve_bytes(n, pairs, n_labels, method),
     )
     size = " x ".join(map(str, shape))
-    check_limit(estimate.total, memory_limit, f"{size} pixels with {n_labels} labels by {method}")
+    check_bytes(estimate.total, memory_limit, f"{size} pixels with {n_labels} labels by {method}")
     return estimate
 
 
 def model_bytes(n: int, pairs: int, n_labels: int, weighted: bool) -> int:
     """Bytes of the arrays of a model of pairs that share a table, with indices of 32 bits."""
     return 8 * n + 8 * n * n_labels + (24 if weighted else 16) * pairs + 8 * n_labels**2
-
-
-def check_limit(needed: int, limit: float | None, what: str) -> None:
-    """Raise MapMRFError if more is needed than the limit, or than the machine has where none is given."""
-    if limit is not None and not limit > 0:
-        raise OptionError(f"memory_limit is {limit}, expected a number of bytes above 0")
-    allowed = machine_bytes() if limit is None else limit
-    if needed > allowed:
-        have = "this machine has" if limit is None else "the limit is"
-        verb = "takes" if what.startswith("this") else "take"
-        raise MapMRFError(f"{what} {verb} {shown_bytes(needed)}, {have} {shown_bytes(allowed)}")
 
 
 def _solve_bytes(n: int, pairs: int, n_labels: int, method: str) -> int:

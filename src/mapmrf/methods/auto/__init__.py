@@ -9,14 +9,13 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
-import numpy as np
-
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
 from mapmrf.methods.auto.constrained import ConstrainedRun
 from mapmrf.methods.auto.feasibility import FeasibilityPhase
+from mapmrf.methods.auto.relaxation import LARGE, ExpansionTurns, RelaxationEnd
 from mapmrf.methods.auto.shared import SharedState
 from mapmrf.options import check_above, check_at_least, check_choice
 from mapmrf.problem import Problem
@@ -28,19 +27,8 @@ if TYPE_CHECKING:
 
 SolverName = Literal["auto", "highs", "scip"]
 
-LARGE = 20_000
-"""Factors from which a model is large: it is worth a labelling at once, and alpha-expansions."""
-
-EXPAND_AFTER, EXPAND_AGAIN, EXPAND_GAP, MOST_LABELS = 5, 3, 1e-6, 256
-"""Iterations of the relaxation after which expansions begin, if it has left a relative gap as wide as this, and again
-after three times as many. They go further from its labelling than from none, and in less time."""
-
-DECIDED = 0.95
-"""Share of the variables of a large model that, once decided, end the relaxation: the rest is solved exactly."""
-
-WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
-"""The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models
-do not wait for a narrow one to close."""
+MOST_LABELS = 256
+"""Labels up to which expansions are tried."""
 
 
 @dataclass(frozen=True)
@@ -211,37 +199,26 @@ class AutoRun(PhasedRun):
         from mapmrf.methods.trws import TRWS  # tiny models are spared the import of numba
 
         shared, inner = self.shared, TRWS(max_iterations=self.options.relax_iterations)
-        best = shared.incumbent
+        best, turns = shared.incumbent, ExpansionTurns(self.problem, self.options.flow)
+        if turns.due(0, best.gap, -math.inf):
+            yield from self.expand(best.labels)
+            turns.end(best.value)
         with running(inner, self.problem, self.seed, Start()) as state:
-            gap, measured_at, step = math.inf, 0, Progress(0)
-            large = self.problem.n_factors >= LARGE
-            wide, expand_at = 0.0 if large else WIDE_GAP, EXPAND_AFTER if large and self.options.flow else math.inf
+            stops, step = RelaxationEnd(self.problem, best), Progress(0)
             while step.finished is None and step.iterations < inner.max_iterations:
-                if step.iterations - measured_at >= WINDOW:
-                    if best.gap > max(wide, STALLED * gap) or best.gap == math.inf:
-                        break
-                    if large and self.is_nearly_decided(state.passes.state_bounds()):
-                        break
-                    gap, measured_at = best.gap, step.iterations
+                if stops.at(step.iterations, state.passes):
+                    break
                 step = inner.step(self.problem, state)
                 if step.labels is not None:
                     best.offer(step.labels)
                 best.tighten(step.bound)
                 yield shared.step("relax", Status.INFEASIBLE if step.finished is Status.INFEASIBLE else None)
                 yield from self.feasibility.steps(1)
-                if step.iterations >= expand_at and best.gap > EXPAND_GAP:
-                    expand_at *= EXPAND_AGAIN
+                if turns.due(step.iterations, best.gap, state.passes.figures.value):
                     yield from self.expand(state.passes.best)
+                    turns.end(best.value)
             if best.gap < math.inf:
                 shared.state_bounds = state.passes.state_bounds()
-
-    def is_nearly_decided(self, state_bounds: Floats) -> bool:
-        """Whether the relaxation has excluded all states but one of nearly all variables."""
-        from mapmrf.engines.reduction.persistency import excluded_states
-
-        out = excluded_states(self.problem, state_bounds, self.shared.incumbent.value)
-        left = np.add.reduceat(~out, self.problem.graph.var_ptr[:-1], dtype=np.int64)
-        return bool(np.mean(left == 1) >= DECIDED)
 
     def answer(self) -> Answer:
         """The best labelling and the figures of all phases."""

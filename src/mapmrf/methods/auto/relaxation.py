@@ -1,0 +1,83 @@
+"""When the relaxation of `auto` makes way for expansions, and when it ends."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mapmrf.arrays import Floats
+from mapmrf.incumbent import Incumbent
+from mapmrf.problem import Problem
+
+if TYPE_CHECKING:
+    from mapmrf.engines.messages.passes import SequentialPasses
+
+LARGE = 20_000
+"""Factors from which a model is large: it is worth a labelling at once, and alpha-expansions."""
+
+EXPAND_LABELS, EXPAND_AGAIN, EXPAND_GAP = 4, 16, 1e-6
+"""Expansions begin after one iteration of the relaxation for every so many labels, if the relative gap is as wide as
+this, and again after sixteen times as many. They go further from the labelling of the relaxation than from none, and
+with many labels they take as long as many iterations."""
+
+DECIDED, CHECKED, CHECKED_AGAIN = 0.95, 15, 5
+"""Share of the variables of a large model that, once decided, end the relaxation: the rest is solved exactly. How many
+iterations pass before they are counted, and before they are counted again once some are decided."""
+
+WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
+"""The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models
+do not wait for a narrow one to close."""
+
+
+class ExpansionTurns:
+    """When expansions take their turns: early, and again until the relaxation overtakes them."""
+
+    def __init__(self, problem: Problem, allowed: bool) -> None:
+        n_labels = int(problem.graph.card.max(initial=0))
+        self._next = n_labels // EXPAND_LABELS if allowed and problem.n_factors >= LARGE else math.inf
+        self._reached = math.inf
+
+    def due(self, iterations: int, gap: float, relaxed: float) -> bool:
+        """Whether it is their turn, with this gap and this value of the labelling of the relaxation."""
+        if iterations < self._next or gap <= EXPAND_GAP:
+            return False
+        self._next = EXPAND_AGAIN * max(1, self._next)
+        return relaxed < self._reached
+
+    def end(self, value: float) -> None:
+        """The value after a turn."""
+        self._reached = value
+
+
+class RelaxationEnd:
+    """When the relaxation is over: the gap does not close, or nearly all of a large model is decided."""
+
+    def __init__(self, problem: Problem, best: Incumbent) -> None:
+        self._problem, self._best = problem, best
+        self._large = problem.n_factors >= LARGE
+        self._gap, self._measured_at, self._count_at = math.inf, 0, CHECKED
+
+    def at(self, iterations: int, passes: SequentialPasses) -> bool:
+        """Whether it ends after so many iterations."""
+        return self._has_stalled(iterations) or (
+            self._large and iterations >= self._count_at and self._is_nearly_decided(iterations, passes.state_bounds())
+        )
+
+    def _has_stalled(self, iterations: int) -> bool:
+        if iterations - self._measured_at < WINDOW:
+            return False
+        wide = 0.0 if self._large else WIDE_GAP
+        stalled = self._best.gap > max(wide, STALLED * self._gap) or self._best.gap == math.inf
+        self._gap, self._measured_at = self._best.gap, iterations
+        return stalled
+
+    def _is_nearly_decided(self, iterations: int, state_bounds: Floats) -> bool:
+        from mapmrf.engines.reduction.persistency import excluded_states  # small models do without
+
+        out = excluded_states(self._problem, state_bounds, self._best.value)
+        left = np.add.reduceat(~out, self._problem.graph.var_ptr[:-1], dtype=np.int64)
+        decided = float(np.mean(left == 1))
+        self._count_at = iterations + (CHECKED_AGAIN if decided > 1 - DECIDED else CHECKED)
+        return decided >= DECIDED

@@ -7,15 +7,20 @@
 Rivals are the peers of `mapmrf.bench.peers`, and toulbar2's depth-first search, HiGHS and SCIP alone on the 0/1 program
 of the model. With `--whole` every rival runs on every model, and a table compares the times to proof; otherwise a
 rival is not run where `auto` has proven its labelling optimal before a mark: it can then be equal, but not ahead.
-Imports, translation of the model and compilation are not counted. One seed, one process, one run at a time.
+Imports, translation of the model and compilation are not counted. One seed, one run at a time; HiGHS and SCIP get a
+process for every model, because a large program leaves them with much memory.
+
+CP-SAT takes whole numbers: the times after which it has solved the model with rounded potentials stand in brackets.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import statistics
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
@@ -57,7 +62,16 @@ class Run:
     def proven_at(self) -> float:
         """When the labelling was proven optimal, or the model infeasible, if ever."""
         proven = self.result.status.closes_gap or self.result.status is mapmrf.Status.INFEASIBLE
-        return max(0.0, self.result.trace[-1].time - self.start_up) if proven and self.result.trace else math.inf
+        return self._end if proven else math.inf
+
+    @property
+    def rounded_at(self) -> float:
+        """When a peer was done, but without a proof for the potentials as they are, if ever."""
+        return self._end if self.result.status is mapmrf.Status.CONVERGED else math.inf
+
+    @property
+    def _end(self) -> float:
+        return max(0.0, self.result.trace[-1].time - self.start_up) if self.result.trace else math.inf
 
 
 def main() -> None:
@@ -90,6 +104,7 @@ class Contest:
         self.rivals, self.marks, self.threads, self.whole = rivals, marks, threads, whole
         self.behind: dict[tuple[str, float], list[str]] = {(name, mark): [] for name in rivals for mark in marks}
         self.proven: dict[str, dict[str, float]] = {}
+        self.rounded: dict[tuple[str, str], float] = {}
 
     def compare(self, target: Target) -> None:
         """Run all on a model, and print their values over time."""
@@ -106,6 +121,7 @@ class Contest:
                 continue
             # What a run of this package finds when it is over, a feasible labelling for instance, is not the rival's.
             self.proven[target.name][name] = theirs.proven_at if theirs.proven_at < max(marks) else math.inf
+            self.rounded[target.name, name] = theirs.rounded_at if name in peers.installed() else math.inf
             print(shown(target.name, name, theirs, marks), flush=True)
             for mark in marks:
                 mine = ours.value(mark)
@@ -128,8 +144,8 @@ class Contest:
         names = ["auto", *self.rivals]
         yield f"\n| model | {' | '.join(names)} |\n|---|" + "---:|" * len(names)
         for model, seconds in self.proven.items():
-            cells = (seconds.get(name, math.nan) for name in names)
-            yield f"| {model} | {' | '.join(seconds_shown(cell) for cell in cells)} |"
+            cells = (seconds_shown(seconds.get(name, math.nan), self.rounded.get((model, name))) for name in names)
+            yield f"| {model} | {' | '.join(cells)} |"
         yield "\n| rival | proven by both | geometric mean of auto / rival | late | only auto | only the rival |"
         yield "|---|---:|---:|---|---:|---|"
         for name in self.rivals:
@@ -150,8 +166,21 @@ def run_rival(name: str, graph: mapmrf.FactorGraph, seconds: float) -> Run:
     if name not in METHODS:
         return Run(solve_apart(name, graph, seconds, 0))
     method, options = METHODS[name]
-    start_up = process_start() if method == "toulbar2" else 0.0
-    return Run(mapmrf.solve(graph, method, time_limit=seconds + start_up, **options), start_up)
+    if method == "toulbar2":
+        start_up = process_start()
+        return Run(mapmrf.solve(graph, method, time_limit=seconds + start_up, **options), start_up)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), solve_first, (method, options)) as process:
+        return Run(process.submit(solve_alone, graph, method, seconds, options).result())
+
+
+def solve_first(method: str, options: dict[str, object]) -> None:
+    """Load what a method needs."""
+    mapmrf.solve(grid(5, 5, coupling=1.0, seed=0), method, **options)
+
+
+def solve_alone(graph: mapmrf.FactorGraph, method: str, seconds: float, options: dict[str, object]) -> mapmrf.Result:
+    """A run of a method."""
+    return mapmrf.solve(graph, method, time_limit=seconds, **options)
 
 
 @cache
@@ -165,13 +194,18 @@ def shown(model: str, name: str, run: Run, marks: Sequence[float]) -> str:
     """The values at the marks."""
     values = ", ".join(f"{run.value(mark):.4f} ({mark:g} s)" for mark in marks)
     proof = f"proven after {run.proven_at:.2f} s" if run.proven_at < math.inf else "not proven"
+    proof += f" (rounded: {run.rounded_at:.2f} s)" if run.rounded_at < math.inf else ""
     bound = f"bound {run.result.bound:.4f}, " if run.result.bound is not None else ""
     return f"{model}: {name} {values}, {bound}{proof}"
 
 
-def seconds_shown(seconds: float) -> str:
+def seconds_shown(proven: float, rounded: float | None) -> str:
     """A time to proof: nan for a model that the solver cannot take, inf for none."""
-    return "-" if math.isnan(seconds) else "" if seconds == math.inf else f"{seconds:.2f}"
+    if math.isnan(proven):
+        return "-"
+    if proven < math.inf:
+        return f"{proven:.2f}"
+    return f"({rounded:.2f})" if rounded is not None and rounded < math.inf else ""
 
 
 if __name__ == "__main__":

@@ -124,8 +124,8 @@ class Contest:
             self.rounded[target.name, name] = theirs.rounded_at if name in peers.installed() else math.inf
             print(shown(target.name, name, theirs, marks), flush=True)
             for mark in marks:
-                mine = ours.value(mark)
-                if theirs.value(mark) > mine + EQUAL * max(1.0, abs(mine)):
+                mine, other = ours.value(mark), theirs.value(mark)
+                if other > mine and not math.isclose(other, mine, rel_tol=EQUAL, abs_tol=EQUAL):
                     self.behind[name, mark].append(target.name)
 
     def summary(self) -> Iterator[str]:

@@ -17,7 +17,8 @@ from mapmrf.formats._cfn_globals import CFN_TYPES, Params, ScopeNames, constrain
 from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
 from mapmrf.formats._globals import WrittenFunction, written
 from mapmrf.formats._relaxed_json import OPEN, Scanner
-from mapmrf.formats._tables import MOST_ENTRIES, Factors, build, check_states, shaped_tables
+from mapmrf.formats._tables import COPIES, TABLES, Factors, build, check_states, shaped_tables
+from mapmrf.formats.budget import charge
 from mapmrf.formats.files import replacing
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import parse_numbers, shown
@@ -66,7 +67,7 @@ class _CfnModel:
     dense: list[_Dense] = field(default_factory=list)
     refers: dict[int, bytes] = field(default_factory=dict)
     functions: dict[bytes, int] = field(default_factory=dict)
-    n_entries: int = 0
+    n_entries: float = 0.0
     constraints: list[Constraint] = field(default_factory=list)
 
 
@@ -235,9 +236,8 @@ def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float 
         return
     scanner.open(f"costs of {what}")
     size = math.prod([float(model.card[i]) for i in scope])
-    model.n_entries += int(min(size, MOST_ENTRIES + 1))
-    if model.n_entries > MOST_ENTRIES:
-        scanner.fail(what, f"at most {MOST_ENTRIES} in all tables", f"a table of {size:.4g} entries")
+    model.n_entries += size
+    charge(scanner.path, 8.0 * COPIES * model.n_entries, TABLES, f"{what} has {size:.4g} entries")
     text = scanner.rest(f"costs of {what}")
     if default is not None:
         model.tables.append(_tuples(scanner, model, scope, default, (text, what)))

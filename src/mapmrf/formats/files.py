@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import os
 import zlib
@@ -13,14 +14,16 @@ from pathlib import Path
 from typing import IO, cast
 
 from mapmrf.errors import FormatError
+from mapmrf.formats.budget import charge
 
 AnyPath = str | os.PathLike[str]
 
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
+_OPEN: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
+    ".gz": lambda raw: cast(IO[bytes], gzip.GzipFile(fileobj=raw)),
+    ".bz2": lambda raw: cast(IO[bytes], bz2.BZ2File(raw)),
+    ".xz": lambda raw: cast(IO[bytes], lzma.LZMAFile(raw)),
 }
+_PIECE = 1 << 20
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 _CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
@@ -28,7 +31,7 @@ _CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 def compression(path: AnyPath) -> str:
     """Return ``".gz"``, ``".bz2"``, ``".xz"`` or ``""``, from the name of the file."""
     suffix = Path(path).suffix.lower()
-    return suffix if suffix in _DECOMPRESS else ""
+    return suffix if suffix in _OPEN else ""
 
 
 def plain_name(path: AnyPath) -> str:
@@ -49,19 +52,35 @@ def read_bytes(path: AnyPath) -> bytes:
     Raises
     ------
     FormatError
-        If the file cannot be opened, or its compressed content is damaged or cut off.
+        If the file cannot be opened, its compressed content is damaged or cut off, or is more than the budget allows.
     """
     try:
+        charge(path, os.stat(path).st_size, "the file")
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
         raise FormatError(f"{path}: cannot read: {_reason(error)}") from None
     kind = compression(path) or next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), "")
     if not kind:
         return data
     try:
-        return _DECOMPRESS[kind](data)
+        return _decompressed(path, kind, data)
     except _CORRUPT as error:
+        if isinstance(error, FormatError):
+            raise
         raise FormatError(f"{path}: damaged or cut off {kind} file: {_reason(error)}") from None
+
+
+def _decompressed(path: AnyPath, kind: str, data: bytes) -> bytes:
+    """The content of a compressed file, charged piece by piece: a few bytes may stand for very many."""
+    pieces, size = [], 0
+    with _OPEN[kind](io.BytesIO(data)) as file:
+        while piece := file.read(_PIECE):
+            size += len(piece)
+            charge(path, 2 * size, "its decompressed content")  # the pieces, and all of them together
+            pieces.append(piece)
+    return b"".join(pieces)
 
 
 @contextlib.contextmanager

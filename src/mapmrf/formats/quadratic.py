@@ -46,6 +46,7 @@ def sign_of(path: Path, values: str | None) -> float:
 
 def numbers_of(path: Path, text: bytes, what: str = "among the terms") -> NumberFile:
     """All numbers of a text in which nothing else is left."""
+    tokens.charge_numbers(path, text)
     numbers = parse_numbers(text)
     if numbers is not None:
         return NumberFile(path, numbers)

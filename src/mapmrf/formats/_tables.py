@@ -19,7 +19,7 @@ from mapmrf.graph import FactorGraph, Names
 MOST_STATES = 2**30
 """States of all variables together; more would be 8 GB of unary potentials, rather a wrong file than a model."""
 COPIES = 2.5
-"""Bytes that reading a table takes for each byte of it: the table, another copy, and what checks and comparisons need."""
+"""Bytes that reading takes for each byte of a table: the table, a copy, and what checks and comparisons need."""
 TABLES = "its tables"
 MOST_COUNT = 2**53
 _CHUNK = 1 << 20

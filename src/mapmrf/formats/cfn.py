@@ -206,14 +206,17 @@ def _global(scanner: Scanner, model: _CfnModel, scope: list[int], what: str) -> 
     if scanner.word(what) != b"params":
         scanner.fail(what, "'params'")
     scanner.open(f"params of {what}")
-    params = Params(read_nested(scanner, f"params of {what}"))
+    nested = read_nested(scanner, f"params of {what}")
     lookup = [{value.encode(): k for k, value in enumerate(model.values[i] or ())} for i in scope]
     place = {str(i).encode(): at for at, i in enumerate(scope)}
     place |= {model.variables[i].encode(): at for at, i in enumerate(scope)}
     names = ScopeNames(np.array(model.card, dtype=np.int64), lookup, place)
     try:
-        model.constraints.extend(constraints_of(kind, scope, params, (model.sign, model.bound), names))
-    except (ValueError, KeyError, IndexError, TypeError):
+        found = constraints_of(kind, scope, Params(nested), (model.sign, model.bound), names)
+        model.constraints.extend(found)
+    except FormatError as error:
+        raise FormatError(f"{scanner.path}: {what}: {error}") from None
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError):
         scanner.fail(f"params of {what}", f"those of {kind}", "others")
 
 

@@ -48,7 +48,9 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """
     try:
         layout, tables = _read_tables(path, values or _usual_values(path))
-        factors = Factors(layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t, tables.weight)
+        factors = Factors(
+            layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t, tables.weight
+        )
         return assemble(layout.card, factors)
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from None

@@ -66,7 +66,8 @@ def read(
     Raises
     ------
     FormatError
-        If the file cannot be read, or takes more than `max_bytes`; the message is one line that names file, place, what was found and expected.
+        If the file cannot be read, or takes more than `max_bytes`; the message is one line that names file, place, what
+        was found and expected.
 
     Examples
     --------

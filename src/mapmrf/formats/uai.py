@@ -326,7 +326,7 @@ def _potts_tables(theta: Floats, layout: UaiLayout) -> PottsTables:
         return found
     hard = np.isinf(value)
     units = _numbered_potts(card, np.where(hard, value, 1.0))
-    return units._replace(weight=np.where(hard, 1.0, value))
+    return units._replace(weight=np.where(hard, 1.0, value)) if len(units.card) < len(found.card) else found
 
 
 def _numbered_potts(card: Ints, value: Floats) -> PottsTables:

@@ -18,6 +18,8 @@ from mapmrf.errors import MapMRFError
 from mapmrf.graph import FactorGraph
 
 NUMBERS = (replace_token, change_number)
+ODD = re.compile(rb"\d_|\d[eE]|nan|\d\.(?!\d)|(?<!\d)\.\d|\+|\b0\d|\d{12}")
+"""Numbers that not everybody reads."""
 
 
 def near(rng: random.Random, texts: list[str]) -> bytes:
@@ -70,13 +72,13 @@ def test_toulbar2_finds_the_same_optimum(tmp_path: Path) -> None:
     rng, compared = random.Random(2), 0
     for k in range(60):
         suffix = (".wcsp", ".cfn")[k % 2]
-        texts = [text for text in corpus.TEXTS[suffix] if "type" not in text and "sgcc" not in text]
+        texts = [text for text in corpus.TEXTS[suffix] if not re.search("type|sgcc|mapmrf:", text)]
         data = near(rng, texts if k > 3 else texts[:1])
         graph = ours(tmp_path / f"m{suffix}", data)
         if graph is None or graph.n_constraints or graph.n_vars > 5 or graph.card.max(initial=0) > 8:
             continue
-        if not re.fullmatch(rb"[\x20-\x7e\n]*", data) or re.search(rb"\d_|[eE]|nan|:d", data.split(b"functions")[-1]):
-            continue  # numbers that only we read
+        if not re.fullmatch(rb"[\x20-\x7e\n]*", data) or ODD.search(data.split(b"functions")[-1]):
+            continue  # toulbar2 stops in the middle of such a number and goes on with the rest
         values = [graph.value(labels) for labels in itertools.product(*map(range, graph.card.tolist()))]
         found = _optimum(pytoulbar2, tmp_path / f"m{suffix}")
         best = max(values)

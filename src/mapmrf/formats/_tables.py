@@ -58,6 +58,7 @@ def assemble(card: Ints, factors: Factors, names: Names | None = None) -> Factor
         found.theta_t,
         weight=found.weight,
         names=names,
+        copy=False,
     )
 
 
@@ -211,7 +212,11 @@ def last_fastest(theta: Floats, table_ptr: Ints, shape: Ints, shape_ptr: Ints) -
     """Tables in which the first variable of every shape runs fastest, in the order in which the last one does."""
     result = theta.copy()
     for members, dims in same_shapes(shape, shape_ptr):
-        if len(dims) > 1:
+        size = int(np.prod(dims, dtype=np.int64))
+        if len(dims) > 1 and size > _CHUNK:  # one by one: places of all entries would take more than these
+            for at in table_ptr[members].tolist():
+                result[at : at + size].reshape(dims)[...] = theta[at : at + size].reshape(dims[::-1]).T
+        elif len(dims) > 1:
             backwards = tuple(range(len(dims)))[::-1]
             block = transposed(theta, table_ptr[members], dims[::-1], backwards)
             result[table_ptr[members][:, None].astype(np.int64) + np.arange(block.shape[1])] = block

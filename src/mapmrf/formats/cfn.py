@@ -94,14 +94,18 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     _parse_dense(scanner, model)
     table_of, tables = _shared(path, model)
     table_ptr = offsets([len(table) for table in tables])
-    costs = np.concatenate([np.zeros(0), *tables])
+    costs = tables[0].copy() if len(tables) == 1 else np.concatenate([np.zeros(0), *tables])
+    del tables
+    model.tables.clear()
     _forbid(costs, table_ptr, table_of, model.bound)
+    np.negative(costs, out=costs)
+    costs += 0.0  # no "-0"
     factors = Factors(
         offsets([len(scope) for scope in model.scopes]),
         np.array([i for scope in model.scopes for i in scope], dtype=np.int64),
         table_of,
         table_ptr,
-        -costs + 0.0,  # no "-0"
+        costs,
     )
     graph = build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
     if not model.constraints:
@@ -348,7 +352,8 @@ def _forbid(costs: Floats, table_ptr: Ints, table_of: Ints, bound: float) -> Non
     if len(table_of):
         least = np.minimum(np.minimum.reduceat(costs, table_ptr[:-1]), 0.0)
         others = float(least[table_of].sum()) - least
-        costs[costs >= np.repeat(bound - others, np.diff(table_ptr))] = np.inf
+        limit = bound - others
+        costs[costs >= (limit[0] if len(limit) == 1 else np.repeat(limit, np.diff(table_ptr)))] = np.inf
 
 
 def _names(model: _CfnModel) -> Names:

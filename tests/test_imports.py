@@ -14,7 +14,7 @@ import mapmrf
 SOURCE = Path(mapmrf.__file__).parent
 
 FLOORS = (
-    ("_version", "errors", "arrays", "compilation", "interrupts", "workers"),
+    ("_version", "errors", "arrays", "compilation", "interrupts", "workers", "outputs"),
     ("pair_forms", "plugins", "memory", "arrayfile"),
     ("graph_checks", "names", "options", "gap", "kernels"),
     ("graph_builders", "constraints"),

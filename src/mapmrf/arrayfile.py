@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import struct
 import zlib
 from collections.abc import Mapping
@@ -20,12 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mapmrf.errors import FormatError
+from mapmrf.outputs import whole_file
 
 MAGIC = b"mapmrf-1"
 PREFIX = struct.Struct("<8sQI")
 ALIGNMENT = 64
 PIECE = 1 << 24
 """Bytes that are read and checked together."""
+
+TYPES = {np.dtype(name).str: name for name in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")}
+"""Types that arrays may have, as they are written; none of them is more than numbers."""
 
 Array = NDArray[Any]
 
@@ -38,39 +41,20 @@ class ArrayFile(NamedTuple):
     arrays: dict[str, Array]
 
 
-def write_arrays(path: Path, content: ArrayFile) -> int:
+def write_arrays(path: Path, content: ArrayFile, *, keep: bool | None = False) -> int:
     """Write a file, or leave what was there as it is; returns the checksum of its header.
 
-    The file is complete and on the disk before it takes its name.
+    The file is complete and on the disk before it takes its name; `keep` as in `mapmrf.outputs.whole_file`.
     """
     arrays = {name: np.ascontiguousarray(array) for name, array in content.arrays.items()}
     head = _header(content, arrays)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(PREFIX.pack(MAGIC, len(head), zlib.crc32(head)))
-            file.write(head)
-            for array in arrays.values():
-                file.write(b"\0" * (-file.tell() % ALIGNMENT))
-                file.write(_bytes(array))
-            file.flush()
-            os.fsync(file.fileno())
-        put_in_place(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from None
+    with whole_file(path, keep=keep) as file:
+        file.write(PREFIX.pack(MAGIC, len(head), zlib.crc32(head)))
+        file.write(head)
+        for array in arrays.values():
+            file.write(b"\0" * (-file.tell() % ALIGNMENT))
+            file.write(_bytes(array))
     return zlib.crc32(head)
-
-
-def put_in_place(temporary: Path, path: Path) -> None:
-    """Give a complete file its name, and bring the folder to the disk, too, where the system can do that."""
-    os.replace(temporary, path)
-    if hasattr(os, "O_DIRECTORY"):
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 def _header(content: ArrayFile, arrays: Mapping[str, Array]) -> bytes:
@@ -98,16 +82,62 @@ def _crc(array: Array) -> int:
     return crc
 
 
+class ArrayPlace(NamedTuple):
+    """Where an array is in a file, and what it must be."""
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    at: int
+    crc: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
 def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
-    """Read a file and check it whole; `mapped` leaves the arrays on the disk, read-only, until they are looked at."""
-    with path.open("rb") as file:
-        head, begin = _read_header(file, path)
-        if head.get("kind") != kind:
-            raise FormatError(f"{path}: found {_article(head.get('kind'))}, expected {_article(kind)}")
-        for entry in head["arrays"]:
-            _check(file, begin, entry, path)
-        arrays = {entry["name"]: _array(file, path, begin, entry, mapped) for entry in head["arrays"]}
-    return ArrayFile(kind, head["figures"], arrays)
+    """Read a file and check it whole; `mapped` leaves the arrays on the disk, read-only, until they are looked at.
+
+    Raises
+    ------
+    FormatError
+        If it is no such file, of another kind, or damaged.
+    """
+    try:
+        with path.open("rb") as file:
+            head, begin = _read_header(file, path)
+            if head.get("kind") != kind:
+                raise FormatError(f"{path}: found {_article(head.get('kind'))}, expected {_article(kind)}")
+            figures, places = head.get("figures"), _places(head, path)
+            if not isinstance(figures, dict):
+                raise FormatError(f"{path}: damaged: the header has no figures")
+            for place in places:
+                _check(file, begin, place, path)
+            arrays = {place.name: _array(file, path, begin, place, mapped) for place in places}
+    except OSError as error:
+        raise FormatError(f"{path}: cannot read: {error.strerror}") from None
+    return ArrayFile(kind, figures, arrays)
+
+
+def _places(head: Mapping[str, Any], path: Path) -> list[ArrayPlace]:
+    """The arrays that a header describes."""
+    try:
+        places = [_place(entry) for entry in head["arrays"]]
+    except (KeyError, TypeError, ValueError, SyntaxError, OverflowError, AttributeError):
+        raise FormatError(f"{path}: damaged: the header does not describe its arrays") from None
+    if len({place.name for place in places}) < len(places):
+        raise FormatError(f"{path}: damaged: the header describes an array twice")
+    return places
+
+
+def _place(entry: Mapping[str, Any]) -> ArrayPlace:
+    numbers = [*entry["shape"], entry["at"], entry["crc"]]
+    dtype = np.dtype(TYPES[entry["type"]])
+    if not all(isinstance(number, int) and 0 <= number < 2**62 for number in numbers) or len(entry["shape"]) > 8:
+        raise ValueError
+    return ArrayPlace(str(entry["name"]), dtype, tuple(entry["shape"]), entry["at"], entry["crc"])
 
 
 def checksum_of(path: Path) -> int:
@@ -126,36 +156,46 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], int]:
     if len(prefix) < PREFIX.size or prefix[:8] != MAGIC:
         raise FormatError(f"{path}: not a file of arrays written by mapmrf")
     _, length, crc = PREFIX.unpack(prefix)
-    text = file.read(length)
+    text = file.read(length) if length <= path.stat().st_size else b""
     if len(text) < length or zlib.crc32(text) != crc:
         raise FormatError(f"{path}: damaged: the header does not have its checksum")
-    head: dict[str, Any] = json.loads(text)
+    try:
+        head = json.loads(text)
+    except (ValueError, RecursionError):
+        head = None
+    if not isinstance(head, dict):
+        raise FormatError(f"{path}: damaged: the header is not a JSON object")
     return head, PREFIX.size + length
 
 
-def _size(entry: Mapping[str, Any]) -> int:
-    """Bytes of an array."""
-    return int(math.prod(entry["shape"])) * int(np.dtype(entry["type"]).itemsize)
-
-
-def _check(file: BinaryIO, begin: int, entry: Mapping[str, Any], path: Path) -> None:
+def _check(file: BinaryIO, begin: int, place: ArrayPlace, path: Path) -> None:
     """Raise FormatError unless an array has its checksum."""
-    file.seek(begin + entry["at"])
-    left, crc = _size(entry), 0
+    file.seek(begin + place.at)
+    left, crc = place.n_bytes, 0
     while left:
         data = file.read(min(PIECE, left))
         if not data:
-            raise FormatError(f"{path}: damaged: it ends within the array {entry['name']!r}")
+            raise FormatError(f"{path}: damaged: it ends within the array {place.name!r}")
         crc, left = zlib.crc32(data, crc), left - len(data)
-    if crc != entry["crc"]:
-        raise FormatError(f"{path}: damaged: the array {entry['name']!r} does not have its checksum")
+    if crc != place.crc:
+        raise FormatError(f"{path}: damaged: the array {place.name!r} does not have its checksum")
 
 
-def _array(file: BinaryIO, path: Path, begin: int, entry: Mapping[str, Any], mapped: bool) -> Array:
-    dtype, shape, at = np.dtype(entry["type"]), tuple(entry["shape"]), begin + entry["at"]
-    if _size(entry) == 0:
-        return np.zeros(shape, dtype)
+def _array(file: BinaryIO, path: Path, begin: int, place: ArrayPlace, mapped: bool) -> Array:
+    if place.n_bytes == 0:
+        return np.zeros(place.shape, place.dtype)
     if mapped:
-        return np.asarray(np.memmap(path, dtype, "r", at, shape))
-    file.seek(at)
-    return np.fromfile(file, dtype, int(np.prod(shape))).reshape(shape)
+        return np.asarray(np.memmap(path, place.dtype, "r", begin + place.at, place.shape))
+    file.seek(begin + place.at)
+    return np.fromfile(file, place.dtype, math.prod(place.shape)).reshape(place.shape)
+
+
+def put_back(target: Array, found: Mapping[str, Array], name: str) -> None:
+    """Copy an array of a file over one in memory; raises FormatError unless it has the same type and shape."""
+    array = found.get(name)
+    if array is None or array.shape != target.shape or array.dtype != target.dtype:
+        what = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+        raise FormatError(
+            f"the checkpoint's array {name!r}: found {what}, expected {target.dtype} of shape {target.shape}"
+        )
+    target[...] = array

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mapmrf.arrayfile import Array, ArrayFile, read_arrays, write_arrays
-from mapmrf.errors import OptionError
+from mapmrf.errors import FormatError, MapMRFError, OptionError
 from mapmrf.graph import FactorGraph
 
 FILE = "run.mrf"
@@ -69,6 +70,19 @@ def from_exact(value: Any) -> Any:
     return value
 
 
+@contextlib.contextmanager
+def damaged(path: Path) -> Iterator[None]:
+    """Turn what a checkpoint with missing or wrong entries leads to into an error that names it."""
+    try:
+        yield
+    except FormatError as error:
+        raise error if str(path) in str(error) else FormatError(f"{path}: {error}") from None
+    except MapMRFError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        raise FormatError(f"{path}: damaged: {type(error).__name__}: {' '.join(str(error).split())}") from None
+
+
 def check_options(place: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raise OptionError unless the run is the one that wrote the checkpoint."""
     for name, value in from_exact(exact(wanted)).items():
@@ -107,6 +121,7 @@ class RunCheckpoint:
             raise OptionError(f"every is {every}, expected a number of seconds of at least 0")
         self.path, self.every, self.origin = Path(folder, FILE), every, origin
         self.written = time.perf_counter()
+        self.foreign = True
 
     @property
     def due(self) -> bool:
@@ -114,9 +129,11 @@ class RunCheckpoint:
         return time.perf_counter() >= self.written + self.every
 
     def write(self, figures: dict[str, Any], arrays: dict[str, Array]) -> None:
-        """Replace the last one."""
+        """Replace the last one; one of an earlier run that this one has not begun with is kept as ``run.mrf~``."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_arrays(self.path, ArrayFile("run", exact({**figures, "origin": self.origin}), arrays))
+        content = ArrayFile("run", exact({**figures, "origin": self.origin}), arrays)
+        write_arrays(self.path, content, keep=self.foreign)
+        self.foreign = False
         self.written = time.perf_counter()
 
     def read(self) -> ArrayFile | None:
@@ -124,8 +141,10 @@ class RunCheckpoint:
         if not self.path.exists():
             return None
         found = read_arrays(self.path, "run", mapped=False)
-        figures = from_exact(found.figures)
-        check_options(self.path, figures["origin"], self.origin)
+        with damaged(self.path):
+            figures = from_exact(found.figures)
+            check_options(self.path, figures["origin"], self.origin)
+        self.foreign = False
         return found._replace(figures=figures)
 
 

@@ -301,6 +301,7 @@ class FactorGraph:
         *,
         weight: ArrayLike | None = None,
         names: Names | None = None,
+        copy: bool = True,
     ) -> FactorGraph:
         """Build a graph from flat arrays in the layout of the attributes, factors of any arity; checks everything.
 
@@ -324,6 +325,8 @@ class FactorGraph:
             What the table of every factor is multiplied by; 1 if not given.
         names
             Names of variables and states, if any.
+        copy
+            Whether to copy `theta_t`; False takes it over, and makes it read-only.
 
         Examples
         --------
@@ -345,7 +348,7 @@ class FactorGraph:
             as_ints(scope, "scope"),
             as_ints(table_of, "table_of"),
             as_ints(table_ptr, "table_ptr"),
-            as_array(theta_t, "theta_t"),
+            as_array(theta_t, "theta_t") if copy else np.asarray(theta_t, dtype=np.float64),
             None if weight is None else as_array(weight, "weight"),
         )
         return cls._folded(fold(given), names)

@@ -129,9 +129,8 @@ def _check_weight(weight: Floats, table_of: Ints, table_ptr: Ints, theta_t: Floa
     bad = np.flatnonzero(~np.isfinite(weight))
     if len(bad):
         raise GraphError(f"factor {bad[0]}: the weight is {weight[bad[0]]}, expected a finite number")
-    owner = np.repeat(np.arange(len(table_ptr) - 1), np.diff(table_ptr))
     hard = np.zeros(len(table_ptr) - 1, dtype=bool)
-    hard[owner[np.isneginf(theta_t)]] = True
+    hard[np.searchsorted(table_ptr, np.flatnonzero(np.isneginf(theta_t)), side="right") - 1] = True
     with np.errstate(over="ignore"):
         bad = np.flatnonzero(np.isinf(weight * block_sizes(theta_t, table_ptr)[table_of]) if len(theta_t) else hard[:0])
     if len(bad):

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mapmrf.outputs import whole_file
+
 Pixels = NDArray[np.uint8]
 """A picture, (height, width, 3): red, green, blue."""
 
@@ -77,4 +79,5 @@ def encode(picture: Pixels) -> bytes:
 
 def write(path: str | Path, picture: Pixels) -> None:
     """Write the picture as a PNG file."""
-    Path(path).write_bytes(encode(picture))
+    with whole_file(path) as file:
+        file.write(encode(picture))

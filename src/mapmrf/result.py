@@ -367,8 +367,8 @@ class Result:
             return checked_numbers(cls(**data))
         except KeyError as error:
             raise FormatError(f"not a result written by mapmrf: no {error}") from None
-        except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise FormatError(f"not a result written by mapmrf: {error}") from None
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise FormatError(f"not a result written by mapmrf: {' '.join(str(error).split())}") from None
 
     def write_trace(self, path: str | Path) -> None:
         """Write the trace as CSV, one row per point.

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mapmrf.arrays import compact
-from mapmrf.checkpoints import RunCheckpoint, Snapshot
+from mapmrf.arrayfile import Array
+from mapmrf.arrays import Ints, compact
+from mapmrf.checkpoints import RunCheckpoint, Snapshot, damaged
+from mapmrf.graph import FactorGraph
 from mapmrf.method import Start
 from mapmrf.problem import Problem
-from mapmrf.trace import TracePoint
+from mapmrf.trace import TracePoint, checked_numbers
 
 if TYPE_CHECKING:
     from mapmrf.solver import _Run
@@ -30,20 +32,26 @@ class SavedRun:
         if self.found is None:
             return start
         figures, arrays = self.found.figures, self.found.arrays
-        labels = arrays["incumbent"].astype(np.int64)
+        with damaged(self.checkpoint.path):
+            labels = _labels(run.incumbent.graph, arrays["incumbent"])
+            trace = [checked_numbers(TracePoint(**point)) for point in figures["trace"]]
+            bound, spent = float(figures["bound"]), float(figures["spent"])
+            for name in ("iterations", "end", "n_steps"):
+                float(figures[name])
         run.incumbent.offer(labels)
-        run.incumbent.tighten(figures["bound"])
-        run.began -= figures["spent"]
-        run.trace = [TracePoint(**point) for point in figures["trace"]]
-        return start if figures["method"] is not None else Start(labels)
+        run.incumbent.tighten(bound)
+        run.began -= spent
+        run.trace = trace
+        return start if figures.get("method") is not None else Start(labels)
 
     def restore(self, run: _Run, problem: Problem, state: Any) -> None:
         """Put the method's state back, if it was saved."""
-        if self.found is None or self.found.figures["method"] is None:
+        if self.found is None or self.found.figures.get("method") is None:
             return
         figures, arrays = self.found.figures, self.found.arrays
         mine = {name.removeprefix("method."): array for name, array in arrays.items() if name.startswith("method.")}
-        run.method.restore(problem, state, Snapshot(figures["method"], mine))
+        with damaged(self.checkpoint.path):
+            run.method.restore(problem, state, Snapshot(figures["method"], mine))
         run.iterations, run.end, run.n_steps = figures["iterations"], figures["end"], figures["n_steps"]
         self.found = None
 
@@ -63,3 +71,11 @@ class SavedRun:
             "method": None if snapshot is None else snapshot.figures,
         }
         self.checkpoint.write(figures, arrays)
+
+
+def _labels(graph: FactorGraph, found: Array) -> Ints:
+    """The labels of a checkpoint, legal ones of this model."""
+    labels: Ints = found.astype(np.int64)
+    if labels.shape != graph.card.shape or np.any((labels < 0) | (labels >= graph.card)):
+        raise ValueError("labels that are not of this model")
+    return labels

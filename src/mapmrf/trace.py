@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 
 from mapmrf.errors import FormatError
 from mapmrf.gap import relative_gap
+from mapmrf.outputs import whole_file
 
 FINITE = ("time", "iterations", "compile_time", "runtime", "seed", "unit")
 """Figures that are finite, whatever the model."""
@@ -82,17 +84,15 @@ def write_trace(points: Iterable[TracePoint], path: str | Path) -> None:
     True
     """
     points = list(points)
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        extra = list(dict.fromkeys(name for point in points for name in point.extra))
-        writer.writerow([*_COLUMNS, "gap", *extra])
-        for point in points:
-            row = [
-                *(getattr(point, name) for name in _COLUMNS),
-                point.gap,
-                *(point.extra.get(name) for name in extra),
-            ]
-            writer.writerow(["" if cell is None else cell for cell in row])
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    extra = list(dict.fromkeys(name for point in points for name in point.extra))
+    writer.writerow([*_COLUMNS, "gap", *extra])
+    for point in points:
+        row = [*(getattr(point, name) for name in _COLUMNS), point.gap, *(point.extra.get(name) for name in extra)]
+        writer.writerow(["" if cell is None else cell for cell in row])
+    with whole_file(path) as file:
+        file.write(text.getvalue().encode())
 
 
 def read_trace(path: str | Path) -> tuple[TracePoint, ...]:

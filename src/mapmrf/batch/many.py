@@ -16,7 +16,16 @@ from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import Result
 from mapmrf.solver import check_limits
 
-_OF_SOLVE = ("time_limit", "threads", "initial", "callback", "gap_tolerance", "abs_gap_tolerance", "polish")
+_OF_SOLVE = (
+    "time_limit",
+    "threads",
+    "initial",
+    "callback",
+    "gap_tolerance",
+    "abs_gap_tolerance",
+    "polish",
+    "max_bytes",
+)
 
 
 def solve_many(

@@ -47,7 +47,7 @@ class ModelTask:
     model
         The model, packed or not, or the file to read it from.
     method, seed, options
-        How to solve it; the options are those of `solve`, not of the method.
+        How to solve it; the options are those of `solve`, not of the method, and `max_bytes` of `read`.
     evidence
         The observations, or the error that was found in them.
     """
@@ -96,7 +96,7 @@ class ModelTask:
             raise self.evidence
         model = self.model.unpack() if isinstance(self.model, PackedModel) else self.model
         if not isinstance(model, FactorGraph):
-            return read(model, evidence=self.evidence)
+            return read(model, evidence=self.evidence, max_bytes=self.options.get("max_bytes"))
         if self.evidence is None:
             return model
         return model.condition(_observed(self.evidence, model))
@@ -104,6 +104,7 @@ class ModelTask:
     def _solve(self, graph: FactorGraph, stopped: Stopped) -> Result:
         options = dict(self.options)
         user = options.pop("callback", None)
+        options.pop("max_bytes", None)
 
         def callback(point: TracePoint, labels: Ints) -> bool:
             return stopped() or bool(user is not None and user(point, labels))

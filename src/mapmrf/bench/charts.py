@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from mapmrf.bench.groups import TIE, Group, group, loss, title
 from mapmrf.bench.profiles import TARGETS, TICK, Band, Curve, accuracy_profile, anytime, profiles, time_distributions
 from mapmrf.bench.records import TRACE_COLUMNS, Record
 from mapmrf.errors import OptionError
+from mapmrf.formats.files import write_bytes
 from mapmrf.plots.style import CYCLE, MUTED, heading, literal, new_figure, plain_axes
 
 if TYPE_CHECKING:
@@ -49,7 +51,9 @@ def write_figures(records: Sequence[Record], folder: str | Any, formats: Sequenc
         for name, figure in figures(records):
             for form in formats:
                 path = where / f"{name}.{form}"
-                figure.savefig(path, metadata=UNDATED.get(form))
+                data = io.BytesIO()
+                figure.savefig(data, format=form, metadata=UNDATED.get(form))
+                write_bytes(path, data.getvalue())
                 written.append(path)
     return written
 

@@ -216,6 +216,8 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
         if name not in arrays:
             raise InvalidCertificate(f"{path}: the array {name} is missing")
         found, scalar = arrays[name], name in ("version", "bound")
+        if not isinstance(found, np.ndarray):
+            raise InvalidCertificate(f"{path}: {name} is not an array")
         if found.dtype.kind != kind or found.dtype.itemsize > 8 or found.ndim != (0 if scalar else 1):
             raise InvalidCertificate(f"{path}: {name} is of type {found.dtype} with {found.ndim} dimensions")
         arrays[name] = found.astype(np.int64 if kind == "i" else np.float64)

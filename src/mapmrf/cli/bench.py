@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import INTERRUPTED, complain, main
+from mapmrf.cli.program import INTERRUPTED, complain, force_option, main
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
@@ -184,6 +184,7 @@ def _bench(runs: RunList, output: str, memory: int, jobs: int, retry: bool) -> i
 @click.option("--tables", "wanted", callback=_names, metavar="A,B", help="Only these tables; * and ? match any.")
 @click.option("--figures", metavar="DIR", help="Folder for every figure as SVG and PDF.")
 @click.option("--title", default="mapmrf benchmark", show_default=True, help="Title of the page.")
+@force_option
 def report(
     records: Sequence[str], output: str | None, wanted: list[str] | None, figures: str | None, title: str
 ) -> None:

@@ -337,7 +337,7 @@ class ContestRun:
 
     def _write(self) -> None:
         if len(self.labels) > 1 or self.contest.task != "MPE":
-            write_bytes(self.contest.result, self._complete_file().encode())  # the last block is all that counts
+            write_bytes(self.contest.result, self._complete_file().encode(), keep=False)  # the last block counts
         elif self._stream is None:
             self._stream = _new_stream(self.contest, self.labels[0])
         else:

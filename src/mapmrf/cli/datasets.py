@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapmrf.cli.output import check_outputs, strict_json, table, write_model
-from mapmrf.cli.program import BAD_INPUT, Command, complain, json_option, main
+from mapmrf.cli.program import BAD_INPUT, Command, complain, force_option, json_option, main
 from mapmrf.errors import OptionError
 from mapmrf.interrupts import check, raising
 
@@ -194,6 +194,7 @@ def _by_hand(of: ModelSet, missing: Sequence[Entry], folder: Path) -> None:
 @click.argument("number", type=int)
 @click.option("--scale", default=1.0, show_default=True, help="Size relative to the models of the set.")
 @click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")
+@force_option
 def generate(which: str, number: int, scale: float, output: str) -> None:
     """Generate the look-alike NUMBER (from 1) of a SET."""
     check_outputs(output)

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from mapmrf.cli.output import check_outputs, write_model
-from mapmrf.cli.program import Command, main, seed_option
+from mapmrf.cli.output import check_outputs, check_parts, write_model
+from mapmrf.cli.program import Command, force_option, main, seed_option
 
 
 def _span(text: str) -> int | tuple[int, int]:
@@ -20,6 +20,7 @@ def _span(text: str) -> int | tuple[int, int]:
 
 
 def _output_option(command: Command) -> Command:
+    command = force_option(command)
     return click.option("--output", "-o", metavar="FILE", required=True, help="Model file to write.")(command)
 
 
@@ -49,6 +50,7 @@ def generate_grid(
     if parts is not None:
         if wrap:
             raise click.UsageError("--wrap is not for --parts: cut the whole model with `mapmrf partition`")
+        check_parts(output)
         from mapmrf.distributed.lattices import SpinGrid, grid_parts
 
         grid_parts(SpinGrid(rows, cols, coupling, field, seed), output, parts)
@@ -89,6 +91,7 @@ def generate_potts(
 ) -> None:
     """Generate the segmentation of a noisy picture of HEIGHT x WIDTH pixels."""
     if parts is not None:
+        check_parts(output)
         from mapmrf.distributed.lattices import PottsPicture, potts_parts
 
         potts_parts(PottsPicture(height, width, labels, noise, smoothness, seed), output, parts)

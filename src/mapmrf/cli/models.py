@@ -5,11 +5,20 @@ from __future__ import annotations
 import click
 
 from mapmrf.cli.output import check_outputs, strict_json, write_model
-from mapmrf.cli.program import evidence_option, json_option, main, read_labels, read_model
+from mapmrf.cli.program import (
+    bytes_option,
+    evidence_option,
+    force_option,
+    json_option,
+    main,
+    read_labels,
+    read_model,
+)
 
 
 @main.command()
 @click.argument("model")
+@bytes_option
 @json_option
 def info(model: str, as_json: bool) -> None:
     """Print the size, structure and memory of MODEL."""
@@ -25,6 +34,8 @@ def info(model: str, as_json: bool) -> None:
 @click.argument("source", metavar="IN")
 @click.argument("target", metavar="OUT")
 @click.option("--tables", is_flag=True, help="Write constraints as tables, with auxiliary variables at the end.")
+@bytes_option
+@force_option
 def convert(source: str, target: str, tables: bool) -> None:
     """Convert the model IN to the format given by the suffix of OUT."""
     check_outputs(target)
@@ -39,6 +50,7 @@ def convert(source: str, target: str, tables: bool) -> None:
 @main.command()
 @click.argument("model")
 @evidence_option
+@bytes_option
 def check(model: str, evidence: str | None) -> None:
     """Read MODEL and report whether it is valid."""
     graph = read_model(model, evidence)
@@ -50,6 +62,7 @@ def check(model: str, evidence: str | None) -> None:
 @click.argument("model")
 @click.argument("solution")
 @evidence_option
+@bytes_option
 @json_option
 def score(model: str, solution: str, evidence: str | None, as_json: bool) -> None:
     """Print the log potential of a SOLUTION file on MODEL."""

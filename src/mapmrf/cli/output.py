@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mapmrf.errors import OptionError
+from mapmrf.outputs import keeps_old
 
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
@@ -59,6 +60,19 @@ def check_outputs(*paths: str | None) -> None:
             raise OptionError(f"{path}: there is no folder {target.parent}")
         if not os.access(target if target.exists() else target.parent, os.W_OK):
             raise OptionError(f"{path}: no permission to write")
+
+
+def check_parts(folder: str) -> None:
+    """Refuse a folder that holds a model in parts already, unless `--force` says to replace it.
+
+    Replaced parts are dropped first, so that a folder never holds some of two models.
+    """
+    manifest = Path(folder, "parts.json")
+    if manifest.exists() and keeps_old():
+        raise OptionError(
+            f"{folder}: holds a model in parts already, expected another folder, or --force to replace it"
+        )
+    manifest.unlink(missing_ok=True)
 
 
 def write_model(graph: FactorGraph, path: str) -> None:

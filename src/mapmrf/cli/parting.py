@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import evidence_option, main, read_model
+from mapmrf.cli.output import check_outputs, check_parts
+from mapmrf.cli.program import bytes_option, evidence_option, force_option, main, read_model
 from mapmrf.errors import OptionError
 
 
@@ -18,6 +18,8 @@ from mapmrf.errors import OptionError
 )
 @click.option("--stream", is_flag=True, help="Read a .uai file that is larger than memory; cuts slabs by default.")
 @evidence_option
+@bytes_option
+@force_option
 def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evidence: str | None) -> None:
     """Cut MODEL into parts, for a run on many machines.
 
@@ -26,6 +28,7 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
     """
     if stream and evidence is not None:
         raise OptionError("--evidence is not for --stream")
+    check_parts(folder)
     if stream:
         from mapmrf.distributed.streaming import stream_partition
 
@@ -40,6 +43,7 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
 @main.command()
 @click.argument("folder", metavar="DIR")
 @click.option("--output", "-o", metavar="FILE", required=True, help="Solution file (.MPE) to write.")
+@force_option
 def join(folder: str, output: str) -> None:
     """Join the labels that `solve -o DIR/` wrote by parts into one solution file."""
     check_outputs(output)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import main, read_labels, read_model
+from mapmrf.cli.program import bytes_option, force_option, main, read_labels, read_model
 from mapmrf.errors import FormatError, OptionError
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def _shape(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("--over", type=click.Choice(["iterations", "seconds"]), help="Horizontal axis of a convergence plot.")
 @click.option("--image", metavar="FILE", help="Picture to draw the labels on.")
 @click.option("--title", metavar="TEXT", help="Title.")
+@bytes_option
+@force_option
 def plot(
     files: Sequence[str],
     kind: str | None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ import click
 from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError
 from mapmrf.interrupts import Interrupts, check, raising, settle
+from mapmrf.outputs import drop_old, keeping_old
 
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
@@ -48,7 +50,7 @@ class CommandGroup(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run a command and exit with its code."""
         extra["standalone_mode"] = False
-        with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
+        with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
             try:
                 check()
                 if ASKED in os.environ:  # a shell wants to know what may follow
@@ -148,6 +150,43 @@ def seed_option(command: Command) -> Command:
     return click.option("--seed", type=kind, default=0, show_default=True, help="Random seed.")(command)
 
 
+def force_option(command: Command) -> Command:
+    """Add `--force`, which acts where files are written."""
+
+    def act(context: click.Context, parameter: click.Parameter, force: bool) -> bool:
+        if force:
+            drop_old()
+        return force
+
+    text = "Do not keep a file that is replaced; without this it is kept as FILE~."
+    return click.option("--force", is_flag=True, expose_value=False, callback=act, help=text)(command)
+
+
+UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_BYTES = "mapmrf.max_bytes"
+
+
+def bytes_option(command: Command) -> Command:
+    """Add `--max-bytes`, which acts where models are read."""
+
+    def act(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
+        found = re.fullmatch(r"([\d.]+(?:e\d+)?) ?([kmgt]?)b?", (text or "").strip().lower())
+        if text is not None and (found is None or found[1].count(".") > 1 or not float(found[1]) > 0):
+            raise click.BadParameter(f"found {text!r}, expected a number of bytes such as 2e9 or 2GB")
+        number = None if found is None else float(found[1]) * UNITS[found[2]]
+        context.meta[_BYTES] = number
+        return number
+
+    text = "Bytes that reading a model may take, such as 2e9 or 2GB.  [default: memory of the machine]"
+    return click.option("--max-bytes", metavar="BYTES", expose_value=False, callback=act, help=text)(command)
+
+
+def max_bytes() -> float | None:
+    """What `--max-bytes` says."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.meta.get(_BYTES)
+
+
 # -- files of several commands ---------------------------------------------------------------------------------------
 
 
@@ -156,7 +195,7 @@ def read_model(model: str, evidence: str | None = None) -> FactorGraph:
     from mapmrf.formats import read
 
     with raising():
-        return read(model, evidence=evidence)
+        return read(model, evidence=evidence, max_bytes=max_bytes())
 
 
 def read_labels(path: str, graph: FactorGraph) -> Any:

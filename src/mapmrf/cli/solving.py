@@ -25,10 +25,13 @@ from mapmrf.cli.parted_solving import PartsRequest, Saving, is_part_folder, solv
 from mapmrf.cli.program import (
     INFEASIBLE,
     INTERRUPTED,
+    bytes_option,
     complain,
     evidence_option,
+    force_option,
     json_option,
     main,
+    max_bytes,
     method_option,
     read_labels,
     read_model,
@@ -89,6 +92,8 @@ PART_BOUND_HELP = "Iterations of TRW-S in every part for a tighter bound, on a m
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if there is one.")
 @click.option("--part-bound", type=click.IntRange(min=0), default=0, metavar="N", help=PART_BOUND_HELP)
 @click.option("--certificate", metavar="FILE.npz", help="Write a dual point that proves a bound, for `mapmrf verify`.")
+@bytes_option
+@force_option
 @click.option("--quiet", "-q", is_flag=True, help="Print nothing but errors.")
 def solve(
     models: Sequence[str],
@@ -175,7 +180,7 @@ def solve(
         return SingleRun(chosen, limits, initial, output, trace, certificate, as_json, lines, quiet).run(
             models[0], evidence
         )
-    options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet}
+    options = {**limits, "jobs": jobs, "backend": backend, "progress": not quiet, "max_bytes": max_bytes()}
     request = BatchRequest(chosen, options, evidence, output, as_json, quiet)
     return solve_files(models, request) if evidence_table is None else solve_table(models[0], evidence_table, request)
 
@@ -303,6 +308,8 @@ def _exit_code(result: Result) -> int:
 @main.command()
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @click.option("--output", "-o", metavar="FILE.png", default="mapmrf-demo.png", show_default=True, help="Picture file.")
+@bytes_option
+@force_option
 def demo(models: Sequence[str], output: str) -> None:
     """Solve, explain and draw two example models.
 
@@ -324,6 +331,8 @@ def demo(models: Sequence[str], output: str) -> None:
 @time_option
 @click.option("--jobs", type=click.IntRange(min=1), help="Runs at a time; by default all cores.")
 @click.option("--output", "-o", metavar="FILE.csv", help="Write the full table.")
+@bytes_option
+@force_option
 @json_option
 def tune(
     model: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mapmrf.cli.program import complain, evidence_option, json_option, main, read_labels, read_model
+from mapmrf.cli.program import bytes_option, complain, evidence_option, json_option, main, read_labels, read_model
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -27,6 +27,7 @@ NOT_PROVEN = 4
 @click.option(
     "--gap-tolerance", type=click.FloatRange(min=0), metavar="GAP", help="Fail if the relative gap is wider than this."
 )
+@bytes_option
 @json_option
 def verify(
     model: str,

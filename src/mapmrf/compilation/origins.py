@@ -7,7 +7,7 @@ import platform
 from functools import cache
 from typing import NamedTuple
 
-from mapmrf.compilation.archive import Archive, ArchiveError
+from mapmrf.compilation.archive import Archive, ArchiveError, write_whole
 from mapmrf.compilation.sources import PACKAGE, stamp
 from mapmrf.compilation.store import Store, changed_settings, user_store
 
@@ -69,7 +69,7 @@ def is_native() -> bool:
 
 def mark_native() -> None:
     """Note that all kernels have been compiled for this very CPU."""
-    (user_store().folder / NATIVE).write_text(stamp())
+    write_whole(user_store().folder / NATIVE, stamp().encode())
     origins.cache_clear()
 
 

@@ -15,15 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mapmrf.arrayfile import Array, ArrayFile, read_arrays, write_arrays
-from mapmrf.checkpoints import check_options, exact, from_exact
+from mapmrf.arrays import Ints
+from mapmrf.checkpoints import check_options, damaged, exact, from_exact
 from mapmrf.distributed.errors import together
 from mapmrf.distributed.parts import write_json
+from mapmrf.distributed.ranks import Ranks
 from mapmrf.distributed.run import PartedRun
 from mapmrf.engines.admm.engine_state import engine_state, restore_engine, restore_run, run_state
 from mapmrf.errors import FormatError, OptionError
 from mapmrf.method import Method
 from mapmrf.result import plain
-from mapmrf.trace import TracePoint
+from mapmrf.trace import TracePoint, checked_numbers
 from mapmrf.violations import Shortfall
 
 if TYPE_CHECKING:
@@ -69,6 +71,22 @@ def save(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> None:
                 path.unlink(missing_ok=True)
 
 
+def set_aside(checkpoints: Checkpoints, ranks: Ranks) -> None:
+    """Move a checkpoint of an earlier run to the folder `old`, unless this run begins with it."""
+    together(ranks, lambda: _set_aside(checkpoints.folder) if ranks.rank == 0 else None)
+
+
+def _set_aside(folder: Path) -> None:
+    if not (folder / MANIFEST).exists():
+        return
+    old = folder / "old"
+    old.mkdir(exist_ok=True)
+    for path in old.glob("state-*.mrf"):
+        path.unlink()
+    for path in [*folder.glob("state-*.mrf"), folder / MANIFEST]:
+        os.replace(path, old / path.name)
+
+
 def _state_path(folder: Path, generation: int, part: int) -> Path:
     return folder / f"state-{generation:09d}-{part:05d}.mrf"
 
@@ -106,19 +124,33 @@ def restore(checkpoints: Checkpoints, run: PartedRun, loop: PartedLoop) -> bool:
     data = together(ranks, lambda: read_manifest(folder))
     if data is None:
         return False
-    together(ranks, lambda: check_options(folder, data["origin"], checkpoints.origin))
-    restore_run(run, data["run"])
+    together(ranks, lambda: _check(checkpoints, run, data))
     labels, rested = np.zeros((2, len(run.parted.labels)), dtype=np.int64)
     together(ranks, lambda: _read_parts(folder, int(data["generation"]), run, labels, rested))
-    if data["rested"] is not None:
-        run.rested, run.rested_value = rested, data["rested"]
-    run.parted.start_sums()
-    loop.trace = [TracePoint(**point) for point in data["trace"]]
-    loop.iterations = run.iterations
-    loop.spent, loop.end, loop.n_steps = data["loop"]["spent"], data["loop"]["end"], data["loop"]["n_steps"]
-    loop.incumbent.bound = data["loop"]["bound"]
-    loop.incumbent.labels, loop.incumbent.shortfall = labels, Shortfall(*data["best"])
+    together(ranks, lambda: _restore_loop(folder, run, loop, data, (labels, rested)))
     return True
+
+
+def _check(checkpoints: Checkpoints, run: PartedRun, data: dict[str, Any]) -> None:
+    """Put the run back into its phase, if the checkpoint is of this run."""
+    with damaged(checkpoints.folder / MANIFEST):
+        check_options(checkpoints.folder, data["origin"], checkpoints.origin)
+        restore_run(run, data["run"])
+
+
+def _restore_loop(
+    folder: Path, run: PartedRun, loop: PartedLoop, data: dict[str, Any], found: tuple[Array, Array]
+) -> None:
+    labels, rested = found
+    with damaged(folder / MANIFEST):
+        if data["rested"] is not None:
+            run.rested, run.rested_value = rested, float(data["rested"])
+        loop.trace = [checked_numbers(TracePoint(**point)) for point in data["trace"]]
+        loop.spent, loop.end = float(data["loop"]["spent"]), data["loop"]["end"]
+        loop.n_steps, loop.incumbent.bound = int(data["loop"]["n_steps"]), data["loop"]["bound"]
+        loop.incumbent.labels, loop.incumbent.shortfall = labels, Shortfall(*data["best"])
+    run.parted.start_sums()
+    loop.iterations = run.iterations
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -128,15 +160,25 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         data: dict[str, Any] = from_exact(json.loads(path.read_text(encoding="utf-8"))["exact"])
+        if not isinstance(data, dict) or not isinstance(data.get("generation"), int):
+            raise TypeError("it names no checkpoint")
         return data
-    except (ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path}: damaged: {error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError, OSError) as error:
+        raise FormatError(f"{path}: damaged: {' '.join(str(error).split())}") from None
 
 
 def _read_parts(folder: Path, generation: int, run: PartedRun, labels: Array, rested: Array) -> None:
     for part, engine, where in zip(run.model.parts, run.parted.engines, run.model.slices, strict=True):
-        _, figures, arrays = read_arrays(_state_path(folder, generation, part.number), "state")
-        restore_engine(engine, int(figures["block"]), arrays)
-        labels[where] = arrays["best"]
-        if "rested" in arrays:
-            rested[where] = arrays["rested"]
+        path = _state_path(folder, generation, part.number)
+        _, figures, arrays = read_arrays(path, "state")
+        with damaged(path):
+            restore_engine(engine, int(figures["block"]), arrays)
+            labels[where] = _legal(arrays["best"], part.graph.card)
+            if "rested" in arrays:
+                rested[where] = _legal(arrays["rested"], part.graph.card)
+
+
+def _legal(labels: Array, card: Ints) -> Array:
+    if labels.shape != card.shape or np.any((labels < 0) | (labels >= card)):
+        raise ValueError("labels that are not of this part")
+    return labels

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mapmrf.arrayfile import ArrayFile, read_arrays, write_arrays
+from mapmrf.arrayfile import Array, ArrayFile, read_arrays, write_arrays
 from mapmrf.arrays import Ints, compact
 from mapmrf.distributed.parts import Part
 from mapmrf.errors import FormatError
@@ -26,7 +27,7 @@ def write_labels(folder: str | os.PathLike[str], parts: Sequence[Part], labels: 
     for part, where in zip(parts, slices, strict=True):
         arrays = {"var": part.var[: part.n_own], "labels": compact(labels[where][: part.n_own])}
         figures = {"number": part.number, "n_parts": part.n_parts}
-        write_arrays(label_path(place, part.number), ArrayFile("labels", figures, arrays))
+        write_arrays(label_path(place, part.number), ArrayFile("labels", figures, arrays), keep=None)
 
 
 def join_labels(folder: str | os.PathLike[str]) -> Ints:
@@ -58,7 +59,7 @@ def join_labels(folder: str | os.PathLike[str]) -> Ints:
         if not path.is_file():
             raise FormatError(f"{path}: no such file: the labels of part {number} are missing")
         _, figures, arrays = read_arrays(path, "labels")
-        n_parts = int(figures["n_parts"])
+        n_parts = _n_parts(path, figures, arrays)
         var.append(arrays["var"])
         labels.append(arrays["labels"])
         number += 1
@@ -68,3 +69,14 @@ def join_labels(folder: str | os.PathLike[str]) -> Ints:
     whole = np.empty(len(places), dtype=np.int64)
     whole[places] = found
     return whole
+
+
+def _n_parts(path: Path, figures: dict[str, Any], arrays: dict[str, Array]) -> int:
+    """The number of parts that a file of labels names, once the file has labels."""
+    n_parts, kinds = figures.get("n_parts"), [arrays.get(name) for name in ("var", "labels")]
+    rows = all(array is not None and array.ndim == 1 and array.dtype.kind in "iu" for array in kinds)
+    if not rows or not isinstance(n_parts, int) or len(arrays["var"]) != len(arrays["labels"]):
+        raise FormatError(f"{path}: damaged: it does not have a label for every variable")
+    if len(arrays["labels"]) and int(arrays["labels"].min()) < 0:
+        raise FormatError(f"{path}: damaged: a label is negative")
+    return n_parts

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from mapmrf import interrupts
 from mapmrf.arrays import Ints
 from mapmrf.checkpoints import check_resume
-from mapmrf.distributed.checkpoint import Checkpoints, restore, save
+from mapmrf.distributed.checkpoint import Checkpoints, restore, save, set_aside
 from mapmrf.distributed.errors import together
 from mapmrf.distributed.evaluation import PartedIncumbent
 from mapmrf.distributed.part_bound import part_bound as bound_by_parts
@@ -169,6 +169,8 @@ class PartedLoop:
         try:
             if self.limits.checkpoint is not None and self.limits.checkpoint.resume and run.engine is not None:
                 restore(self.limits.checkpoint, run, self)
+            elif self.limits.checkpoint is not None and not self.limits.checkpoint.resume:
+                set_aside(self.limits.checkpoint, self.model.ranks)
             status = self.loop(run)
             cut_short = status in (Status.TIME_LIMIT, Status.INTERRUPTED)
             if cut_short and self.limits.checkpoint is not None and run.engine is not None:

@@ -15,10 +15,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapmrf.arrayfile import ArrayFile, checksum_of, put_in_place, read_arrays, write_arrays
+from mapmrf.arrayfile import ArrayFile, checksum_of, read_arrays, write_arrays
 from mapmrf.arrays import Ints, frozen, short
 from mapmrf.errors import FormatError
 from mapmrf.graph import FactorGraph
+from mapmrf.outputs import whole_file
 
 MANIFEST = "parts.json"
 VERSION = 1
@@ -142,14 +143,23 @@ def read_part(path: str | os.PathLike[str]) -> Part:
     (1, 6, 9)
     """
     path = Path(path)
+    from mapmrf.distributed.part_checks import check_kinds, check_part
+
     _, figures, arrays = read_arrays(path, "part")
-    if figures["version"] != VERSION:
-        raise FormatError(f"{path}: a part of version {figures['version']}, expected {VERSION}")
-    graph_arrays: dict[str, Any] = {name: arrays[name] for name in GRAPH_ARRAYS}
-    rest: dict[str, Any] = {name: int(figures[name]) for name in COUNTS}
-    rest |= {name: frozen(arrays[name]) for name in LIST_ARRAYS}
-    constant = float.fromhex(figures["constant"])
-    return Part(graph=FactorGraph(**graph_arrays, weight=arrays.get("weight"), constant=constant), **rest)
+    try:
+        if figures["version"] != VERSION:
+            raise FormatError(f"a part of version {figures['version']}, expected {VERSION}")
+        check_kinds(arrays)
+        graph_arrays: dict[str, Any] = {name: arrays[name] for name in GRAPH_ARRAYS}
+        rest: dict[str, Any] = {name: int(figures[name]) for name in COUNTS}
+        rest |= {name: frozen(arrays[name]) for name in LIST_ARRAYS}
+        constant = float.fromhex(figures["constant"])
+        part = Part(graph=FactorGraph(**graph_arrays, weight=arrays.get("weight"), constant=constant), **rest)
+        check_part(part)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        what = str(error) if isinstance(error, FormatError) else f"damaged: {type(error).__name__}: {error}"
+        raise FormatError(f"{path}: {' '.join(what.split())}") from None
+    return part
 
 
 class PartFolder:
@@ -182,8 +192,10 @@ class PartFolder:
             data = json.loads(path.read_text(encoding="utf-8"))
             self.counts = ModelCounts(*(int(data[name]) for name in ModelCounts._fields))
             self.checksums = [int(crc) for crc in data["checksums"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"{path}: damaged: {error}") from None
+            if min(self.counts) < 0 or len(self.checksums) != self.counts.n_parts:
+                raise ValueError(f"{len(self.checksums)} checksums of {self.counts.n_parts} parts")
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError) as error:
+            raise FormatError(f"{path}: damaged: {' '.join(str(error).split())}") from None
 
     def read(self, numbers: range) -> Iterator[Part]:
         """Read some parts, one after another.
@@ -216,16 +228,8 @@ def write_manifest(folder: Path, counts: ModelCounts, checksums: list[int]) -> P
 
 def write_json(path: Path, data: dict[str, Any]) -> None:
     """Write a small file atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(data, file)
-            file.flush()
-            os.fsync(file.fileno())
-        put_in_place(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from None
+    with whole_file(path, keep=False) as file:
+        file.write(json.dumps(data).encode())
 
 
 def lean(values: Ints) -> Ints:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from mapmrf.errors import FormatError, MapMRFError, OptionError
+from mapmrf.formats.budget import spending
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.formats.names import names_lost
 from mapmrf.graph import FactorGraph
@@ -45,6 +46,7 @@ def read(
     *,
     evidence: AnyPath | Mapping[int | str, int | str] | None = None,
     values: str | None = None,
+    max_bytes: float | None = None,
 ) -> FactorGraph:
     """Read a model file in any known format, compressed (``.gz``, ``.bz2``, ``.xz``) or not.
 
@@ -57,11 +59,15 @@ def read(
     values
         What the numbers in the file are, where the format leaves it open: ``"potential"``, ``"log"`` (natural logs) or
         ``"cost"`` (to be minimised). By default what the suffix says.
+    max_bytes
+        Bytes that reading may take, the file and all arrays made of it included; by default the memory of the machine.
+        A small file may stand for large tables: what would take more is refused before it is allocated.
 
     Raises
     ------
     FormatError
-        If the file cannot be read; the message is one line that names file, place, what was found and expected.
+        If the file cannot be read, or takes more than `max_bytes`; the message is one line that names file, place, what
+        was found and expected.
 
     Examples
     --------
@@ -78,10 +84,11 @@ def read(
     """
     _check_values(values)
     path = Path(path)
-    graph = _format_to_read(path).read(path, values=values)
-    if evidence is None:
-        return graph
-    return graph.condition(evidence if isinstance(evidence, Mapping) else _first_sample(evidence, graph))
+    with spending(max_bytes):
+        graph = _format_to_read(path).read(path, values=values)
+        if evidence is None:
+            return graph
+        return graph.condition(evidence if isinstance(evidence, Mapping) else _first_sample(evidence, graph))
 
 
 def write(graph: FactorGraph, path: AnyPath, *, values: str | None = None) -> None:

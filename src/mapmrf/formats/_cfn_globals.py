@@ -28,13 +28,19 @@ class ScopeNames(NamedTuple):
     place: dict[bytes, int]
 
 
-def read_nested(scanner: Scanner, what: str) -> Nested:
+DEPTH = 8
+"""Brackets inside brackets, at most."""
+
+
+def read_nested(scanner: Scanner, what: str, depth: int = DEPTH) -> Nested:
     """The words and lists up to the closing bracket."""
     found: Nested = []
     while not scanner.closes(what):
         if scanner.peek() == OPEN:
             scanner.open(what)
-            found.append(read_nested(scanner, what))
+            if depth == 0:
+                scanner.fail(what, f"at most {DEPTH} brackets inside each other")
+            found.append(read_nested(scanner, what, depth - 1))
         else:
             found.append(scanner.word(what))
     return found

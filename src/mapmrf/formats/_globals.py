@@ -19,6 +19,11 @@ from mapmrf.errors import FormatError
 KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")
 """The functions that are read."""
 
+MOST_MISSING = 1000
+"""How far a number of variables may be below a limit that it can never reach."""
+MOST_STEPS = 1_000_000
+"""Constraints that one function may stand for."""
+
 DIGITS = 9
 """Decimals of real weights that are written, at most: toulbar2's weights are whole numbers."""
 
@@ -57,6 +62,9 @@ class Counted:
                 if least > 0 or most < n:
                     yield linear(pairs, ones, lower=least, upper=most)
                 continue
+            # What no labelling can reach costs the same in all of them, and is a constraint for each variable.
+            if least > n + MOST_MISSING or most < -MOST_MISSING:
+                raise FormatError(f"found a number from {least} to {most} of {n} variables, expected one from 0 to {n}")
             for t in range(1, least + 1):
                 yield linear(pairs, ones, lower=t, penalty=self.cost)
             for t in range(most, n):
@@ -70,6 +78,8 @@ def different(scope: list[int], measure: str, cost: float, card: Ints) -> Iterat
         yield all_different(scope)
         return
     states = range(int(card[scope].max(initial=0)))
+    if len(states) * len(scope) > MOST_STEPS:
+        raise FormatError(f"found {len(states)} states of {len(scope)} variables, expected {MOST_STEPS} pairs at most")
     yield from Counted(scope, measure, cost, [((k,), 0, 1) for k in states]).constraints(card)
 
 

@@ -11,14 +11,16 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError, GraphError
+from mapmrf.formats.budget import charge
 from mapmrf.formats.multiples import find_multiples
 from mapmrf.formats.sharing import first_equal
 from mapmrf.graph import FactorGraph, Names
 
 MOST_STATES = 2**30
 """States of all variables together; more would be 8 GB of unary potentials, rather a wrong file than a model."""
-MOST_ENTRIES = 2**28
-"""Limit on the entries of all tables where a few words of a file can define a large one: 2 GB."""
+COPIES = 2.5
+"""Bytes that reading takes for each byte of a table: the table, a copy, and what checks and comparisons need."""
+TABLES = "its tables"
 MOST_COUNT = 2**53
 _CHUNK = 1 << 20
 
@@ -56,6 +58,7 @@ def assemble(card: Ints, factors: Factors, names: Names | None = None) -> Factor
         found.theta_t,
         weight=found.weight,
         names=names,
+        copy=False,
     )
 
 
@@ -111,29 +114,33 @@ def table_sizes(shape: Ints, shape_ptr: Ints) -> Floats:
     return size
 
 
-def table_offsets(path: Path, size: Floats) -> Ints:
-    """Offsets of tables of these sizes, once they fit together.
+def table_offsets(path: Path, size: Floats, copies: float = COPIES) -> Ints:
+    """Offsets of tables of these sizes, once they fit into the budget together.
 
     Raises
     ------
     FormatError
-        If they have more than `MOST_ENTRIES` entries.
+        If they do not, with the number of the largest.
     """
-    total = size.sum()
-    if not total <= MOST_ENTRIES:
-        a = int(size.argmax())
-        raise FormatError(
-            f"{path}: the tables have {total:.4g} entries, {size[a]:.4g} of them in that of factor {a}, "
-            f"expected at most {MOST_ENTRIES} in all"
-        )
+    charge_tables(path, size, copies)
     return offsets(size.astype(np.int64))
 
 
+def charge_tables(path: Path, size: Floats, copies: float = COPIES) -> None:
+    """Charge for tables of these sizes."""
+    if len(size):
+        a = int(size.argmax())
+        charge(path, 8.0 * copies * float(size.sum()), TABLES, f"factor {a} has {size[a]:.4g} entries")
+
+
 def check_states(path: Path, card: Ints) -> None:
-    """Refuse variables with more states than fit into memory."""
+    """Charge for the unary potentials, and refuse more states than a model has."""
     total = float(card.sum(dtype=np.float64))
     if total > MOST_STATES:
-        raise FormatError(f"{path}: the variables have {total:.4g} states, expected at most {MOST_STATES} in all")
+        raise FormatError(f"{path}: the variables have {total:.10g} states, expected at most {MOST_STATES} in all")
+    if len(card):
+        i = int(card.argmax())
+        charge(path, 16.0 * total, "its unary potentials", f"variable {i} has {card[i]} states")
 
 
 # -- groups of factors ------------------------------------------------------------------------------------------------
@@ -205,7 +212,11 @@ def last_fastest(theta: Floats, table_ptr: Ints, shape: Ints, shape_ptr: Ints) -
     """Tables in which the first variable of every shape runs fastest, in the order in which the last one does."""
     result = theta.copy()
     for members, dims in same_shapes(shape, shape_ptr):
-        if len(dims) > 1:
+        size = int(np.prod(dims, dtype=np.int64))
+        if len(dims) > 1 and size > _CHUNK:  # one by one: places of all entries would take more than these
+            for at in table_ptr[members].tolist():
+                result[at : at + size].reshape(dims)[...] = theta[at : at + size].reshape(dims[::-1]).T
+        elif len(dims) > 1:
             backwards = tuple(range(len(dims)))[::-1]
             block = transposed(theta, table_ptr[members], dims[::-1], backwards)
             result[table_ptr[members][:, None].astype(np.int64) + np.arange(block.shape[1])] = block

@@ -100,7 +100,9 @@ def constraints_of(path: Path, function: WordFunction, upper: float, card: Ints)
         raise FormatError(f"{path}: function {function.number} ({function.keyword}): found {found} in its scope")
     try:
         yield from _parsed(function, upper, card)
-    except ValueError:
+    except FormatError as error:
+        raise FormatError(f"{path}: function {function.number} ({function.keyword}): {error}") from None
+    except (ValueError, IndexError, OverflowError):
         raise FormatError(
             f"{path}: function {function.number} ({function.keyword}): cannot read its parameters "
             f"{b' '.join(function.words[:8]).decode('utf-8', 'replace')!r}"

@@ -13,9 +13,11 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales
-from mapmrf.formats._tables import Factors, build, check_states, table_offsets
+from mapmrf.formats._tables import COPIES, TABLES, Factors, build, check_states
+from mapmrf.formats.budget import charge
 from mapmrf.formats.files import replacing
 from mapmrf.graph import FactorGraph, Names
+from mapmrf.graph_checks import MOST_VARIABLES
 
 #: Rows that sum to something else are reported when they are read.
 _ROW_TOL = 1e-6
@@ -40,10 +42,12 @@ Text = Callable[[FactorGraph, list[ConditionalTable]], Iterator[str]]
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def table_size(path: Path, shape: Sequence[int]) -> int:
-    """Number of entries of a CPT, refused if it is too large to exist."""
+def table_size(path: Path, shape: Sequence[int], what: str, before: int = 0) -> int:
+    """Number of entries of a CPT behind tables with so many; refused if it is too large to exist."""
+    if len(shape) > MOST_VARIABLES:
+        raise FormatError(f"{path}: {what}: found {len(shape)} variables, expected at most {MOST_VARIABLES}")
     size = math.prod(map(float, shape))
-    table_offsets(path, np.array([size]))
+    charge(path, 8.0 * COPIES * (size + before), TABLES, f"{what} has {size:.4g} entries")
     return int(size)
 
 

@@ -132,6 +132,7 @@ class _Network:
         self.states: dict[str, list[str]] = {}
         self.place: dict[str, int] = {}
         self.tables: dict[str, ConditionalTable] = {}
+        self.n_entries = 0
 
 
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
@@ -217,7 +218,9 @@ def _probability(scanner: _Scanner, network: _Network) -> None:
     child, *parents = scope
     what = f"probability of {child!r}"
     shape = [len(network.states[name]) for name in (*parents, child)]
-    rows = np.full((table_size(scanner.path, shape) // shape[-1], shape[-1]), np.nan)
+    size = table_size(scanner.path, shape, what, network.n_entries)
+    network.n_entries += size
+    rows = np.full((size // shape[-1], shape[-1]), np.nan)
     scanner.expect("{", what)
     _rows(scanner, rows, [network.states[name] for name in parents], what)
     at = network.place

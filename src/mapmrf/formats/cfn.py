@@ -17,7 +17,8 @@ from mapmrf.formats._cfn_globals import CFN_TYPES, Params, ScopeNames, constrain
 from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
 from mapmrf.formats._globals import WrittenFunction, written
 from mapmrf.formats._relaxed_json import OPEN, Scanner
-from mapmrf.formats._tables import MOST_ENTRIES, Factors, build, check_states, shaped_tables
+from mapmrf.formats._tables import COPIES, TABLES, Factors, build, check_states, shaped_tables
+from mapmrf.formats.budget import charge
 from mapmrf.formats.files import replacing
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
 from mapmrf.formats.tokens import parse_numbers, shown
@@ -66,7 +67,7 @@ class _CfnModel:
     dense: list[_Dense] = field(default_factory=list)
     refers: dict[int, bytes] = field(default_factory=dict)
     functions: dict[bytes, int] = field(default_factory=dict)
-    n_entries: int = 0
+    n_entries: float = 0.0
     constraints: list[Constraint] = field(default_factory=list)
 
 
@@ -93,14 +94,18 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     _parse_dense(scanner, model)
     table_of, tables = _shared(path, model)
     table_ptr = offsets([len(table) for table in tables])
-    costs = np.concatenate([np.zeros(0), *tables])
+    costs = tables[0].copy() if len(tables) == 1 else np.concatenate([np.zeros(0), *tables])
+    del tables
+    model.tables.clear()
     _forbid(costs, table_ptr, table_of, model.bound)
+    np.negative(costs, out=costs)
+    costs += 0.0  # no "-0"
     factors = Factors(
         offsets([len(scope) for scope in model.scopes]),
         np.array([i for scope in model.scopes for i in scope], dtype=np.int64),
         table_of,
         table_ptr,
-        -costs + 0.0,  # no "-0"
+        costs,
     )
     graph = build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
     if not model.constraints:
@@ -205,14 +210,17 @@ def _global(scanner: Scanner, model: _CfnModel, scope: list[int], what: str) -> 
     if scanner.word(what) != b"params":
         scanner.fail(what, "'params'")
     scanner.open(f"params of {what}")
-    params = Params(read_nested(scanner, f"params of {what}"))
+    nested = read_nested(scanner, f"params of {what}")
     lookup = [{value.encode(): k for k, value in enumerate(model.values[i] or ())} for i in scope]
     place = {str(i).encode(): at for at, i in enumerate(scope)}
     place |= {model.variables[i].encode(): at for at, i in enumerate(scope)}
     names = ScopeNames(np.array(model.card, dtype=np.int64), lookup, place)
     try:
-        model.constraints.extend(constraints_of(kind, scope, params, (model.sign, model.bound), names))
-    except (ValueError, KeyError, IndexError, TypeError):
+        found = constraints_of(kind, scope, Params(nested), (model.sign, model.bound), names)
+        model.constraints.extend(found)
+    except FormatError as error:
+        raise FormatError(f"{scanner.path}: {what}: {error}") from None
+    except (ValueError, KeyError, IndexError, TypeError, OverflowError):
         scanner.fail(f"params of {what}", f"those of {kind}", "others")
 
 
@@ -235,9 +243,8 @@ def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float 
         return
     scanner.open(f"costs of {what}")
     size = math.prod([float(model.card[i]) for i in scope])
-    model.n_entries += int(min(size, MOST_ENTRIES + 1))
-    if model.n_entries > MOST_ENTRIES:
-        scanner.fail(what, f"at most {MOST_ENTRIES} in all tables", f"a table of {size:.4g} entries")
+    model.n_entries += size
+    charge(scanner.path, 8.0 * COPIES * model.n_entries, TABLES, f"{what} has {size:.4g} entries")
     text = scanner.rest(f"costs of {what}")
     if default is not None:
         model.tables.append(_tuples(scanner, model, scope, default, (text, what)))
@@ -345,7 +352,8 @@ def _forbid(costs: Floats, table_ptr: Ints, table_of: Ints, bound: float) -> Non
     if len(table_of):
         least = np.minimum(np.minimum.reduceat(costs, table_ptr[:-1]), 0.0)
         others = float(least[table_of].sum()) - least
-        costs[costs >= np.repeat(bound - others, np.diff(table_ptr))] = np.inf
+        limit = bound - others
+        costs[costs >= (limit[0] if len(limit) == 1 else np.repeat(limit, np.diff(table_ptr)))] = np.inf
 
 
 def _names(model: _CfnModel) -> Names:

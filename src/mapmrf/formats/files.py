@@ -5,22 +5,23 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import io
 import lzma
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from mapmrf.errors import FormatError
+from mapmrf.formats.budget import charge
+from mapmrf.outputs import whole_file
 
 AnyPath = str | os.PathLike[str]
 
-_DECOMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".bz2": bz2.decompress,
-    ".xz": lzma.decompress,
-}
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_PIECE = 1 << 20
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 _CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 
@@ -28,7 +29,7 @@ _CORRUPT = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError)
 def compression(path: AnyPath) -> str:
     """Return ``".gz"``, ``".bz2"``, ``".xz"`` or ``""``, from the name of the file."""
     suffix = Path(path).suffix.lower()
-    return suffix if suffix in _DECOMPRESS else ""
+    return suffix if suffix in _OPEN else ""
 
 
 def plain_name(path: AnyPath) -> str:
@@ -49,70 +50,71 @@ def read_bytes(path: AnyPath) -> bytes:
     Raises
     ------
     FormatError
-        If the file cannot be opened, or its compressed content is damaged or cut off.
+        If the file cannot be opened, its compressed content is damaged or cut off, or is more than the budget allows.
     """
     try:
+        charge(path, os.stat(path).st_size, "the file")
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
         raise FormatError(f"{path}: cannot read: {_reason(error)}") from None
     kind = compression(path) or next((kind for magic, kind in _MAGIC.items() if data.startswith(magic)), "")
     if not kind:
         return data
     try:
-        return _DECOMPRESS[kind](data)
+        return _decompressed(path, kind, data)
     except _CORRUPT as error:
+        if isinstance(error, FormatError):
+            raise
         raise FormatError(f"{path}: damaged or cut off {kind} file: {_reason(error)}") from None
 
 
-@contextlib.contextmanager
-def replacing(path: AnyPath) -> Iterator[IO[bytes]]:
-    """Open a file for writing that replaces `path` once it is complete.
+def _decompressed(path: AnyPath, kind: str, data: bytes) -> bytes:
+    """The content of a compressed file, charged piece by piece: a few bytes may stand for very many."""
+    pieces, size = [], 0
+    with _OPEN[kind](io.BytesIO(data)) as file:
+        while piece := file.read(_PIECE):
+            size += len(piece)
+            charge(path, 2 * size, "its decompressed content")  # the pieces, and all of them together
+            pieces.append(piece)
+    return b"".join(pieces)
 
-    The bytes are compressed as the suffix says. They go to a temporary file in the same folder, which is renamed at
-    the end and removed if anything goes wrong; devices and pipes are written directly.
+
+@contextlib.contextmanager
+def replacing(path: AnyPath, *, keep: bool | None = None) -> Iterator[IO[bytes]]:
+    """Open a file for writing that replaces `path` once it is complete; see `mapmrf.outputs.whole_file`.
+
+    The bytes are compressed as the suffix says.
 
     Raises
     ------
     FormatError
         If the file cannot be written.
     """
-    # A link should stay a link: what it points to is replaced.
-    target = Path(os.path.realpath(path))
     try:
-        if target.exists() and not target.is_file():
-            with open(target, "wb") as raw, _compressed(raw, compression(path)) as file:
-                yield file
-            return
-        if target.exists() and not os.access(target, os.W_OK):
-            raise PermissionError(None, "Permission denied")
-        temporary = target.with_name(f".{os.urandom(8).hex()}.tmp")
-        try:
-            with open(temporary, "xb") as raw, _compressed(raw, compression(path)) as file:
-                yield file
-            if target.exists():
-                os.chmod(temporary, target.stat().st_mode & 0o7777)
-            os.replace(temporary, target)
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
+        with whole_file(path, keep=keep) as raw, _compressed(raw, compression(path)) as file:
+            yield file
     except OSError as error:
         raise FormatError(f"{path}: cannot write: {_reason(error)}") from None
 
 
-def write_bytes(path: AnyPath, data: bytes) -> None:
+def write_bytes(path: AnyPath, data: bytes, *, keep: bool | None = None) -> None:
     """Write a file in one piece; see `replacing`."""
-    with replacing(path) as file:
+    with replacing(path, keep=keep) as file:
         file.write(data)
 
 
-def _compressed(raw: IO[bytes], kind: str) -> IO[bytes]:
+def _compressed(raw: IO[bytes], kind: str) -> AbstractContextManager[IO[bytes]]:
     """Wrap a raw file in the compressor of a suffix."""
     if kind == ".gz":
         # No name and no time inside: equal models give equal files.
         return cast(IO[bytes], gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=raw, mtime=0))
     if kind == ".bz2":
         return cast(IO[bytes], bz2.BZ2File(raw, "wb"))
-    return cast(IO[bytes], lzma.LZMAFile(raw, "wb")) if kind == ".xz" else raw
+    if kind == ".xz":
+        return cast(IO[bytes], lzma.LZMAFile(raw, "wb"))
+    return contextlib.nullcontext(raw)
 
 
 def _reason(error: Exception) -> str:

@@ -48,6 +48,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
 
 def _numbers(path: Path) -> NumberFile:
     text = read_text(path)
+    tokens.charge_numbers(path, text)
     numbers = parse_numbers(text)
     if numbers is not None:
         return NumberFile(path, numbers)

@@ -20,6 +20,7 @@ from mapmrf.formats.quadratic import (
     MOST_VARIABLES,
     NUMBER,
     Terms,
+    charge_variables,
     check_quadratic,
     numbers_of,
     offset_of,
@@ -61,6 +62,7 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         file.fail(len(file.numbers), f"edge {found // 3 + 1} of {m}", "two vertices and a weight")
     if found > 3 * m:
         file.fail(2 + 3 * m, f"after edge {m}", "the end of the file")
+    charge_variables(path, n, m)
     i, j, weight = _edges(file, n)
     constant = offset_of(path, _CONSTANT, read_bytes(path))
     return _graph(path, n, (i, j), sign * np.append(constant, weight))

@@ -16,6 +16,7 @@ from mapmrf.formats import _opengm_functions as functions
 from mapmrf.formats import scales
 from mapmrf.formats._opengm_explicit import explicit_model
 from mapmrf.formats._tables import Factors, build, check_states
+from mapmrf.formats.budget import charge
 from mapmrf.formats.files import read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
 
@@ -79,7 +80,7 @@ class _Group:
     """The group of a file with the model, and its arrays."""
 
     def __init__(self, path: Path, file: Any) -> None:
-        self.path = path
+        self.path, self._n_numbers = path, 0
         groups = (
             [file]
             if self._member(file, "header") is not None
@@ -101,6 +102,9 @@ class _Group:
             what = f"{found.dtype} of shape {found.shape}"
             raise FormatError(f"{self.path}: dataset {name!r}: found {what}, expected one row of numbers")
         self._check_storage(name, found)
+        # A dataset may have any size, whatever that of the file: what was never written is filled in.
+        self._n_numbers += int(found.shape[0])
+        charge(self.path, 24.0 * self._n_numbers, "its datasets", f"{name} has {found.shape[0]} numbers")
         array = found[:]
         if "f" in kinds:
             return array.astype(np.float64)

@@ -13,6 +13,7 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError
 from mapmrf.formats import tokens
 from mapmrf.formats._tables import Factors, build
+from mapmrf.formats.budget import charge
 from mapmrf.formats.names import names_lost
 from mapmrf.formats.tokens import NumberFile, parse_numbers
 from mapmrf.graph import FactorGraph
@@ -46,6 +47,7 @@ def sign_of(path: Path, values: str | None) -> float:
 
 def numbers_of(path: Path, text: bytes, what: str = "among the terms") -> NumberFile:
     """All numbers of a text in which nothing else is left."""
+    tokens.charge_numbers(path, text)
     numbers = parse_numbers(text)
     if numbers is not None:
         return NumberFile(path, numbers)
@@ -82,11 +84,17 @@ def offset_of(path: Path, pattern: re.Pattern[bytes], data: bytes) -> float:
     return float(numbers[0])
 
 
+def charge_variables(path: Path, n_vars: int, n_terms: int) -> None:
+    """Charge for binary variables and pairs of them: a single number of a file may stand for very many variables."""
+    charge(path, 64.0 * n_vars + 200.0 * n_terms, "its variables and terms", f"{n_vars} variables")
+
+
 def graph_of(path: Path, terms: Terms, sign: float) -> FactorGraph:
     """Make a unary factor per linear term and a pairwise one per coupler; a spin is -1 in state 0, +1 in state 1.
 
     All couplers share a table, with their coefficients as weights.
     """
+    charge_variables(path, terms.n_vars, len(terms.i))
     linear = terms.i == terms.j
     one, two = ((-1.0, 1.0), (1.0, -1.0, -1.0, 1.0)) if terms.spin else ((0.0, 1.0), (0.0, 0.0, 0.0, 1.0))
     weight = sign * terms.weight

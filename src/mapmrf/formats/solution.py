@@ -232,7 +232,7 @@ class SolutionStream:
         """Put a file with the old blocks, unless they are many, and the new one in the place of the old file."""
         keep = 0 < os.fstat(self._descriptor).st_size <= _MOST_KEPT
         before = self.path.read_bytes() + self._before if keep else _HEADER
-        write_bytes(self.path, before + block)
+        write_bytes(self.path, before + block, keep=False)
         self.close()
         self._descriptor = self._open(0)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.errors import FormatError
+from mapmrf.formats.budget import FEW, charge
 from mapmrf.formats.files import AnyPath, read_bytes
 
 _COMMENT = re.compile(rb"(?m)#[^\n]*|^[ \t]*c(?!\S)[^\n]*")
@@ -26,6 +27,7 @@ def read_text(path: AnyPath) -> bytes:
         text = b"   " + text[3:]
     # Most files have no comment at all; looking for the two letters first is many times faster than the pattern.
     if b"#" in text or b"c" in text:
+        charge(path, len(text), "its text without comments")
         text = _COMMENT.sub(lambda match: b" " * len(match[0]), text)
     return text
 
@@ -74,10 +76,18 @@ def read_numbers(path: AnyPath, words: tuple[str, ...]) -> tuple[str, NumberFile
         fail_at(path, text, 0, "first word", " or ".join(words))
     behind = first.end()
     del first  # it keeps the text alive
+    charge_numbers(path, text)
     numbers = parse_numbers(text[behind:])
     if numbers is None:
         _fail_not_a_number(path, text, 1)
     return word, NumberFile(path, numbers, skipped=1)
+
+
+def charge_numbers(path: AnyPath, text: bytes) -> None:
+    """Charge for the numbers of a text: there are no more than it has blanks, and one number has a blank after it."""
+    if len(text) > FEW:
+        most = min(len(text) // 2, sum(map(text.count, (b" ", b"\n", b"\t", b"\r")))) + 1
+        charge(path, 8.0 * most + len(text), "its numbers")
 
 
 def parse_numbers(text: bytes) -> Floats | None:

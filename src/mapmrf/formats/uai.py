@@ -11,14 +11,14 @@ import math
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats import scales
-from mapmrf.formats._tables import Factors, assemble
+from mapmrf.formats._tables import MOST_COUNT, MOST_STATES, Factors, assemble, charge_tables, check_states
 from mapmrf.formats.files import plain_name, replacing
 from mapmrf.formats.sharing import first_equal
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
@@ -29,9 +29,8 @@ SUFFIXES = (".uai", ".LG", ".uai.LG")
 
 _WORDS = ("MARKOV", "BAYES")
 _POTTS = -1
-# More would be 8 GB of unary potentials: rather a wrong file than a model.
-_MOST_STATES = 2**30
-_MOST_COUNT = 2**53
+FEW_ENTRIES = 1 << 16
+"""Entries up to which Potts factors get a table for every value: what these have in common is found later."""
 _log = logging.getLogger("mapmrf")
 
 
@@ -49,7 +48,9 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """
     try:
         layout, tables = _read_tables(path, values or _usual_values(path))
-        factors = Factors(layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t)
+        factors = Factors(
+            layout.scope_ptr, layout.scope, tables.table_of, tables.table_ptr, tables.theta_t, tables.weight
+        )
         return assemble(layout.card, factors)
     except GraphError as error:
         raise FormatError(f"{path}: {error}") from None
@@ -97,11 +98,12 @@ class UaiLayout:
 
 @dataclass(frozen=True, eq=False)
 class UaiTables:
-    """The tables of a file: which a factor uses, their offsets, and their entries."""
+    """The tables of a file: which a factor uses, their offsets and entries, and weights of the factors if any."""
 
     table_of: Ints
     table_ptr: Ints
     theta_t: Floats
+    weight: Floats | None = None
 
 
 def _read_tables(path: Path, values: str) -> tuple[UaiLayout, UaiTables]:
@@ -116,7 +118,7 @@ def _read_tables(path: Path, values: str) -> tuple[UaiLayout, UaiTables]:
     if bad is not None:
         _fail_value(file, layout, bad, values)
     scales.to_log(entries, values)
-    tables = _distinct_tables(file.numbers, layout)
+    tables = _distinct_tables(path, file.numbers, layout)
     if word == "BAYES":
         warn_about_rows(path, layout, tables)
     return layout, tables
@@ -139,15 +141,12 @@ def _layout(file: NumberFile) -> UaiLayout:
 def read_card(file: NumberFile) -> tuple[Ints, int]:
     """Cardinalities and number of factors."""
     most = len(file.numbers)
-    n_vars = int(file.integers(0, 1, 0, _MOST_COUNT, "number of variables")[0])
+    n_vars = int(file.integers(0, 1, 0, MOST_COUNT, "number of variables")[0])
     if n_vars >= most:
         file.fail(most, "cardinalities", f"{n_vars} of them and the number of factors")
-    card = file.integers(1, n_vars, 1, _MOST_STATES, "cardinality of variable {}")
-    if card.sum() > _MOST_STATES:
-        raise FormatError(
-            f"{file.path}: the variables have {card.sum()} states, expected at most {_MOST_STATES} in all"
-        )
-    n_factors = int(file.integers(1 + n_vars, 1, 0, _MOST_COUNT, "number of factors")[0])
+    card = file.integers(1, n_vars, 1, MOST_STATES, "cardinality of variable {}")
+    check_states(Path(file.path), card)
+    n_factors = int(file.integers(1 + n_vars, 1, 0, MOST_COUNT, "number of factors")[0])
     # A factor has at least three tokens; a wrong count must not allocate memory.
     if 3 * n_factors > most - n_vars - 2:
         file.fail(most, f"number of factors is {n_factors}", f"at least {3 * n_factors + n_vars + 3}")
@@ -224,7 +223,7 @@ def _potts_factors(file: NumberFile, at: int, size: Floats, scope_ptr: Ints, sta
             break
         if numbers[at] == _POTTS:
             shape = states[scope_ptr[a] : scope_ptr[a + 1]].tolist()
-            if len(shape) != 2 or shape[0] != shape[1] or entries > _MOST_STATES:
+            if len(shape) != 2 or shape[0] != shape[1] or entries > MOST_STATES:
                 file.fail(
                     at, f"table size of factor {a}", "-1 only for two variables with the same, not too many, states"
                 )
@@ -261,7 +260,7 @@ def _fail_size(file: NumberFile, at: int, a: int, scopes: tuple[Ints, Ints, Ints
     shape = [int(c) for c in card[variables]]
     size = math.prod(shape)
     product = f" = {' x '.join(map(str, shape))}" if 1 < len(shape) <= 8 else ""
-    expected = f"{size}{product}" if size < _MOST_COUNT else "a table that could be stored"
+    expected = f"{size}{product}" if size < MOST_COUNT else "a table that could be stored"
     file.fail(at, f"table size of {_factor_name(a, variables)}", expected)
 
 
@@ -276,8 +275,8 @@ def _factor_name(a: int, variables: Ints) -> str:
     return f"factor {a} (variables {', '.join(names)})" if names else f"factor {a} (no variables)"
 
 
-def _distinct_tables(theta: Floats, layout: UaiLayout) -> UaiTables:
-    """Gather every distinct table once, in the order of the file; Potts tables, written out, come last."""
+def _distinct_tables(path: Path, theta: Floats, layout: UaiLayout) -> UaiTables:
+    """Gather every distinct table once, in the order of the file; those of Potts factors come last."""
     plain = np.flatnonzero(~layout.potts)
     start, size = layout.start[plain], layout.size[plain]
     used, plain_table_of = np.unique(first_equal(theta, start, size), return_inverse=True)
@@ -286,26 +285,53 @@ def _distinct_tables(theta: Floats, layout: UaiLayout) -> UaiTables:
     change[start[used]] = 1
     change[start[used] + size[used]] -= 1
     kept = theta[np.cumsum(change[:-1], dtype=np.int8).view(bool)]
-    potts_of, potts_card, potts_value = _distinct_potts(theta, layout)
-    written_out = [
-        np.where(np.eye(c, dtype=bool), 0.0, v).ravel() for c, v in zip(potts_card, potts_value, strict=True)
-    ]
     table_of = np.zeros(len(layout.size), dtype=np.int64)
     table_of[plain] = plain_table_of
-    table_of[layout.potts] = len(used) + potts_of
-    sizes = np.concatenate([size[used], potts_card**2])
-    return UaiTables(table_of, offsets(sizes), np.concatenate([kept, *written_out]) if written_out else kept)
+    if len(plain) == len(table_of):
+        return UaiTables(table_of, offsets(size[used]), kept)
+    potts = _potts_tables(theta, layout)
+    table_of[layout.potts] = len(used) + potts.table_of
+    charge_tables(path, potts.card.astype(np.float64) ** 2)
+    sizes = np.concatenate([size[used], potts.card**2])
+    tables = np.empty(int(sizes.sum()))
+    tables[: len(kept)] = kept
+    at = len(kept)
+    for c, value in zip(potts.card.tolist(), potts.value.tolist(), strict=True):
+        tables[at : at + c * c] = value
+        tables[at : at + c * c : c + 1] = 0.0
+        at += c * c
+    if potts.weight is None:
+        return UaiTables(table_of, offsets(sizes), tables)
+    weight = np.ones(len(table_of))
+    weight[layout.potts] = potts.weight
+    return UaiTables(table_of, offsets(sizes), tables, weight)
 
 
-def _distinct_potts(theta: Floats, layout: UaiLayout) -> tuple[Ints, Ints, Floats]:
-    """Number the distinct (cardinality, value) of the Potts factors."""
+class PottsTables(NamedTuple):
+    """Potts factors: the table and the weight of each, and the cardinality and the value of the tables."""
+
+    table_of: Ints
+    weight: Floats | None
+    card: Ints
+    value: Floats
+
+
+def _potts_tables(theta: Floats, layout: UaiLayout) -> PottsTables:
+    """Give Potts factors of one cardinality and value a table; if these are large, of one cardinality, and weights."""
     factors = np.flatnonzero(layout.potts)
-    if len(factors) == 0:
-        return factors, factors, np.zeros(0)
     card = layout.card[layout.scope[layout.scope_ptr[factors]]]
     value = theta[layout.start[factors]]
+    found = _numbered_potts(card, value)
+    if float((found.card.astype(np.float64) ** 2).sum()) <= max(FEW_ENTRIES, len(layout.size)):
+        return found
+    hard = np.isinf(value)
+    units = _numbered_potts(card, np.where(hard, value, 1.0))
+    return units._replace(weight=np.where(hard, 1.0, value)) if len(units.card) < len(found.card) else found
+
+
+def _numbered_potts(card: Ints, value: Floats) -> PottsTables:
     _, first, of = np.unique(np.stack([card, value]), axis=1, return_index=True, return_inverse=True)
-    return of.ravel().astype(np.int64), card[first], value[first]
+    return PottsTables(of.ravel().astype(np.int64), None, card[first], value[first])
 
 
 def warn_about_rows(path: Path, layout: UaiLayout, tables: UaiTables) -> None:

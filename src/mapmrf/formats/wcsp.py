@@ -108,6 +108,7 @@ def _numbers(path: Path) -> tuple[str, NumberFile, list[WordFunction]]:
     first = _FIRST_WORD.search(text)
     if first is None:
         raise FormatError(f"{path}: the file is empty, expected the name of a problem")
+    tokens.charge_numbers(path, text)
     numbers, functions = parse_numbers(text[first.end() :]), []
     if numbers is None:
         parts = split(path, text)

@@ -150,7 +150,7 @@ def _table(path: Path, element: ET.Element, places: dict[str, int], card: list[i
         raise FormatError(f"{path}: {what}: found {len(tables)} elements <TABLE>, expected one")
     variables = [places[name] for name in scope]
     shape = [card[i] for i in variables]
-    size = table_size(path, shape)
+    size = table_size(path, shape, what)
     numbers = parse_numbers(_text(tables[0]).encode())
     if numbers is None or len(numbers) != size:
         found = "something else" if numbers is None else str(len(numbers))

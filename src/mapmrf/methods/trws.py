@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar, get_args
 
-from mapmrf.arrayfile import Array
+from mapmrf.arrayfile import Array, put_back
 from mapmrf.checkpoints import Snapshot
 from mapmrf.dual_state import MOST_NUMBERS, DualState
 from mapmrf.engines.messages.passes import SequentialPasses
@@ -118,10 +118,11 @@ class TRWS(Method):
 
     def restore(self, problem: Problem, state: TRWSRun, snapshot: Snapshot) -> None:
         """Put messages and figures back."""
-        state.done = snapshot.figures["done"]
-        state.passes.figures = PassFigures(*snapshot.figures["figures"])
+        state.done = int(snapshot.figures["done"])
+        bound, value, calm = snapshot.figures["figures"]
+        state.passes.figures = PassFigures(float(bound), float(value), int(calm))
         for name, array in state.messages.items():
-            array[...] = snapshot.arrays[name]
+            put_back(array, snapshot.arrays, name)
 
 
 @dataclass

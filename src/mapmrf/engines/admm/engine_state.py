@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mapmrf.arrayfile import Array
+from mapmrf.arrayfile import Array, put_back
 from mapmrf.engines.admm.engine import Engine
 from mapmrf.engines.admm.sphere_run import SpherePhase, SphereRun
 from mapmrf.errors import FormatError
@@ -31,17 +31,17 @@ def engine_state(engine: Engine) -> dict[str, Array]:
 
 def restore_engine(engine: Engine, block: int, arrays: dict[str, Array]) -> None:
     """Put the arrays of an engine back; they must be those of the same model and options."""
+    if not 0 <= block <= len(engine.labels):
+        raise FormatError(f"the checkpoint has spheres on {block} variables each, expected 0 to {len(engine.labels)}")
     engine.set_blocks(block)
-    engine.penalty.view(np.uint8)[:] = arrays["penalty"]
+    put_back(engine.penalty.view(np.uint8), arrays, "penalty")
     engine.has_sphere = bool(engine.penalty[0].sphere)
     if "factor_lam" in arrays:
         engine.begin_factor_sphere()
         assert engine.factor_sphere is not None
         engine.factor_sphere.off2 = float(arrays["factor_off2"][0])
     for name, array in engine_state(engine).items():
-        if array.shape != arrays[name].shape:
-            raise FormatError(f"the checkpoint's array {name!r} has shape {arrays[name].shape}, expected {array.shape}")
-        array[...] = arrays[name]
+        put_back(array, arrays, name)
 
 
 def run_state(run: SphereRun) -> dict[str, Any]:
@@ -53,6 +53,9 @@ def run_state(run: SphereRun) -> dict[str, Any]:
 def restore_run(run: SphereRun, figures: dict[str, Any]) -> None:
     """Put a run back into its phase."""
     for name in RUN_FIGURES:
+        known = list if name == "gaps" else int | float
+        if not isinstance(figures[name], known):
+            raise FormatError(f"the checkpoint's {name}: found {figures[name]!r}, expected another kind of value")
         setattr(run, name, figures[name])
     run.phase = SpherePhase(*figures["phase"])
     run.waiting = [SpherePhase(*phase) for phase in figures["waiting"]]

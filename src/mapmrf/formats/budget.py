@@ -1,0 +1,96 @@
+"""What reading a file may take: a budget of bytes, charged before anything is allocated.
+
+A few words of a file can stand for a large table, and a small compressed file for a large one. Readers charge for the
+content of the file, the numbers in it, and the arrays that they are about to make of them, copies on the way included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from mapmrf.errors import FormatError, OptionError
+from mapmrf.memory import machine_bytes, shown_bytes
+
+if TYPE_CHECKING:
+    from mapmrf.formats.files import AnyPath
+
+FEW = 1 << 16
+"""Bytes that nobody has to count."""
+MOST = 2.0**46
+"""Bytes that no machine has, for systems that do not say how many they have."""
+
+
+class ByteBudget:
+    """Bytes that one model may take while it is read.
+
+    Attributes
+    ----------
+    limit
+        How many; None stands for the memory of the machine.
+    charged
+        What has been asked for so far, and how many bytes.
+
+    Examples
+    --------
+    >>> budget = ByteBudget(1e6)
+    >>> budget.charge("model.suai", 2.1e9, "its tables", "factor 0")
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.FormatError: model.suai: its tables (factor 0): reading takes 2.1 GB, expected at most 1 MB, max_bytes
+    """
+
+    def __init__(self, limit: float | None = None) -> None:
+        if limit is not None and not limit > 0:
+            raise OptionError(f"max_bytes is {limit}, expected a number of bytes above 0")
+        self.limit = limit
+        self.allowed = min(machine_bytes(), MOST) if limit is None else float(limit)
+        self.charged: dict[str, float] = {}
+
+    def charge(self, path: AnyPath, needed: float, what: str, place: str = "") -> None:
+        """Ask for bytes; raises FormatError that says what for, where, how many in all, and what the budget is.
+
+        Asking again for the same thing replaces what was asked for: a file may be read twice, and tables add up.
+        """
+        total = sum(self.charged.values()) - self.charged.get(what, 0.0) + needed
+        if total > self.allowed:
+            whose = "the memory of this machine" if self.limit is None else "max_bytes"
+            where = f" ({place})" if place else ""
+            expected = f"expected at most {shown_bytes(self.allowed)}, {whose}"
+            raise FormatError(f"{path}: {what}{where}: reading takes {shown_bytes(total)}, {expected}")
+        self.charged[what] = needed
+
+
+_CURRENT: ContextVar[ByteBudget | None] = ContextVar("mapmrf_budget", default=None)
+
+
+@contextmanager
+def spending(max_bytes: float | None) -> Iterator[ByteBudget]:
+    """Let all readers called inside share a budget.
+
+    Examples
+    --------
+    >>> with spending(1000):
+    ...     charge("model.uai", 2000, "its text")
+    Traceback (most recent call last):
+        ...
+    mapmrf.errors.FormatError: model.uai: its text: reading takes 2 kB, expected at most 1 kB, max_bytes
+    """
+    budget = ByteBudget(max_bytes)
+    token = _CURRENT.set(budget)
+    try:
+        yield budget
+    finally:
+        _CURRENT.reset(token)
+
+
+def charge(path: AnyPath, needed: float, what: str, place: str = "") -> None:
+    """Charge the budget of the file that is being read; outside of `spending`, compare with the machine's memory."""
+    budget = _CURRENT.get()
+    if budget is None:
+        if needed > FEW:
+            ByteBudget().charge(path, needed, what, place)
+    else:
+        budget.charge(path, needed, what, place)

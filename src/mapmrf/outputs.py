@@ -1,0 +1,145 @@
+"""Files that are written: each is complete or absent, and the one that was there before may be kept."""
+
+from __future__ import annotations
+
+import contextlib
+import filecmp
+import os
+import shutil
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
+from typing import BinaryIO
+
+_KEEP: ContextVar[bool] = ContextVar("mapmrf_keep_old", default=False)
+
+
+@contextlib.contextmanager
+def keeping_old() -> Iterator[None]:
+    """Keep what a file inside replaces, as ``FILE~``, unless it is the same or empty; `drop_old` ends that.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, keeping_old():
+    ...     path = Path(folder, "labels.MPE")
+    ...     for text in (b"old", b"new"):
+    ...         with whole_file(path) as file:
+    ...             _ = file.write(text)
+    ...     sorted(path.name for path in Path(folder).iterdir()), kept_name(path).read_text()
+    (['labels.MPE', 'labels.MPE~'], 'old')
+    """
+    token = _KEEP.set(True)
+    try:
+        yield
+    finally:
+        _KEEP.reset(token)
+
+
+def drop_old() -> None:
+    """Replace files without keeping the old ones from now on."""
+    _KEEP.set(False)
+
+
+def keeps_old() -> bool:
+    """Whether files that are replaced are kept.
+
+    Examples
+    --------
+    >>> keeps_old()
+    False
+    """
+    return _KEEP.get()
+
+
+def kept_name(path: Path) -> Path:
+    """Where the file that was replaced is kept.
+
+    Examples
+    --------
+    >>> kept_name(Path("labels.MPE")).name
+    'labels.MPE~'
+    """
+    return path.with_name(f"{path.name}~")
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str], *, keep: bool | None = None) -> Iterator[BinaryIO]:
+    """Open a file for writing that takes the place of `path` once it is complete and on the disk.
+
+    The bytes go to a temporary file in the same folder, which is renamed at the end and removed if anything goes wrong;
+    devices and pipes are written directly. With `keep`, what was there before is kept as ``FILE~``; by default inside
+    of `keeping_old` only.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written; what was there before is there still.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "model.uai")
+    ...     with whole_file(path) as file:
+    ...         _ = file.write(b"MARKOV 0 0")
+    ...     [found.name for found in Path(folder).iterdir()]
+    ['model.uai']
+    """
+    # A link should stay a link: what it points to is replaced.
+    target = Path(os.path.realpath(path))
+    try:
+        if target.exists() and not target.is_file():
+            with open(target, "wb") as file:
+                yield file
+            return
+        if target.exists() and not os.access(target, os.W_OK):
+            raise PermissionError(None, "Permission denied")
+        with _temporary(target) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+            _put(Path(file.name), target, _KEEP.get() if keep is None else keep)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from None
+
+
+@contextlib.contextmanager
+def _temporary(target: Path) -> Iterator[BinaryIO]:
+    """A file with a name of its own beside the target, which is removed unless it has been renamed."""
+    path = target.with_name(f".{os.urandom(8).hex()}.tmp")
+    try:
+        with open(path, "xb") as file:
+            yield file
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _put(temporary: Path, target: Path, keep: bool) -> None:
+    """Give a complete file its name, and bring the folder to the disk, too, where the system can do that."""
+    if target.exists():
+        os.chmod(temporary, target.stat().st_mode & 0o7777)
+        if keep and target.stat().st_size and not filecmp.cmp(temporary, target, shallow=False):
+            _keep(target)
+    os.replace(temporary, target)
+    if hasattr(os, "O_DIRECTORY"):
+        folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def _keep(target: Path) -> None:
+    """Give a file a second name, under which it stays; at no moment is it without one."""
+    aside = target.with_name(f".{os.urandom(8).hex()}.tmp")
+    try:
+        try:
+            os.link(target, aside)
+        except OSError:  # no such links in this file system
+            shutil.copy2(target, aside)
+        os.replace(aside, kept_name(target))
+    finally:
+        aside.unlink(missing_ok=True)

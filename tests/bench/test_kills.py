@@ -1,0 +1,82 @@
+"""A benchmark that is killed and started again ends with the records of one that was not."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mapmrf
+from mapmrf.bench.records import read_records
+from mapmrf.datasets import grid
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="kills a group of processes")
+
+SAME = ("key", "set", "model", "run", "seed", "outcome", "value", "status", "iterations", "labels")
+"""What does not depend on the clock."""
+
+
+def command(folder: Path, output: Path, n_seeds: int) -> list[str]:
+    models = []
+    for k in range(3):
+        path = folder / f"m{k}.uai"
+        if not path.exists():
+            mapmrf.write(grid(4, 4, 2.0, seed=k), path)
+        models.append(str(path))
+    seeds = ",".join(map(str, range(n_seeds)))
+    options = ["--methods", "exhaustive,icm", "--seeds", seeds, "--time-limit", "60", "--jobs", "2"]
+    return [sys.executable, "-m", "mapmrf", "bench", *models, *options, "-o", str(output)]
+
+
+def kept(path: Path) -> dict[str, dict[str, Any]]:
+    return {record["key"]: {name: record.get(name) for name in SAME} for record in read_records(path)}
+
+
+def killed(arguments: list[str], seconds: float) -> bool:
+    """Start a benchmark and kill it, workers and all; False if it was done before."""
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(arguments, stdout=quiet, stderr=quiet, start_new_session=True)
+    try:
+        process.wait(seconds)
+        return False
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return True
+
+
+def kill_and_resume(folder: Path, n_kills: int, n_seeds: int) -> int:
+    """Kill a benchmark so often, then let it end; the records must be those of an unbroken one."""
+    whole, broken, draw = folder / "whole.jsonl", folder / "broken.jsonl", random.Random(1)
+    began = time.perf_counter()
+    subprocess.run(command(folder, whole, n_seeds), check=True, capture_output=True)
+    longest = time.perf_counter() - began
+    done = 0
+    for _ in range(n_kills):
+        if killed(command(folder, broken, n_seeds), draw.uniform(0.3, 1.0) * longest):
+            done += 1
+        elif broken.exists():
+            broken.unlink()  # from the beginning
+    subprocess.run(command(folder, broken, n_seeds), check=True, capture_output=True)
+    assert kept(broken) == kept(whole) and len(kept(whole)) == 6 * n_seeds
+    lines = broken.read_text().splitlines()
+    assert len(lines) == len(kept(whole))  # no run twice
+    return done
+
+
+def test_records_survive_kills(tmp_path: Path) -> None:
+    kill_and_resume(tmp_path, 2, 2)
+
+
+@pytest.mark.slow
+def test_records_survive_fifty_kills(tmp_path: Path) -> None:
+    n = kill_and_resume(tmp_path, 50, 8)
+    print(f"{n} of 50 were killed before their end")
+    assert n > 25

@@ -1,0 +1,201 @@
+"""Small files of every kind, which the mutator starts from: texts of our own, and files that the package writes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import mapmrf
+from mapmrf.bench.records import pack_labels
+from mapmrf.certificates import Certificate
+from mapmrf.certificates.certificate import Cycles
+from mapmrf.checkpoints import FILE
+from mapmrf.datasets import grid
+from mapmrf.graph import FactorGraph, Names
+
+GRAPH = FactorGraph.from_tables(
+    [2, 3, 2],
+    [(0,), (0, 1), (2, 1)],
+    [[0, 0.5], [0.2, -0.1, 0, -0.3, 0.4, 0.1], [0, 0.3, -0.2, 0.6, float("-inf"), 0.1]],
+    names=Names(("a", "b", "c"), (("no", "yes"), ("x", "y", "z"), ("0", "1"))),
+)
+PAIRS = FactorGraph.from_pairwise([[0.0, 1.0], [0.5, 0.0], [0.0, 0.0]], [[0, 1], [1, 2]], [[1.0, 0.0], [0.0, 1.0]])
+NETWORK = FactorGraph.from_tables(
+    [2, 2],
+    [(0,), (0, 1)],
+    [np.log([0.25, 0.75]), np.log([[0.5, 0.5], [0.125, 0.875]])],
+    names=Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet"))),
+)
+
+TEXTS: dict[str, list[str]] = {
+    ".uai": [
+        "MARKOV\n3\n2 3 2\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 1 1.5\n\n6\n 1 2 0.5 0.25 1 1\n\n6\n 1 1 2 2 0 1e-3\n",
+        "BAYES 2 2 2 2 1 0 2 0 1 2 .25 .75 4 .5 .5 .125 .875",
+        "c comment\nMARKOV 1 2 2  0  1 0 # all\n1 2.5 2 1 1",
+    ],
+    ".LG": ["MARKOV 3 3 3 2 3 2 0 1 2 1 0 2 1 2 -1 -0.5 -1 -2 6 0 1 -1e+39 -inf 2 3", "MARKOV 1 2 1 1 0 2 0 -1"],
+    ".suai": [
+        "SPARSEMARKOV\n3\n2 3 2\n2\n2 0 1\n3 2 1 0\n\n1 2\n0 2 3\n1 0 .5\n\n0.5 1\n1 2 1 4\n",
+        "SPARSEBAYES 1 2 1 1 0 0.5 0",
+    ],
+    ".fg": ["2\n\n2\n0 1\n2 3\n3\n0 1\n3 2.5\n5 1\n\n1\n2\n2\n1\n1 4\n", "# empty\n0\n"],
+    ".wcsp": [
+        "t 3 3 4 100\n2 3 2\n2 0 1 0 2\n0 0 5\n1 2 7\n1 2 3 1\n1 0\n0 4 0\n2 1 2 100 1\n2 1 0\n",
+        "s 4 3 3 50\n3 3 3 3\n-2 0 1 0 1\n0 0 5\n2 1 2 0 -1\n3 0 1 2 -1 salldiff var 50\n",
+        "g 3 3 4 50\n3 3 3\n3 0 1 2 -1 sgcc var 50 3 0 0 1 1 0 1 2 0 1\n3 0 1 2 -1 samong var 3 1 2 2 0 1\n"
+        "3 0 1 2 -1 knapsackp 2 1 0 3 1 1 2 0\n2 0 1 -1 clique 1 1 0 2 0 1\n",
+        "mapmrf:decimals=2:offset=150 2 2 1 1000\n2 2\n2 0 1 0 1\n0 0 50\n",
+    ],
+    ".cfn": [
+        '{problem: {name: t, mustbe: "<100.00"},\n variables: {x: 2, y: [red green blue], z: 2},\n'
+        " functions: {f: {scope: [x y], costs: [1 2 3 4 5 inf]}, g: {scope: [z], defaultcost: 1, costs: [0 2.5]},\n"
+        " h: {scope: [], costs: [1.5]}}}\n",
+        '{"problem":{"name":"s","mustbe":">-50"},"variables":{"a":2,"b":2,"c":2},"functions":{"f":{"scope":["a","b"],'
+        '"costs":"g"},"g":{"scope":["b","c"],"costs":[0,1,2,3]},'
+        '"k":{"scope":["a","b","c"],"type":"knapsackv","params":{"capacity":1,"weightedvalues":[["a",1,2],["b",0,1]]}},'
+        '"d":{"scope":["a","b"],"type":"salldiff","params":{"metric":"var","cost":50}}}}',
+        '{problem:{name:g mustbe:"<50"} variables:{a:3 b:3 c:3} functions:{'
+        "s:{scope:[a b c] type:samong params:{metric:var cost:3 min:1 max:2 values:[0 1]}}"
+        "c:{scope:[a b] type:sgcc params:{metric:var cost:50 bounds:[[0 0 1][1 0 1]]}}"
+        "q:{scope:[a b] type:clique params:{rhs:1 values:[[0][0 1]]}}}}",
+    ],
+    ".bif": [
+        "network toy { property x; }\nvariable A { type discrete [ 2 ] { a0, a1 }; }\n"
+        "variable C { type discrete [ 2 ] { c0, c1 }; }\nprobability ( A ) { table 0.25, 0.75; }\n"
+        "probability ( C | A ) { (a0) 0.01, 0.99; default 0.5, 0.5; } // end\n",
+        'network "q r" { } variable "x y" { type discrete [1] { "s" }; } probability ( "x y" ) { table 1; }',
+    ],
+    ".xml": [
+        '<?xml version="1.0"?>\n<BIF VERSION="0.3"><NETWORK><NAME>t</NAME>\n'
+        '<VARIABLE TYPE="nature"><NAME>A</NAME><OUTCOME>a0</OUTCOME><OUTCOME>a1</OUTCOME></VARIABLE>\n'
+        '<VARIABLE TYPE="nature"><NAME>B</NAME><OUTCOME>b0</OUTCOME><OUTCOME>b1</OUTCOME></VARIABLE>\n'
+        "<DEFINITION><FOR>A</FOR><TABLE>0.25 0.75</TABLE></DEFINITION>\n"
+        "<DEFINITION><FOR>B</FOR><GIVEN>A</GIVEN><TABLE>0.5 0.5 <!-- row --> 0.1 0.9</TABLE></DEFINITION>\n"
+        "</NETWORK></BIF>\n",
+    ],
+    ".erg": ["/* n */ 2 /* card */ 2 2 /* parents */ 0 1 0 /* tables */ 2 .25 .75 4 .5 .5 .1 .9"],
+    ".coo": ["# vartype=SPIN\n# offset=1.5\n0 0 0.5\n0 1 -1\n1 2 2.25\n", "0 0 1\n0 3 -2.5\n"],
+    ".qubo": ["c a comment\nc offset 2.5\np qubo 0 4 2 2\n0 0 1\n3 3 -2\n0 1 1.5\n2 3 -1\n"],
+    ".mc": ["# constant=2\n4 3\n1 2 1\n2 3 -2.5\n1 4 3\n", "2 0\n"],
+}
+"""Models as text."""
+
+EVIDENCE = ["1 1 2", "0", "", "1\n1 0 1\n", "2\n1 0 1\n2 0 0 1 2\n", '{"a": "yes", "1": 2}', '[{"a": 1}, {}]']
+SOLUTIONS = [
+    "MPE\n3 1 2 0\n",
+    "MPE\n1\n3 1 2 0\n",
+    "MPE\n3 0 0 0\n-BEGIN-\n3 1 1 0\n-BEGIN-\n3 1",
+    "MPE\n2\n3 1 1 0\n3 0 1 0\n",
+    "1 2 0",
+    '{"labels": [1, 2, 0]}',
+    "[0, 1, 1]",
+]
+TABLE_ROWS = ["a,b\nyes,z\n,x\n", "0;2\n1;0\n\n0;\n", "a\tc\nno\t1\n"]
+TRACES = ["time,iterations,value,bound,phase,gap,rho\n0.1,5,2.0,3.0,relax,0.5,0.25\n0.2,6,-inf,inf,,,\n"]
+PLANS = [
+    'methods = ["icm"]\nsets = ["grids"]\nseeds = [0, 1]\ntime_limit = 2.5\n',
+    '[[run]]\nmethod = "lslp"\nname = "mine"\noptions = {rho = 0.1}\n',
+]
+RECORD = {
+    **{"key": "k", "set": "own", "model": "m", "run": "icm", "method": "icm", "time_limit": 1.0, "message": ""},
+    **{"outcome": "done", "value": 0.5, "bound": "inf", "status": "converged", "runtime": 0.1},
+    **{"trace": [[0.1, 1, 0.5, "inf", None, None, None, None, ""]], "labels": pack_labels(np.array([1, 0, 2]))},
+}
+
+
+def records() -> list[bytes]:
+    failed = {**RECORD, "key": "l", "outcome": "error", "message": "no memory"}
+    return ["".join(json.dumps(one) + "\n" for one in (RECORD, failed)).encode(), json.dumps(RECORD).encode() + b"\n{"]
+
+
+def results() -> list[bytes]:
+    graph = GRAPH.with_constraints([mapmrf.constraints.all_different([0, 2])])
+    found = [mapmrf.solve(GRAPH, "lslp", margins=True), mapmrf.solve(PAIRS, "icm"), mapmrf.solve(graph, "wcsp")]
+    return [result.to_json(trace=True, mu_v=True).encode() for result in found]
+
+
+def written(suffix: str, *graphs: FactorGraph) -> list[bytes]:
+    """Files that the package writes."""
+    import tempfile
+
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for graph in graphs:
+            path = Path(folder, f"model{suffix}")
+            mapmrf.write(graph, path)
+            found.append(path.read_bytes())
+    return found
+
+
+def opengm() -> list[bytes]:
+    """A file with every type of function; needs h5py."""
+    import h5py
+
+    kinds: dict[int, tuple[list[int], list[float]]] = {
+        16000: ([2, 2, 3], [1, 2, 3, 4, 5, 6]),
+        16001: ([2, 2, 3, 2, 0, 5], [1, 4, 5]),
+        16002: ([2, 3], [0.5]),
+        16003: ([2, 3], [1, 0.5]),
+        16004: ([2, 3], [0.5]),
+        16005: ([2, 3], [1, 0.5]),
+        16006: ([2, 3], [0, 1]),
+        16007: ([3, 2, 3, 2], [0, 1]),
+        16008: ([1, 2], [3]),
+        16011: ([3, 2, 3, 2], [1, 2, 3, 4, 5]),
+    }
+    scopes = {1: [0], 2: [0, 1], 3: [0, 1, 2]}
+    memory = io.BytesIO()
+    with h5py.File(memory, "w") as file:
+        group = file.create_group("gm")
+        types = [x for kind in kinds for x in (kind, 1)]
+        group["header"] = np.array([2, 0, 3, len(kinds), len(kinds), *types, 1], dtype=np.uint64)
+        group["numbers-of-states"] = np.array([2, 3, 2], dtype=np.uint64)
+        factors: list[int] = []
+        for place, (kind, (indices, values)) in enumerate(kinds.items()):
+            group[f"function-id-{kind}/indices"] = np.array(indices, dtype=np.uint64)
+            group[f"function-id-{kind}/values"] = np.array(values, dtype=np.float64)
+            scope = scopes[indices[0] if kind in (16000, 16001, 16007, 16008, 16011) else 2]
+            factors += [0, place, len(scope), *scope]
+        group["factors"] = np.array(factors, dtype=np.uint64)
+    return [memory.getvalue(), *written(".h5", GRAPH)]
+
+
+def certificates(folder: Path) -> list[bytes]:
+    cycles = Cycles(np.array([0, 1]), np.array([0]), np.array([1]), np.array([0.5]))
+    found = []
+    for k, certificate in enumerate(
+        [mapmrf.solve(GRAPH, certificate=True).certificate, Certificate(3.0, np.zeros(0), cycles, np.array([0, 2]))]
+    ):
+        assert certificate is not None
+        certificate.write(folder / f"{k}.npz")
+        found.append((folder / f"{k}.npz").read_bytes())
+    return found
+
+
+def parts(folder: Path) -> tuple[list[bytes], list[bytes], list[bytes]]:
+    """Files of parts, their manifest, and files of labels."""
+    graph = grid(3, 2, seed=1)
+    mapmrf.distributed.partition(graph, folder, 2, "slabs")
+    mapmrf.distributed.partition(graph, folder / "one", 1, "slabs")
+    mapmrf.distributed.solve(folder / "one", max_iterations=5).write_labels(folder)
+    return (
+        [path.read_bytes() for path in sorted(folder.glob("part-*.mrf"))],
+        [(folder / "parts.json").read_bytes()],
+        [path.read_bytes() for path in sorted(folder.glob("labels-*.mrf"))],
+    )
+
+
+FRUSTRATED = grid(6, 6, 3.0, seed=1)
+"""A model on which no method is done at once."""
+
+
+def checkpoint_of(folder: Path, method: Any) -> Path:
+    """The checkpoint of a run on `FRUSTRATED` that was cut short."""
+    with mock.patch("mapmrf.methods.trws.STEP_WORK", 0):  # a step per iteration
+        mapmrf.solve(FRUSTRATED, method, checkpoint=folder, every=0.0, callback=lambda point, _: point.iterations > 0)
+    return folder / FILE

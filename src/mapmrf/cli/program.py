@@ -20,6 +20,7 @@ import click
 from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError
 from mapmrf.interrupts import Interrupts, check, raising, settle
+from mapmrf.memory import PROGRAM, address_space, is_lack_of_memory
 
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
@@ -75,13 +76,22 @@ def explain(error: BaseException) -> int:
             return INTERRUPTED
         case click.ClickException():
             return fail(error.format_message())
+        case MapMRFError():
+            return fail(str(error))
+        case _ if is_lack_of_memory(error):
+            return fail("not enough memory for this model")
+        case ImportError() | OSError() if address_space() < PROGRAM:
+            return fail(f"not enough memory to load the program: {_first_words(error)}")
         case OSError():
             return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        case MemoryError():
-            return fail("not enough memory for this model")
-        case MapMRFError() | ImportError():
+        case ImportError():
             return fail(str(error))
     raise error
+
+
+def _first_words(error: BaseException) -> str:
+    """The first sentence of an error: libraries that cannot be loaded are explained at length."""
+    return str(error).partition(". ")[0]
 
 
 def fail(text: str) -> int:
@@ -140,6 +150,12 @@ def time_option(command: Command) -> Command:
     return click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit in seconds.")(
         command
     )
+
+
+def memory_option(command: Command) -> Command:
+    """Add `--memory-limit`."""
+    text = "Memory of program, model and run, such as 2G; what needs more is refused or left out."
+    return click.option("--memory-limit", metavar="BYTES", help=text)(command)
 
 
 def seed_option(command: Command) -> Command:

@@ -6,13 +6,14 @@ import importlib
 import math
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
+from mapmrf.footprints import footprint_of
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
 from mapmrf.methods.auto.constrained import ConstrainedRun
@@ -125,6 +126,14 @@ class Auto(Phases):
         check_at_least(self, 0, "width", "elimination_entries", "cuts_degree", "branch_gap")
         check_above(self, 0, "memory")
 
+    def footprint(self, graph: FactorGraph) -> float | None:
+        """What the relaxation takes: phases after it are left out where they do not fit."""
+        return footprint_of("trws", graph)
+
+    def within(self, graph: FactorGraph, left: float) -> Auto:
+        """Tables of elimination and search in half of the memory at most."""
+        return replace(self, memory=min(self.memory, max(1.0, left / 2 / 2**20)))
+
     def load(self, graph: FactorGraph) -> None:
         """Import the kernels, unless the model is tiny and needs none; with constraints, it may be an assignment."""
         if graph.constraints is not None:
@@ -183,7 +192,7 @@ class AutoRun(PhasedRun):
         from mapmrf.methods.maxflow import MaxFlow
 
         method = MaxFlow()
-        if method.supports(self.problem) is None:
+        if self.shared.admits(method, self.problem):
             yield from self.follow(method, "cut", Start())
 
     def expand(self, labels: Ints) -> Iterator[Progress]:
@@ -191,7 +200,7 @@ class AutoRun(PhasedRun):
         from mapmrf.methods.expansion import Expansion
 
         method, graph = Expansion(), self.problem.graph
-        if graph.card.max(initial=0) <= MOST_LABELS and method.supports(self.problem) is None:
+        if graph.card.max(initial=0) <= MOST_LABELS and self.shared.admits(method, self.problem):
             yield from self.follow(method, "expansion", Start(labels))
 
     def follow(self, method: Method, phase: str, start: Start) -> Iterator[Progress]:
@@ -205,6 +214,7 @@ class AutoRun(PhasedRun):
                 shared.incumbent.tighten(step.bound)
                 proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
                 yield shared.step(phase, step.finished if proven else None)
+        shared.release(method.name)
 
     def relax(self) -> Iterator[Progress]:
         """TRW-S, as long as it closes the gap: it proves what is easy. Large models get expansions on the way."""
@@ -212,6 +222,7 @@ class AutoRun(PhasedRun):
 
         shared, inner = self.shared, TRWS(max_iterations=self.options.relax_iterations)
         best = shared.incumbent
+        shared.has_room_for(("trws",), self.problem)
         with running(inner, self.problem, self.seed, Start()) as state:
             gap, measured_at, step = math.inf, 0, Progress(0)
             large = self.problem.n_factors >= LARGE
@@ -234,6 +245,7 @@ class AutoRun(PhasedRun):
                     yield from self.expand(state.passes.best)
             if best.gap < math.inf:
                 shared.state_bounds = state.passes.state_bounds()
+        shared.release("trws")
 
     def is_nearly_decided(self, state_bounds: Floats) -> bool:
         """Whether the relaxation has excluded all states but one of nearly all variables."""

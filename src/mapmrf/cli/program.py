@@ -18,15 +18,17 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from mapmrf._version import __version__
-from mapmrf.errors import MapMRFError
+from mapmrf.errors import MapMRFError, OutOfMemory
 from mapmrf.interrupts import Interrupts, check, raising, settle
-from mapmrf.memory import PROGRAM, address_space, is_lack_of_memory
+from mapmrf.memory import PROGRAM, address_space, is_lack_of_memory, shown_bytes
 
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
 
 ASKED = "_MAPMRF_COMPLETE"
 """Set by a shell that completes a command line."""
+LEAST_SPACE = 130e6
+"""Bytes of address space that NumPy needs."""
 BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -52,6 +54,7 @@ class CommandGroup(click.Group):
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
             try:
                 check()
+                _check_space()
                 if ASKED in os.environ:  # a shell wants to know what may follow
                     from mapmrf.cli.completion import prepare
 
@@ -66,6 +69,13 @@ class CommandGroup(click.Group):
                 sys.stdout.flush()
             settle(code)
             sys.exit(code)
+
+
+def _check_space() -> None:
+    """Raise OutOfMemory where NumPy would not even load: OpenBLAS ends the process then."""
+    space = address_space()
+    if space < LEAST_SPACE:
+        raise OutOfMemory(f"ulimit -v leaves {shown_bytes(space)}, the program takes about {shown_bytes(PROGRAM)}")
 
 
 def explain(error: BaseException) -> int:

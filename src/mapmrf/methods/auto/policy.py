@@ -110,8 +110,8 @@ class Portfolio:
         shared = self.shared
         self.reduced = Simplified(shared.problem, ())
         excluded = self.excluded() if self.options.simplify else np.zeros(0, dtype=bool)
-        worthwhile = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
-        worthwhile = worthwhile and shared.has_room_for(("branch",), shared.problem)  # which begins with the same
+        few = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
+        worthwhile = bool(few) and shared.has_room_for(("branch",), shared.problem)  # which begins with the same
         shared.release("branch")
         if self.options.simplify and worthwhile:
             self.reduced = yield from self.simplified(excluded)

@@ -19,6 +19,7 @@ FLOORS = (
     ("graph_checks", "names", "options", "gap", "kernels"),
     ("graph_builders", "constraints"),
     ("graph",),
+    ("footprints",),
     ("rewriting",),
     ("problem", "formats", "trace", "violations"),
     ("polytope", "dual_state", "engines.feasibility", "checkpoints", "certificates"),

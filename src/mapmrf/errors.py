@@ -68,6 +68,17 @@ class UnsupportedModel(MapMRFError, ValueError):
     """
 
 
+class OutOfMemory(MapMRFError, MemoryError):
+    """There was not enough memory, and there is no labelling to return.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> issubclass(mapmrf.errors.OutOfMemory, MemoryError)
+    True
+    """
+
+
 class UnknownName(MapMRFError, LookupError):
     """No method, format, variable or state has this name.
 

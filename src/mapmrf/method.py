@@ -13,6 +13,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.checkpoints import Snapshot
 from mapmrf.dual_state import DualState
+from mapmrf.footprints import footprint_of
 from mapmrf.graph import FactorGraph
 from mapmrf.plugins import revive, source_of
 from mapmrf.polytope import FactorMarginals
@@ -169,6 +170,18 @@ class Method(ABC):
     def supports(self, problem: Problem) -> str | None:
         """Return why this method cannot solve the problem, or None if it can."""
         return None
+
+    def footprint(self, graph: FactorGraph) -> float | None:
+        """Estimate the bytes of a run on a model, beside the model itself; None if nothing is known."""
+        return footprint_of(self.name, graph)
+
+    def within(self, graph: FactorGraph, left: float) -> Method:
+        """The method with such options that a run takes no more than so many bytes, where options decide that."""
+        return self
+
+    def refusal(self, problem: Problem) -> str | None:
+        """Return why a run must not start: the model is not supported, or takes too much memory; None if it may."""
+        return self.supports(problem) or problem.memory.refusal(self.footprint(problem.graph))
 
     def load(self, graph: FactorGraph) -> None:  # noqa: B027
         """Import what a run on this model needs beside the method itself."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
 from mapmrf.graph import FactorGraph
+from mapmrf.memory import NO_LIMIT, MemoryBudget
 from mapmrf.pair_forms import LEAST_STATES, PairForms, TableBlock, find_forms, worthwhile
 
 CHUNK_ENTRIES = 1 << 18
@@ -117,6 +118,8 @@ class Problem:
         What the factors' tables are multiplied by, in the new order; empty if all weights are 1.
     threads
         How many threads a method may use; results do not depend on it.
+    memory
+        How much memory a method may use.
     """
 
     graph: FactorGraph
@@ -127,9 +130,10 @@ class Problem:
     table_at: Ints
     weight: Floats
     threads: int = 1
+    memory: MemoryBudget = NO_LIMIT
 
     @classmethod
-    def compile(cls, graph: FactorGraph, threads: int = 1) -> Problem:
+    def compile(cls, graph: FactorGraph, threads: int = 1, memory: MemoryBudget = NO_LIMIT) -> Problem:
         """Sort the factors by shape; where they are sorted already, the graph's arrays serve as they are."""
         graph.check_sums()
         hard = _hard_tables(graph)
@@ -154,7 +158,7 @@ class Problem:
         for array in (scope_ptr, scope, table_at, weight):
             frozen(array)
         batches = tuple(_batches(graph, group, scope_ptr, scope, table_at, weight))
-        return cls(graph, batches, order, scope_ptr, scope, table_at, weight, threads)
+        return cls(graph, batches, order, scope_ptr, scope, table_at, weight, threads, memory)
 
     @property
     def n_vars(self) -> int:

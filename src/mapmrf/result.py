@@ -46,6 +46,7 @@ class Status(StrEnum):
     CONVERGED = "converged"
     ITERATION_LIMIT = "iteration_limit"
     TIME_LIMIT = "time_limit"
+    MEMORY_LIMIT = "memory_limit"
     INTERRUPTED = "interrupted"
     INFEASIBLE = "infeasible"
 
@@ -66,6 +67,7 @@ _MEANINGS = {
     Status.CONVERGED: "the method converged by its own stopping rule",
     Status.ITERATION_LIMIT: "stopped at the iteration limit",
     Status.TIME_LIMIT: "stopped at the time limit",
+    Status.MEMORY_LIMIT: "stopped for lack of memory",
     Status.INTERRUPTED: "stopped by the user or a callback",
     Status.INFEASIBLE: "every labelling has probability zero (log potential -inf)",
 }

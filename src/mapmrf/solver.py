@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import logging
 import math
 import os
 import threading
@@ -21,10 +22,12 @@ from mapmrf.checkpoints import EVERY, RunCheckpoint, check_resume, origin_of
 from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompileWatch, CompilingStopped, stoppable
 from mapmrf.dual_state import DualState
-from mapmrf.errors import GraphError, OptionError, UnsupportedModel
+from mapmrf.errors import GraphError, OptionError, OutOfMemory, UnsupportedModel
 from mapmrf.feasible import REPAIR_SECONDS, fewest_violated, find_feasible
+from mapmrf.footprints import model_bytes
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
+from mapmrf.memory import NO_LIMIT, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_number
 from mapmrf.polytope import classify, classify_vertex, relaxed_value, vertex
@@ -33,6 +36,11 @@ from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
 from mapmrf.rewriting import Rewriting, rewrite
 from mapmrf.saved_run import SavedRun
+
+log = logging.getLogger("mapmrf")
+
+MUCH = 1e9
+"""Bytes of a run from which on the log says what it will take."""
 
 NEGLIGIBLE = 1e-9
 """Round-off in a bound, relative to the value, below which it is ignored."""
@@ -46,7 +54,7 @@ MOST_STEPS = 1000
 ASK = 0.1
 """Seconds between two calls of the callback while kernels are compiled."""
 
-_CUT_SHORT = (Status.TIME_LIMIT, Status.INTERRUPTED)
+_CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
 _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
 
 Initial = ArrayLike | Result | None
@@ -60,6 +68,7 @@ def solve(
     time_limit: float | None = None,
     seed: int = 0,
     threads: int | None = 1,
+    memory_limit: float | str | None = None,
     initial: Initial = None,
     callback: Callback | None = None,
     progress: bool = False,
@@ -87,6 +96,10 @@ def solve(
         Seed of everything random; same input and seed, same answer.
     threads
         Threads a method may use, None for all cores that the process may use; the answer does not depend on it.
+    memory_limit
+        Bytes that program, model and run may take together, or a text such as ``"2G"``. A method that would take more
+        by its estimate is refused, `auto` leaves out what does not fit, and a run that outgrows the limit ends with its
+        best labelling. By default what the machine has; ``math.inf`` for no limit.
     initial : (n_vars,) or Result
         A labelling or an earlier Result to start from. Of a Result on a model of the same structure (variables,
         states and scopes; potentials may differ) the method that made it continues from the messages, too.
@@ -133,13 +146,15 @@ def solve(
         raise OptionError(f"callback is {callback!r}, expected a function of a TracePoint and the labels")
     graph = as_graph(graph)
     polisher = None if polish is None else make_method(polish, {})
-    forms = ModelForms(graph, threads)
+    limit = byte_count(memory_limit)
+    forms = ModelForms(graph, threads, MemoryBudget.of(limit, model_bytes(graph)))
     for each in (chosen, polisher):
         if each is not None:
             each.load(forms.graph_for(each))
     run = _Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
     run.set_clock(began, time_limit)
     run.polisher = polisher
+    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left)
     start = _start_from(graph, initial)
     if checkpoint is not None:
         run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)
@@ -273,8 +288,8 @@ class ModelForms:
     FactorGraph(n_vars=4, n_factors=2, n_tables=2)
     """
 
-    def __init__(self, graph: FactorGraph, threads: int) -> None:
-        self.graph, self.threads = graph, threads
+    def __init__(self, graph: FactorGraph, threads: int, memory: MemoryBudget = NO_LIMIT) -> None:
+        self.graph, self.threads, self.memory = graph, threads, memory
         self._problems: dict[bool, Problem] = {}
 
     @cached_property
@@ -294,7 +309,7 @@ class ModelForms:
         """The same, compiled."""
         rewritten = self.is_rewritten(method)
         if rewritten not in self._problems:
-            self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads)
+            self._problems[rewritten] = Problem.compile(self.graph_for(method), self.threads, self.memory)
         return self._problems[rewritten]
 
     def lift(self, method: Method | None, labels: Ints) -> Ints:
@@ -326,6 +341,7 @@ class _Run:
         self.iterations = 0
         self.polisher: Method | None = None
         self.saving: SavedRun | None = None
+        self.memory = MemoryWatch(math.inf)
         self.end, self.n_steps, self.intact = math.inf, 0, True
         self.thread = threading.get_ident()
         self.cancelled = False
@@ -341,7 +357,9 @@ class _Run:
         """Compile the graph, run the method and the polisher, and report."""
         forms.graph.check_sums()
         self.forms, self.graph = forms, forms.graph
+        self.fit()
         self.incumbent = Incumbent(self.graph, Start().first_labels(self.graph), threads=forms.threads)
+        self.started = start.labels is not None
         if start.labels is not None:
             self.incumbent.offer(start.labels)
         if self.saving is not None:
@@ -370,10 +388,35 @@ class _Run:
         """
         if isinstance(error, CompilingStopped) and time.perf_counter() >= self.deadline:
             return Status.TIME_LIMIT
+        if is_lack_of_memory(error):
+            return self.out_of_memory(error)
         if not (isinstance(error, KeyboardInterrupt | CompilingStopped) or self.signals.raised):
             raise error
         interrupts.notice()
         return Status.INTERRUPTED
+
+    def out_of_memory(self, error: BaseException) -> Status:
+        """The status if a labelling was found before memory was short; otherwise raise OutOfMemory."""
+        if isinstance(error, OutOfMemory):
+            raise error
+        if not self.trace and not self.started:
+            raise OutOfMemory(f"not enough memory for {self.method.name} on this model") from error
+        log.warning("memory is short: %s ends with its best labelling so far", self.method.name)
+        return Status.MEMORY_LIMIT
+
+    def fit(self) -> None:
+        """Refuse what takes too much memory before anything is allocated; adapt options that decide how much."""
+        budget = self.forms.memory
+        for method in (self.method, self.polisher):
+            if method is None:
+                continue
+            needed = method.footprint(self.forms.graph_for(method)) or 0.0
+            reason = budget.refusal(needed)
+            if reason is not None:
+                raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
+            if needed > MUCH:
+                log.info("%s will take about %s of memory", method.name, shown_bytes(needed + budget.besides))
+        self.method = self.method.within(self.forms.graph_for(self.method), budget.left)
 
     def check_support(self) -> None:
         """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
@@ -393,6 +436,8 @@ class _Run:
         if saving is not None:
             saving.restore(self, problem, state)
         status = self.loop(problem, method, state)
+        if status is Status.MEMORY_LIMIT and not self.intact:  # of a step that broke off nothing is asked
+            return status, Answer()
         if saving is not None and status in _CUT_SHORT and self.intact:
             saving.save(self, problem, state)
         if method is self.method:
@@ -438,6 +483,9 @@ class _Run:
                 return Status.ITERATION_LIMIT
             if time.perf_counter() >= self.deadline:
                 return Status.TIME_LIMIT
+            if self.memory.is_over:
+                log.warning("%s has outgrown the memory limit and ends with its best labelling so far", method.name)
+                return Status.MEMORY_LIMIT
             if self.saving is not None and method is self.method and self.saving.checkpoint.due:
                 self.saving.save(self, problem, state)
 

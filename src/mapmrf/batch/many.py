@@ -10,6 +10,7 @@ from typing import Any
 from mapmrf.batch.pool import run_in_order
 from mapmrf.batch.tasks import Evidence, Model, ModelPacker, ModelTask, Outcome
 from mapmrf.errors import OptionError
+from mapmrf.memory import byte_count
 from mapmrf.method import Method
 from mapmrf.progress import TerminalBar
 from mapmrf.registry import DEFAULT_METHOD, make_method
@@ -19,6 +20,7 @@ from mapmrf.solver import check_limits
 _OF_SOLVE = (
     "time_limit",
     "threads",
+    "memory_limit",
     "initial",
     "callback",
     "gap_tolerance",
@@ -64,7 +66,8 @@ def solve_many(
     evidence
         Observations that apply to every model: an evidence file or a mapping variable -> state.
     **options
-        Further arguments of `solve` and options of the method; `time_limit` applies to each model separately.
+        Further arguments of `solve` and options of the method; `time_limit` and `memory_limit` apply to each model
+        separately.
 
     Examples
     --------
@@ -128,6 +131,7 @@ class BatchOptions:
         seed = rest.pop("seed", 0)
         if of_solve.get("polish") is not None:
             of_solve["polish"] = make_method(of_solve["polish"], {})
+        byte_count(of_solve.get("memory_limit"))
         check_limits(of_solve.get("time_limit"), of_solve.get("threads", 1), min(seeds or [seed]))
         return cls(make_method(method, rest), seed, seeds, of_solve)
 

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from mapmrf._version import __version__
-from mapmrf.errors import MapMRFError
+from mapmrf.errors import MapMRFError, OutOfMemory
 from mapmrf.interrupts import Interrupts, check, raising, settle
+from mapmrf.memory import PROGRAM, address_space, is_lack_of_memory, shown_bytes
 from mapmrf.outputs import drop_old, keeping_old
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 ASKED = "_MAPMRF_COMPLETE"
 """Set by a shell that completes a command line."""
+LEAST_SPACE = 130e6
+"""Bytes of address space that NumPy needs."""
 BAD_INPUT, INFEASIBLE, INTERRUPTED = 2, 3, 130
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -53,6 +56,7 @@ class CommandGroup(click.Group):
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
             try:
                 check()
+                _check_space()
                 if ASKED in os.environ:  # a shell wants to know what may follow
                     from mapmrf.cli.completion import prepare
 
@@ -69,6 +73,13 @@ class CommandGroup(click.Group):
             sys.exit(code)
 
 
+def _check_space() -> None:
+    """Raise OutOfMemory where NumPy would not even load: OpenBLAS ends the process then."""
+    space = address_space()
+    if space < LEAST_SPACE:
+        raise OutOfMemory(f"ulimit -v leaves {shown_bytes(space)}, the program takes about {shown_bytes(PROGRAM)}")
+
+
 def explain(error: BaseException) -> int:
     """Print what went wrong in one line and return the exit code; errors of the program itself are raised."""
     match error:
@@ -77,13 +88,22 @@ def explain(error: BaseException) -> int:
             return INTERRUPTED
         case click.ClickException():
             return fail(error.format_message())
+        case MapMRFError():
+            return fail(str(error))
+        case _ if is_lack_of_memory(error):
+            return fail("not enough memory for this model")
+        case ImportError() | OSError() if address_space() < PROGRAM:
+            return fail(f"not enough memory to load the program: {_first_words(error)}")
         case OSError():
             return fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-        case MemoryError():
-            return fail("not enough memory for this model")
-        case MapMRFError() | ImportError():
+        case ImportError():
             return fail(str(error))
     raise error
+
+
+def _first_words(error: BaseException) -> str:
+    """The first sentence of an error: libraries that cannot be loaded are explained at length."""
+    return str(error).partition(". ")[0]
 
 
 def fail(text: str) -> int:
@@ -142,6 +162,12 @@ def time_option(command: Command) -> Command:
     return click.option("--time-limit", type=click.FloatRange(min=0), metavar="S", help="Time limit in seconds.")(
         command
     )
+
+
+def memory_option(command: Command) -> Command:
+    """Add `--memory-limit`."""
+    text = "Memory of program, model and run, such as 2G; what needs more is refused or left out."
+    return click.option("--memory-limit", metavar="BYTES", help=text)(command)
 
 
 def seed_option(command: Command) -> Command:

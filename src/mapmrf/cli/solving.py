@@ -32,6 +32,7 @@ from mapmrf.cli.program import (
     json_option,
     main,
     max_bytes,
+    memory_option,
     method_option,
     read_labels,
     read_model,
@@ -40,6 +41,7 @@ from mapmrf.cli.program import (
     time_option,
 )
 from mapmrf.errors import OptionError
+from mapmrf.memory import byte_count
 
 if TYPE_CHECKING:
     from mapmrf.arrays import Ints
@@ -64,6 +66,7 @@ PART_BOUND_HELP = "Iterations of TRW-S in every part for a tighter bound, on a m
 @click.option("--evidence-table", metavar="FILE.csv", help="Solve MODEL once per row of observations.")
 @set_option
 @time_option
+@memory_option
 @seed_option
 @click.option(
     "--threads", type=click.IntRange(min=0), default=1, show_default=True, help="Threads per model, 0 for all cores."
@@ -102,6 +105,7 @@ def solve(
     evidence_table: str | None,
     settings: Sequence[str],
     time_limit: float | None,
+    memory_limit: str | None,
     seed: int,
     threads: int,
     jobs: int,
@@ -138,7 +142,7 @@ def solve(
         refused: dict[str, object] = {
             "--evidence": evidence, "--evidence-table": evidence_table, "--backend": backend,
             "--threads": threads if threads != 1 else None, "--best": best, "--query": query,
-            "--margins": margins or None,
+            "--margins": margins or None, "--memory-limit": memory_limit,
         }  # fmt: skip
         wanted = PartsRequest(output, trace, as_json, "log" if log else "improvements" if progress else None, quiet)
         common: dict[str, Any] = {
@@ -163,13 +167,13 @@ def solve(
     limits: dict[str, Any] = {
         "time_limit": time_limit, "seed": seed, "threads": threads or None, "polish": _polisher(polish),
         "gap_tolerance": gap_tolerance, "abs_gap_tolerance": abs_gap_tolerance,
+        "memory_limit": byte_count(memory_limit),
     }  # fmt: skip
     if question.asked:
         unused: dict[str, object] = {
             "--initial": initial, "--trace": trace, "--polish": polish, "--progress": progress or None,
             "--log": log or None, "--gap-tolerance": gap_tolerance, "--margins": margins or None,
-            "--checkpoint": checkpoint,
-            "--certificate": certificate,
+            "--checkpoint": checkpoint, "--certificate": certificate, "--memory-limit": memory_limit,
         }  # fmt: skip
         question.check(unused)
         shared = {key: limits[key] for key in ("time_limit", "seed", "threads")}

@@ -8,10 +8,8 @@ from typing import NamedTuple
 
 from mapmrf.errors import GraphError, UnknownName
 from mapmrf.images.lattice import neighbour_offsets, pairs_at
-from mapmrf.memory import check_bytes, shown_bytes
+from mapmrf.memory import PROGRAM, check_bytes, shown_bytes
 
-PROGRAM = 170_000_000
-"""Python with NumPy, numba and the kernels of a method."""
 BUILD_PER_PIXEL = 28
 """Temporary bytes for building: the number of a pixel, and its colour as 64-bit floats."""
 SPARE = 8_000_000

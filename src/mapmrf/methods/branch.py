@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,6 +24,7 @@ from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_above, check_at_least
@@ -112,6 +113,11 @@ class Branch(Phases):
         check_at_least(self, 1, "max_iterations", "restarts")
         check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
         check_above(self, 0, "memory")
+
+    def within(self, graph: FactorGraph, left: float) -> Branch:
+        """Tables and cache in what the rest of the run leaves."""
+        rest = left - (self.footprint(graph) or 0.0)
+        return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
         """Simplify the model; the run starts with local search."""

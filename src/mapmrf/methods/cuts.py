@@ -6,7 +6,7 @@ import logging
 import math
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Literal, get_args
 
@@ -27,6 +27,7 @@ from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
 from mapmrf.engines.program.spin_planes import SpinPlanes
 from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.methods.lslp import LSLP
@@ -128,6 +129,10 @@ class Cuts(Phases):
     def stops_at_gap(self) -> bool:
         """It ends with its own proof: a gap that the loop takes for closed may be open in a model of small unit."""
         return False
+
+    def within(self, graph: FactorGraph, left: float) -> Cuts:
+        """What is left for SCIP."""
+        return replace(self, memory=min(self.memory, max(1.0, left / 2**20)))
 
     def supports(self, problem: Problem) -> str | None:
         """Say why the solver cannot be loaded, if so; refuse programs beyond all memory."""

@@ -16,6 +16,8 @@ from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import highs_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.solver_run import SolverOutcome
+from mapmrf.footprints import Sizes
+from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.polytope import dual_bound
@@ -25,6 +27,10 @@ from mapmrf.result import Status
 log = logging.getLogger("mapmrf")
 
 Algorithm = Literal["simplex", "ipm", "choose"]
+
+PER_ROW, PER_ENTRY, FIXED = 3000.0, 100.0, 1e8
+"""Bytes of a run for a row and for an entry of the program, and for any: measured by benches/footprints.py, and 10.4 GB
+on a grid of 500 x 500."""
 
 POLL = 0.05
 """Seconds that a step waits for HiGHS before it returns to the loop."""
@@ -85,6 +91,12 @@ class LP(Method):
     def __post_init__(self) -> None:
         check_choice(self, "solver", get_args(Algorithm))
         check_at_least(self, 1, "max_iterations")
+
+    def footprint(self, graph: FactorGraph) -> float:
+        """Bytes of the program and of HiGHS: its factors of the basis grow as it goes on, so this is a rough figure."""
+        sizes = Sizes.of(graph)
+        entries = float(np.diff(graph.table_ptr)[graph.table_of] @ graph.arity)
+        return PER_ROW * (sizes.edge_states + sizes.variables) + PER_ENTRY * entries + FIXED
 
     def supports(self, problem: Problem) -> str | None:
         """Say why HiGHS cannot be loaded, if so."""

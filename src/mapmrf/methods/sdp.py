@@ -15,11 +15,15 @@ from mapmrf.engines.spins.couplings import CoupledSpins
 from mapmrf.engines.spins.plain_bound import PlainBound
 from mapmrf.engines.spins.search import SpinSearch
 from mapmrf.engines.spins.tree import SpinTree
+from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
+
+PER_SQUARE, PER_EDGE = 20.0, 75.0
+"""Bytes of a run for every two variables, and for every variable of a pair: measured by benches/footprints.py."""
 
 MOST_SPINS = 5000
 """Variables up to which a bound is certified: its matrix has 200 MB then."""
@@ -75,6 +79,10 @@ class SDP(Phases):
     def stops_at_gap(self) -> bool:
         """It ends with its own proof: a gap that the loop takes for closed may be open in a model of small unit."""
         return False
+
+    def footprint(self, graph: FactorGraph) -> float:
+        """Bytes of the matrices, and of what every pair takes."""
+        return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges
 
     def supports(self, problem: Problem) -> str | None:
         """Refuse all but pairs of binary variables, and models that are too large."""

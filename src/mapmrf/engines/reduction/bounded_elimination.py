@@ -58,7 +58,7 @@ class BoundedElimination:
         small, model = self._small, self._model
         if model is None or not model.logged:
             return small
-        again = simplify(Problem.compile(model.graph(), threads=small.problem.threads))
+        again = simplify(Problem.compile(model.graph(), small.problem.threads, small.problem.memory))
         sums = {name: count + getattr(again.counts, name) for name, count in vars(small.counts).items()}
         sums["variables_eliminated"] += len(model.logged)
         maps = (*small.maps, model.label_map(), *again.maps)

@@ -167,7 +167,7 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
         constant=constant,
         weight=None if graph.weight is None else graph.weight[factors],
     )
-    return Problem.compile(restricted, threads=problem.threads)
+    return Problem.compile(restricted, problem.threads, problem.memory)
 
 
 def _without(problem: Problem, kept: Ints, labels: Ints) -> LabelMap:

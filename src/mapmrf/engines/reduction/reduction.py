@@ -158,7 +158,8 @@ class Reduction:
 
     def smaller(self) -> Problem:
         """What is left, as a model of its own."""
-        return Problem.compile(_written(self._problem, self._model, self._kept), threads=self._problem.threads)
+        problem = self._problem
+        return Problem.compile(_written(problem, self._model, self._kept), problem.threads, problem.memory)
 
     def label_map(self) -> LabelMap:
         """How the labellings of the two models correspond."""

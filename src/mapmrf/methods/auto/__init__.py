@@ -6,11 +6,12 @@ import importlib
 import math
 import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.elimination.small import eliminate_small, small_order
+from mapmrf.footprints import footprint_of
 from mapmrf.graph import FactorGraph
 from mapmrf.method import Answer, Method, PhasedRun, Phases, Progress, Start, running
 from mapmrf.methods.auto.constrained import ConstrainedRun
@@ -113,6 +114,14 @@ class Auto(Phases):
         check_at_least(self, 0, "width", "elimination_entries", "cuts_degree", "branch_gap")
         check_above(self, 0, "memory")
 
+    def footprint(self, graph: FactorGraph) -> float | None:
+        """What the relaxation takes: phases after it are left out where they do not fit."""
+        return footprint_of("trws", graph)
+
+    def within(self, graph: FactorGraph, left: float) -> Auto:
+        """Tables of elimination and search in half of the memory at most."""
+        return replace(self, memory=min(self.memory, max(1.0, left / 2 / 2**20)))
+
     def load(self, graph: FactorGraph) -> None:
         """Import the kernels, unless the model is tiny and needs none; with constraints, it may be an assignment."""
         if graph.constraints is not None:
@@ -171,7 +180,7 @@ class AutoRun(PhasedRun):
         from mapmrf.methods.maxflow import MaxFlow
 
         method = MaxFlow()
-        if method.supports(self.problem) is None:
+        if self.shared.admits(method, self.problem):
             yield from self.follow(method, "cut", Start())
 
     def expand(self, labels: Ints) -> Iterator[Progress]:
@@ -179,7 +188,7 @@ class AutoRun(PhasedRun):
         from mapmrf.methods.expansion import Expansion
 
         method, graph = Expansion(), self.problem.graph
-        if graph.card.max(initial=0) <= MOST_LABELS and method.supports(self.problem) is None:
+        if graph.card.max(initial=0) <= MOST_LABELS and self.shared.admits(method, self.problem):
             yield from self.follow(method, "expansion", Start(labels))
 
     def follow(self, method: Method, phase: str, start: Start) -> Iterator[Progress]:
@@ -193,6 +202,7 @@ class AutoRun(PhasedRun):
                 shared.incumbent.tighten(step.bound)
                 proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
                 yield shared.step(phase, step.finished if proven else None)
+        shared.release(method.name)
 
     def relax(self) -> Iterator[Progress]:
         """TRW-S, as long as it closes the gap: it proves what is easy. Large models get expansions on the way."""
@@ -203,6 +213,7 @@ class AutoRun(PhasedRun):
         if turns.due(0, best.gap, -math.inf):
             yield from self.expand(best.labels)
             turns.end(best.value)
+        shared.has_room_for(("trws",), self.problem)
         with running(inner, self.problem, self.seed, Start()) as state:
             stops, step = RelaxationEnd(self.problem, best), Progress(0)
             while step.finished is None and step.iterations < inner.max_iterations:
@@ -219,6 +230,7 @@ class AutoRun(PhasedRun):
                     turns.end(best.value)
             if best.gap < math.inf:
                 shared.state_bounds = state.passes.state_bounds()
+        shared.release("trws")
 
     def answer(self) -> Answer:
         """The best labelling and the figures of all phases."""

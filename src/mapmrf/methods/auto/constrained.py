@@ -122,7 +122,8 @@ class ConstrainedRun(PhasedRun):
             return
         shared, best = self.shared, self.shared.incumbent
         labels = rewriting.lift(best.labels)
-        run = AutoRun(self.options, Problem.compile(rewriting.graph, self.problem.threads), self.seed, labels)
+        problem = Problem.compile(rewriting.graph, self.problem.threads, self.problem.memory)
+        run = AutoRun(self.options, problem, self.seed, labels)
         try:
             for step in run.steps:
                 self.take(step, rewriting)
@@ -162,7 +163,7 @@ class ConstrainedRun(PhasedRun):
         from mapmrf.methods.lslp import LSLP
 
         method, problem, shared, best = LSLP(), self.problem, self.shared, self.shared.incumbent
-        if method.supports(problem) is not None:
+        if not shared.admits(method, problem):
             return
         with running(method, problem, self.seed, Start()) as state:
             step = Progress(0)
@@ -184,7 +185,7 @@ class ConstrainedRun(PhasedRun):
         from mapmrf.methods.cuts import Cuts
 
         method = Cuts(solver=self.options.solver, local_search=0, lp_iterations=0, memory=self.options.memory)
-        if method.supports(problem) is not None:
+        if not shared.admits(method, problem):
             return
         with running(method, problem, self.seed, Start(best.labels)) as state:
             state.reports = REPORTS

@@ -28,6 +28,7 @@ from mapmrf.methods.auto.race import Race
 from mapmrf.methods.auto.search import PoolSearch
 from mapmrf.methods.auto.shared import Phase, SharedState, Steps
 from mapmrf.problem import Problem
+from mapmrf.result import Status
 
 if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
@@ -79,13 +80,17 @@ class Portfolio:
         yield from self.reduce()
         yield from self.eliminate()
         shared, options = self.shared, self.options
+        if not shared.has_room_for(("blocks",), self.problem):
+            yield shared.report("search", Status.CONVERGED)
+            return
         self.search = PoolSearch(self.problem, self.seed, options.width, options.pool)
         for _ in self.search.add(self.reduced.project(shared.incumbent.labels)):
             yield shared.step("blocks")
         yield self.searched("blocks")
-        steps = [*map(self.kick, self.search.kicks()), self.start(), self.restart()]
+        kicks = self.search.kicks() if shared.has_room_for(("chains", "flips"), self.problem) else []
+        steps = [*map(self.kick, kicks), self.start(), self.restart()]
         searchers = [Phase(some, SEARCH_TURN) for some in steps]
-        if is_dense(self.problem):
+        if is_dense(self.problem) and shared.has_room_for(("tabu",), self.problem):
             searchers = dense_searchers(self, searchers)
         provers = Provers(self).phases() if options.prove else []
         if self.feasibility.is_needed:
@@ -105,7 +110,9 @@ class Portfolio:
         shared = self.shared
         self.reduced = Simplified(shared.problem, ())
         excluded = self.excluded() if self.options.simplify else np.zeros(0, dtype=bool)
-        worthwhile = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
+        few = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
+        worthwhile = bool(few) and shared.has_room_for(("branch",), shared.problem)  # which begins with the same
+        shared.release("branch")
         if self.options.simplify and worthwhile:
             self.reduced = yield from self.simplified(excluded)
         if self.options.simplify and worthwhile and self.reduced.feasible:
@@ -136,12 +143,14 @@ class Portfolio:
         excluded: Bools = np.zeros(problem.n_states, dtype=bool)
         if shared.state_bounds is not None and shared.incumbent.value > -math.inf:
             excluded |= excluded_states(problem, shared.state_bounds, shared.incumbent.value)
-        if self.options.flow and problem.only_binary and why_no_roof(problem) is None:
+        roof_fits = self.options.flow and problem.only_binary and why_no_roof(problem) is None
+        if roof_fits and shared.has_room_for(("qpbo",), problem):
             roof = persistent_states(problem)
             shared.incumbent.tighten(roof.bound)
             decided = np.flatnonzero(roof.states != UNDECIDED)
             excluded[2 * decided + 1 - roof.states[decided]] = True
             shared.details["variables_by_roof_duality"] = float(len(decided))
+            shared.release("qpbo")
         shared.state_bounds = None
         excluded |= self.feasibility.excluded()
         return excluded
@@ -176,7 +185,7 @@ class Portfolio:
     def start(self) -> Steps:
         """Starting points for the pool."""
         best = self.shared.incumbent
-        for step in self.search.starts(self.options.starts, lp_phase=best.gap <= LP_GAP):
+        for step in self.search.starts(self.options.starts, best.gap <= LP_GAP, self.shared.admits):
             best.tighten(step.bound)
             yield self.searched(step.phase)
 

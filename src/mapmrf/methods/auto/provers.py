@@ -87,6 +87,7 @@ class Provers:
         reason = method.supports(problem)
         if reason is not None:
             log.warning("auto goes on without cutting planes: %s", reason)
+        if reason is not None or not self.portfolio.shared.admits(method, problem):
             return
         turn = max(1, CUTS_TURN // problem.n_factors) if compact else PROGRAM_TURN
         yield Phase(self.cut(method, compact), turn, first=turn)
@@ -124,10 +125,16 @@ class Provers:
                 )
 
     def prove(self, phase: str, method: Method) -> Steps:
-        """Run a method that lowers the bound, to its end."""
-        race = self.portfolio.race
-        if method.supports(self.problem) is not None:
+        """Run a method that lowers the bound, to its end.
+
+        It is admitted now, not with its first step, which may be on another thread.
+        """
+        return self._steps(phase, method, self.portfolio.shared.admits(method, self.problem))
+
+    def _steps(self, phase: str, method: Method, admitted: bool) -> Steps:
+        if not admitted:
             return
+        race = self.portfolio.race
         with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
             step = Progress(0)
             while step.finished is None and step.iterations < method.max_iterations:

@@ -19,6 +19,9 @@ from mapmrf.methods.bp import BP
 from mapmrf.methods.lslp import LSLP
 from mapmrf.problem import Problem
 
+Admission = Callable[[Method, Problem], bool]
+"""Whether a method may run on a problem."""
+
 FIRST_WIDTH, FIRST_PASSES = 9.0, 3
 """Block passes that every starting point gets: tables of 512 entries, which is quick."""
 
@@ -139,16 +142,16 @@ class PoolSearch:
 
     # -- starting points ----------------------------------------------------------------------------------------------
 
-    def starts(self, n_starts: int, lp_phase: bool) -> Iterator[Progress]:
+    def starts(self, n_starts: int, lp_phase: bool, admits: Admission) -> Iterator[Progress]:
         """Take in what belief propagation and the starts of LS-LP find; yields after every step of theirs."""
-        yield from self._follow(BP(max_iterations=BP_ITERATIONS))
         limit = START_ITERATIONS * (n_starts + lp_phase)
-        yield from self._follow(LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit))
+        lslp = LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit)
+        for method in (BP(max_iterations=BP_ITERATIONS), lslp):
+            if admits(method, self.problem):
+                yield from self._follow(method)
 
     def _follow(self, method: Method) -> Iterator[Progress]:
         """Run a method to its end; each of its phases gives a starting point."""
-        if method.supports(self.problem) is not None:
-            return
         labels, phase, bound, reported, over = None, "", math.inf, 0, False
         with running(method, self.problem, self.seed, Start()) as state:
             while not over:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from mapmrf.arrays import Floats, Ints
 from mapmrf.compilation.stopping import CompilingPostponed, patience
+from mapmrf.footprints import footprint_of
 from mapmrf.incumbent import Incumbent
-from mapmrf.method import Progress
+from mapmrf.method import Method, Progress
 from mapmrf.problem import Problem
 from mapmrf.result import Status
 
@@ -91,6 +92,37 @@ class SharedState:
         self.details: dict[str, float] = {}
         self.state_bounds: Floats | None = None
         self._reported = -math.inf
+        self._held: dict[str, float] = {}
+
+    def admits(self, method: Method, problem: Problem) -> bool:
+        """Whether a method takes a model, and fits into memory beside what other phases hold; if so, it holds its own.
+
+        Phases that take turns are all in memory at the same time.
+        """
+        reason = method.supports(problem)
+        if reason is not None:
+            log.debug("auto goes on without %s: %s", method.name, reason)
+            return False
+        return self.has_room(method.name, method.footprint(problem.graph))
+
+    def has_room(self, name: str, needed: float | None) -> bool:
+        """The same for something that is no method, by the bytes that it needs."""
+        budget = self.problem.memory
+        held = sum(size for holder, size in self._held.items() if holder != name)
+        reason = budget._replace(besides=budget.besides + held).refusal(needed)
+        if reason is not None:
+            log.info("auto goes on without %s: %s", name, reason)
+            return False
+        self._held[name] = needed or 0.0
+        return True
+
+    def has_room_for(self, names: tuple[str, ...], problem: Problem) -> bool:
+        """Whether parts that methods of these names share fit into memory; they hold it from now on."""
+        return all(self.has_room(name, footprint_of(name, problem.graph)) for name in names)
+
+    def release(self, name: str) -> None:
+        """Give back what a phase that has ended held."""
+        self._held.pop(name, None)
 
     def report(self, phase: str, finished: Status | None = None) -> Progress:
         """A `Progress` with the best bound, and the labels if they are better than those reported before."""

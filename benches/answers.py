@@ -1,0 +1,188 @@
+"""The answers of all methods on 300 models against stored digests: what has changed is named.
+
+    python benches/answers.py                                  # all, some minutes; exit code 1 if an answer changed
+    python benches/answers.py --threads 2 --batch              # other ways to the same answers
+    python benches/answers.py --per-shape 2 --methods trws bp --twice
+    NUMBA_CACHE_DIR=$(mktemp -d) python benches/answers.py --per-shape 1       # with kernels compiled here and now
+    python benches/answers.py --update                         # after a change that was meant; look at the diff
+
+The models are those of `random_models.py`. Runs are limited by iterations, never by time. A digest has three parts: of
+the labels, of the value and of the bound, the last two rounded to six and five digits. Labels of runs that were cut
+short depend on the last bits of sums, so the digests hold for CPUs with the features named in the file; on others
+compare values and bounds alone (`--values`). toulbar2 is left out: it is a program of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import platform
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import mapmrf
+import random_models
+from mapmrf.errors import UnsupportedModel
+
+FILE = Path(__file__).with_name("answers.csv")
+
+ITERATIONS = {"auto": 12, "branch": 500, "lp": 100_000, "wcsp": 200, "exhaustive": 4, "annealing": 5, "lslp": 60}
+FEWEST = 15
+"""Iterations of each method, and of those that are not named."""
+
+LEFT_OUT = ("toulbar2",)
+DECLINED = "-"
+"""In place of a digest where a method does not take a model."""
+
+PARTS = ("labels", "value", "bound")
+
+
+class Way(NamedTuple):
+    """How the answers are found: threads of a run, and whether by `solve_many`."""
+
+    threads: int = 1
+    batch: bool = False
+
+
+def digest_of(result: mapmrf.Result) -> str:
+    """Three short hashes with dots between them."""
+    bound = "none" if result.bound is None else f"{result.bound + 0.0:.5g}"
+    labels = result.labels.astype("<i8").tobytes()
+    return ".".join((_hash(labels)[:5], _hash(f"{result.value + 0.0:.6g}")[:3], _hash(bound)[:3]))
+
+
+def model_digest(graph: mapmrf.FactorGraph) -> str:
+    """A short hash of a model's tables and scopes."""
+    tables = np.concatenate([graph.theta_v, graph.theta_t])
+    content = (graph.card, graph.scope, graph.table_of)
+    return _hash(b"".join([tables.tobytes(), *(array.astype("<i8").tobytes() for array in content)]))[:5]
+
+
+def _hash(content: bytes | str) -> str:
+    data = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()
+
+
+def answer(graph: mapmrf.FactorGraph, method: str, way: Way = Way()) -> str:  # noqa: B008
+    """The digest of a method's answer."""
+    options: dict[str, Any] = {"max_iterations": ITERATIONS.get(method, FEWEST), "threads": way.threads}
+    if not way.batch:
+        try:
+            return digest_of(mapmrf.solve(graph, method, **options))
+        except UnsupportedModel:
+            return DECLINED
+    first, second = mapmrf.solve_many([graph, graph], method, jobs=2, **options)
+    if isinstance(first, UnsupportedModel):
+        return DECLINED
+    if not (isinstance(first, mapmrf.Result) and isinstance(second, mapmrf.Result)):
+        raise AssertionError(f"{method}: {first}")
+    same = digest_of(first) == digest_of(second)
+    return digest_of(first) if same else "differs from itself"
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------
+
+
+def features() -> str:
+    """What of the CPU decides the last bits."""
+    from llvmlite import binding
+
+    have = binding.get_host_cpu_features()
+    return " ".join([platform.machine(), *(name for name in ("fma", "avx2", "avx512f") if have.get(name))])
+
+
+def stored(path: Path = FILE) -> tuple[str, dict[str, dict[str, str]]]:
+    """The features of the CPU, and by model the digests of the model and of all methods."""
+    with path.open(newline="") as lines:
+        about = next(lines).lstrip("# ").strip()
+        return about, {row["name"]: row for row in csv.DictReader(lines)}
+
+
+def write(rows: dict[str, dict[str, str]], path: Path = FILE) -> None:
+    methods = sorted({key for row in rows.values() for key in row} - {"name", "model"})
+    with path.open("w", newline="") as out:
+        out.write(f"# {features()}\n")
+        table = csv.DictWriter(out, ["name", "model", *methods], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows.values())
+
+
+# -- comparing --------------------------------------------------------------------------------------------------------
+
+
+def found(methods: list[str], names: list[tuple[str, int]], way: Way) -> Iterator[dict[str, str]]:
+    """The digests of models, one after another."""
+    for shape, number in names:
+        graph = random_models.model(shape, number)
+        digests = {method: answer(graph, method, way) for method in methods}
+        yield {"name": f"{shape} {number}", "model": model_digest(graph), **digests}
+
+
+def changes(row: dict[str, str], before: dict[str, str], values_only: bool = False) -> Iterator[tuple[str, str]]:
+    """What is another answer than before: the method, and what of it."""
+    if row["model"] != before["model"]:
+        yield "the model", "its tables or scopes: was the generator changed, or NumPy?"
+        return
+    for method in row.keys() - {"name", "model"}:
+        now, then = row[method], before.get(method, "missing")
+        if now == then:
+            continue
+        parts = [part for part, x, y in zip(PARTS, now.split("."), then.split("."), strict=False) if x != y]
+        if len(now.split(".")) != len(then.split(".")):
+            parts = [f"{then} before, {now} now"]
+        if values_only:
+            parts = [part for part in parts if part != "labels"]
+        if parts:
+            yield method, ", ".join(parts)
+
+
+def compare(given: argparse.Namespace) -> int:
+    """Print what has changed; return how much."""
+    about, before = stored()
+    if about != features() and not given.values:
+        print(f"stored on {about}, this is {features()}: labels may differ, try --values")
+    names, way, count = random_models.names(given.per_shape), Way(given.threads, given.batch), Counter[str]()
+    for _ in range(2 if given.twice else 1):
+        for row in found(given.methods, names, way):
+            for method, what in changes(row, before[row["name"]], given.values):
+                print(f"{row['name']}, {method}: {what}", flush=True)
+                count[method] += 1
+    print(f"{len(names)} models, {len(given.methods)} methods: {count.total()} answers changed {dict(count) or ''}")
+    return count.total()
+
+
+def main() -> int:
+    methods = [name for name in sorted(mapmrf.methods()) if name not in LEFT_OUT]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--methods", nargs="+", default=methods)
+    parser.add_argument("--per-shape", type=int, default=random_models.PER_SHAPE, metavar="N", help="models of a shape")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batch", action="store_true", help="by solve_many, each model twice on two jobs")
+    parser.add_argument("--twice", action="store_true", help="everything again in the same process")
+    parser.add_argument("--values", action="store_true", help="compare values and bounds, not labels")
+    parser.add_argument("--update", action="store_true", help="write the file of digests")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    began = time.process_time()
+    if given.update:
+        _, rows = stored() if FILE.exists() else ("", {})
+        for row in found(given.methods, random_models.names(), Way()):
+            rows[row["name"]] = {**rows.get(row["name"], {}), **row}
+            write(rows)
+        changed = 0
+    else:
+        changed = compare(given)
+    print(f"{time.process_time() - began:.0f} s of processor time")
+    return int(changed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

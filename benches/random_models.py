@@ -1,0 +1,274 @@
+"""Random models of many shapes by number, for `answers.py` and `soak.py`: same shape and number, same model.
+
+    python benches/random_models.py            # the shapes, and the size of the first model of each
+
+Sizes are such that every method takes milliseconds or little more; `scale` makes models larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+import mapmrf
+from mapmrf import FactorGraph, constraints, datasets
+
+Random = np.random.Generator
+Maker = Callable[[Random, float], FactorGraph]
+
+PER_SHAPE = 15
+"""Models of each shape in the stored digests."""
+
+
+def model(shape: str, number: int, scale: float = 1.0) -> FactorGraph:
+    """The model of a shape with a number; `scale` multiplies the number of its variables."""
+    return SHAPES[shape](np.random.default_rng([number, list(SHAPES).index(shape)]), scale)
+
+
+def names(per_shape: int = PER_SHAPE) -> list[tuple[str, int]]:
+    """Shapes and numbers of all models."""
+    return [(shape, number) for number in range(per_shape) for shape in SHAPES]
+
+
+def _n(random: Random, least: int, most: int, scale: float = 1.0) -> int:
+    return max(1, int(scale * random.integers(least, most, endpoint=True)))
+
+
+def _sides(random: Random, scale: float) -> tuple[int, int]:
+    side = math.sqrt(scale)
+    return _n(random, 2, 9, side), _n(random, 2, 9, side)
+
+
+def _lattice(rows: int, columns: int) -> np.ndarray:
+    """Pairs of neighbours of a grid."""
+    place = np.arange(rows * columns).reshape(rows, columns)
+    across = np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1)
+    return np.concatenate([across, np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1)])
+
+
+def _some_pairs(random: Random, n: int, degree: float) -> np.ndarray:
+    """Different pairs of n variables, about `degree` at each."""
+    first, second = np.triu_indices(n, 1)
+    chosen = np.flatnonzero(random.random(len(first)) < degree / max(1, n - 1))
+    return np.stack([first[chosen], second[chosen]], axis=1)
+
+
+# -- shapes -----------------------------------------------------------------------------------------------------------
+
+
+def spins(random: Random, scale: float) -> FactorGraph:
+    """A spin glass on a grid."""
+    rows, columns = _sides(random, scale)
+    return datasets.grid(rows, columns, float(random.uniform(0.2, 4.0)), seed=int(random.integers(2**31)))
+
+
+def torus(random: Random, scale: float) -> FactorGraph:
+    """A spin glass on a torus, all couplings 1 or -1 and no field: many labellings are equally good."""
+    rows, columns = (max(3, n) for n in _sides(random, scale))
+    made = datasets.grid(rows, columns, 1.0, 0.0, wrap=True)
+    signs = np.where(random.random(made.n_factors) < 0.5, 1.0, -1.0)
+    pairs = made.scope.reshape(-1, 2)
+    return FactorGraph.from_pairwise(np.zeros((made.n_vars, 2)), pairs, np.eye(2), weight=signs)
+
+
+def labelled_grid(random: Random, scale: float) -> FactorGraph:
+    """A grid of several states, each pair with its own table."""
+    pairs, states = _lattice(*_sides(random, scale)), _n(random, 2, 5)
+    n = int(pairs.max(initial=0)) + 1
+    return FactorGraph.from_pairwise(
+        random.normal(size=(n, states)), pairs, random.normal(size=(len(pairs), states, states))
+    )
+
+
+def potts(random: Random, scale: float) -> FactorGraph:
+    """A noisy picture, one table for all pairs."""
+    rows, columns = _sides(random, scale)
+    return datasets.potts_image(
+        rows, columns, labels=_n(random, 2, 6), noise=1.2, smoothness=float(random.uniform(0.2, 1.5)),
+        seed=int(random.integers(2**31)),
+    ).graph  # fmt: skip
+
+
+def contrast(random: Random, scale: float) -> FactorGraph:
+    """A picture with a Potts table and a weight per pair."""
+    pairs, states = _lattice(*_sides(random, scale)), _n(random, 2, 6)
+    n = int(pairs.max(initial=0)) + 1
+    weight = random.exponential(size=len(pairs))
+    return FactorGraph.from_pairwise(random.normal(size=(n, states)), pairs, np.eye(states), weight=weight)
+
+
+def smooth(random: Random, scale: float) -> FactorGraph:
+    """A truncated linear or quadratic loss of the distance of labels, with weights."""
+    pairs, states = _lattice(*_sides(random, scale)), _n(random, 3, 9)
+    n, k = int(pairs.max(initial=0)) + 1, np.arange(states)
+    apart = np.abs(k[:, None] - k).astype(float) ** random.integers(1, 3)
+    table = -np.minimum(apart, float(random.uniform(1.0, 6.0)))
+    weight = random.choice([0.0, 0.5, 1.0, 2.0], len(pairs))
+    return FactorGraph.from_pairwise(2.0 * random.normal(size=(n, states)), pairs, table, weight=weight)
+
+
+def dense_spins(random: Random, scale: float) -> FactorGraph:
+    """All pairs of binary variables."""
+    n = _n(random, 3, 20, scale)
+    pairs = _some_pairs(random, n, n)
+    return FactorGraph.from_pairwise(random.normal(size=(n, 2)), pairs, random.normal(size=(len(pairs), 2, 2)))
+
+
+def maxcut(random: Random, scale: float) -> FactorGraph:
+    """A sparse maximum cut with whole weights."""
+    n = _n(random, 4, 40, scale)
+    pairs = _some_pairs(random, n, 5.0)
+    weight = random.integers(-2, 4, len(pairs)).astype(float)
+    return FactorGraph.from_pairwise(np.zeros((n, 2)), pairs, 1.0 - np.eye(2), weight=weight)
+
+
+def mixed_pairs(random: Random, scale: float) -> FactorGraph:
+    """Pairs of variables of 1 to 7 states."""
+    n = _n(random, 2, 24, scale)
+    card = random.integers(1, 8, n)
+    pairs = _some_pairs(random, n, 4.0).tolist()
+    scopes = [*((i,) for i in range(n)), *map(tuple, pairs)]
+    return FactorGraph.from_tables(card, scopes, [random.normal(size=card[list(scope)]) for scope in scopes])
+
+
+def triples(random: Random, scale: float) -> FactorGraph:
+    """Binary variables in factors of three."""
+    n = _n(random, 4, 24, scale)
+    seed = int(random.integers(2**31))
+    return datasets.random_graph(n, n + n // 2, states=2, arity=3, seed=seed)
+
+
+def mixed(random: Random, scale: float) -> FactorGraph:
+    """Mixed cardinalities and arities, no -inf."""
+    n = _n(random, 4, 20, scale)
+    seed = int(random.integers(2**31))
+    return datasets.random_graph(n, n + n // 2, states=(1, 4), arity=(2, 4), seed=seed)
+
+
+def forbidden(random: Random, scale: float) -> FactorGraph:
+    """Forbidden entries and at least one feasible labelling."""
+    n, hard = _n(random, 4, 20, scale), float(random.choice([0.1, 0.3, 0.5]))
+    seed = int(random.integers(2**31))
+    return datasets.random_graph(n, n + n // 2, states=(2, 4), arity=(2, 3), hard=hard, seed=seed)
+
+
+def colouring(random: Random, scale: float) -> FactorGraph:
+    """Neighbours must differ; often infeasible."""
+    n, colours = _n(random, 4, 25, scale), _n(random, 2, 4)
+    pairs = _some_pairs(random, n, 3.0)
+    differ = np.where(np.eye(colours, dtype=bool), -np.inf, 0.0)
+    return FactorGraph.from_pairwise(random.normal(size=(n, colours)), pairs, differ)
+
+
+def weighted(random: Random, scale: float) -> FactorGraph:
+    """Few tables that many factors share, with weights of all signs and 0."""
+    n, states = _n(random, 4, 24, scale), _n(random, 2, 4)
+    card = np.full(n, states)
+    shared = [random.normal(size=(states,) * arity) for arity in (1, 2, 2, 3)]
+    scopes, tables = [], []
+    for _ in range(2 * n):
+        table = shared[int(random.integers(len(shared)))]
+        scopes.append(tuple(random.permutation(n)[: table.ndim].tolist()))
+        tables.append(table)
+    weight = random.choice([-1.0, 0.0, 0.5, 1.0, 2.0], len(scopes))
+    return FactorGraph.from_tables(card, scopes, tables, weight=weight)
+
+
+def submodular(random: Random, scale: float) -> FactorGraph:
+    """Binary pairs that favour equal states: a minimum cut."""
+    pairs = _lattice(*_sides(random, scale))
+    n = int(pairs.max(initial=0)) + 1
+    weight = random.exponential(size=len(pairs))
+    return FactorGraph.from_pairwise(random.normal(size=(n, 2)), pairs, np.eye(2), weight=weight)
+
+
+def tree(random: Random, scale: float) -> FactorGraph:
+    """Each variable hangs on a random earlier one."""
+    n, states = _n(random, 2, 40, scale), _n(random, 2, 6)
+    pairs = np.array([[random.integers(0, i), i] for i in range(1, n)]).reshape(-1, 2)
+    return FactorGraph.from_pairwise(
+        random.normal(size=(n, states)), pairs, random.normal(size=(len(pairs), states, states))
+    )
+
+
+def network(random: Random, scale: float) -> FactorGraph:
+    """A Bayesian network: conditional tables of up to two parents, some of them deterministic."""
+    n = _n(random, 4, 30, scale)
+    card = random.integers(2, 5, n)
+    scopes, tables = [], []
+    for i in range(n):
+        scope = (*random.permutation(i)[: random.integers(0, 3)].tolist(), i)
+        p = random.dirichlet(np.ones(card[i]), size=card[list(scope[:-1])])
+        if random.random() < 0.2:
+            p = np.where(p == p.max(axis=-1, keepdims=True), 1.0, 0.0)
+        with np.errstate(divide="ignore"):
+            scopes, tables = [*scopes, scope], [*tables, np.log(p)]
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+def pieces(random: Random, scale: float) -> FactorGraph:
+    """Several parts that do not hang together, and variables of one state or without factors."""
+    card, scopes, tables = [1, 3], [(1,)], [random.normal(size=3)]
+    for _ in range(_n(random, 2, 5, scale)):
+        at, n = len(card), _n(random, 2, 8)
+        card += random.integers(1, 4, n).tolist()
+        pairs = [(at + i, at + j) for i in range(n) for j in range(i) if i == j + 1 or random.random() < 0.3]
+        scopes += pairs
+        tables += [random.normal(size=(card[i], card[j])) for i, j in pairs]
+    return FactorGraph.from_tables(card, scopes, tables)
+
+
+def constrained(random: Random, scale: float) -> FactorGraph:
+    """Pairs with counts, prices of labels and parities beside them."""
+    n, states = _n(random, 4, 12, scale), _n(random, 2, 3)
+    pairs = _some_pairs(random, n, 3.0)
+    graph = FactorGraph.from_pairwise(
+        random.normal(size=(n, states)), pairs, random.normal(size=(len(pairs), states, states))
+    )
+    some = [(int(i), int(random.integers(states))) for i in random.permutation(n)[: _n(random, 2, 6)]]
+    choices = (
+        constraints.at_most_k(some, len(some) // 2),
+        constraints.exactly_one(some, 1.5),
+        constraints.xor(some),
+        constraints.label_cost(int(random.integers(states)), 0.7),
+        constraints.at_least_one(some),
+    )
+    return graph.with_constraints([choices[k] for k in random.permutation(len(choices))[:2]])
+
+
+def tiny(random: Random, scale: float) -> FactorGraph:
+    """No variable, one variable, one state, a constant alone, nothing allowed; `scale` changes nothing."""
+    which = int(random.integers(6))
+    if which == 0:
+        return FactorGraph.from_tables([], [], [])
+    if which == 1:
+        return FactorGraph.from_tables([_n(random, 1, 5)], [], [])
+    if which == 2:
+        return FactorGraph.from_tables([1, 1, 1], [(0, 1), (1, 2)], random.normal(size=(2, 1, 1)))
+    if which == 3:
+        return FactorGraph.from_tables([4], [(), (0,), (0,)], [random.normal(), *random.normal(size=(2, 4))])
+    if which == 4:
+        return FactorGraph.from_tables([2, 2], [(0, 1)], [np.full((2, 2), -np.inf)])
+    return FactorGraph.from_tables([2, 3], [(0, 1), (1, 0)], [random.normal(size=(2, 3)), random.normal(size=(3, 2))])
+
+
+MAKERS = (
+    spins, torus, labelled_grid, potts, contrast, smooth, dense_spins, maxcut, mixed_pairs, triples,
+    mixed, forbidden, colouring, weighted, submodular, tree, network, pieces, constrained, tiny,
+)  # fmt: skip
+SHAPES: dict[str, Maker] = {maker.__name__: maker for maker in MAKERS}
+
+
+def main() -> None:
+    print("| shape | variables | factors | largest card | |\n|---|---|---|---|---|")
+    for shape, maker in SHAPES.items():
+        graph = model(shape, 0)
+        about = (maker.__doc__ or "").partition("\n")[0]
+        print(f"| {shape} | {graph.n_vars} | {graph.n_factors} | {graph.card.max(initial=0)} | {about} |")
+    print(f"\n{len(names())} models; mapmrf {mapmrf.__version__}, NumPy {np.__version__}")
+
+
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ import click
 
 from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError
-from mapmrf.interrupts import Interrupts, check, raising, settle
+from mapmrf.interrupts import Interrupts, begin_work, check, leaving, settle
 
 if TYPE_CHECKING:
     from mapmrf.graph import FactorGraph
@@ -50,6 +51,7 @@ class CommandGroup(click.Group):
         extra["standalone_mode"] = False
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts:
             try:
+                begin_work()
                 check()
                 if ASKED in os.environ:  # a shell wants to know what may follow
                     from mapmrf.cli.completion import prepare
@@ -152,16 +154,27 @@ def seed_option(command: Command) -> Command:
 
 
 def read_model(model: str, evidence: str | None = None) -> FactorGraph:
-    """Read a model file, with its evidence."""
+    """Read a model file, with its evidence; a signal ends the command at once."""
     from mapmrf.formats import read
 
-    with raising():
-        return read(model, evidence=evidence)
+    graph: FactorGraph = _read(lambda: read(model, evidence=evidence))
+    return graph
 
 
 def read_labels(path: str, graph: FactorGraph) -> Any:
     """Read a solution file of a model."""
     from mapmrf.formats.solution import read_solution
 
-    with raising():
-        return read_solution(path, graph)
+    return _read(lambda: read_solution(path, graph))
+
+
+def _read(reader: Callable[[], Any]) -> Any:
+    """Read on another thread: this one waits, so that a signal is seen while a kernel parses, too."""
+    from mapmrf.supervision import Supervisor
+
+    with leaving():
+        supervisor = Supervisor()
+        try:
+            return supervisor.call(lambda: math.inf, reader)
+        finally:
+            supervisor.close()

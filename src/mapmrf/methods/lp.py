@@ -32,6 +32,9 @@ POLL = 0.05
 PATIENCE = 1.0
 """Seconds that a stopped HiGHS is given to hand over where it stands, and to end when a run is closed."""
 
+LARGE, BYTES = 2_000_000, 700
+"""Non-zeros of a program from which a run says what it will need, and bytes that HiGHS takes for each, at least."""
+
 STATUSES = {
     SolverOutcome.OPTIMAL: Status.CONVERGED,
     SolverOutcome.INFEASIBLE: Status.INFEASIBLE,
@@ -92,6 +95,13 @@ class LP(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
         """Build the linear program; the first step starts HiGHS on it."""
+        n_nonzeros = count_nonzeros(problem)
+        if n_nonzeros >= LARGE:
+            log.warning(
+                "a linear program of %.2g columns and %.2g non-zeros, for which HiGHS takes about %.1f GB or more; "
+                "trws and lslp solve the same relaxation in less",
+                problem.n_states + problem.n_configs, n_nonzeros, BYTES * n_nonzeros / 1e9,
+            )  # fmt: skip
         if problem.graph.constraints is None:
             return LPRun(self, LocalPolytope.build(problem), seed)
         return LPRun(self, ConstrainedPolytope.build(problem, compact=False), seed)
@@ -117,6 +127,12 @@ class LP(Method):
         """Stop HiGHS."""
         if state.relaxation is not None:
             state.relaxation.close(PATIENCE)
+
+
+def count_nonzeros(problem: Problem) -> int:
+    """Non-zeros of the rows of L_G, constraints and forbidden entries aside."""
+    inside = sum(batch.arity * batch.n * batch.n_configs for batch in problem.batches)
+    return problem.n_states + problem.n_edge_states + inside
 
 
 class LPRun:

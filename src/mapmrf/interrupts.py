@@ -336,13 +336,18 @@ def blocked() -> Iterator[None]:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 
-def guard_process() -> None:
+def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
     """Take over SIGINT and SIGTERM to the end of the process; for programs, before they import anything heavy.
 
     Until `begin_work` a signal ends the program at once.
+
+    Parameters
+    ----------
+    first
+        A handler of the program that had to be there before this module was imported; it is replaced, too.
     """
     global _flag, _process
-    free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) == default]
+    free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
     if _flag is not None or not free or not _in_main_thread():
         return
     _flag = _process = _SignalFlag(free)

@@ -56,6 +56,10 @@ REPAIR_SHARE = 0.25
 """Share of the time that a run without a feasible labelling keeps for the search for one, at most `REPAIR_SECONDS`."""
 
 
+SAVING = 5.0
+"""Seconds more that a call may take in a run that is to be saved when it is cut short."""
+
+
 class Grace(NamedTuple):
     """How long a call may go on when time is over.
 
@@ -406,7 +410,8 @@ class _Run:
     def patience(self, grace: Grace) -> float:
         """Seconds that a call may still take."""
         over = self.deadline + grace.seconds + (grace.share * self.limit if self.limit < math.inf else 0.0)
-        return min(over - time.perf_counter(), interrupts.patience(grace.interrupted))
+        extra = SAVING if self.saving is not None else 0.0  # what was given up could not be saved
+        return min(over + extra - time.perf_counter(), interrupts.patience(grace.interrupted + extra))
 
     def attempt(
         self, grace: Grace, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id

@@ -16,6 +16,7 @@ from mapmrf.engines.program.highs import LPRelaxation
 from mapmrf.engines.program.loading import highs_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.solver_run import SolverOutcome
+from mapmrf.memory import machine_bytes, shown_bytes
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.polytope import dual_bound
@@ -90,7 +91,11 @@ class LP(Method):
         check_at_least(self, 1, "max_iterations")
 
     def supports(self, problem: Problem) -> str | None:
-        """Say why HiGHS cannot be loaded, if so."""
+        """Say why HiGHS cannot be loaded, or that the program would not fit into the machine."""
+        needed = BYTES * count_nonzeros(problem)
+        if needed > machine_bytes():
+            needs = f"HiGHS takes about {shown_bytes(needed)} or more for its linear program"
+            return f"{needs}, this machine has {shown_bytes(machine_bytes())}"
         return highs_failure()
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
@@ -98,9 +103,9 @@ class LP(Method):
         n_nonzeros = count_nonzeros(problem)
         if n_nonzeros >= LARGE:
             log.warning(
-                "a linear program of %.2g columns and %.2g non-zeros, for which HiGHS takes about %.1f GB or more; "
+                "a linear program of %.2g columns and %.2g non-zeros, for which HiGHS takes about %s or more; "
                 "trws and lslp solve the same relaxation in less",
-                problem.n_states + problem.n_configs, n_nonzeros, BYTES * n_nonzeros / 1e9,
+                problem.n_states + problem.n_configs, n_nonzeros, shown_bytes(BYTES * n_nonzeros),
             )  # fmt: skip
         if problem.graph.constraints is None:
             return LPRun(self, LocalPolytope.build(problem), seed)

@@ -8,9 +8,6 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
 from mapmrf._version import __version__ as __version__
 from mapmrf.errors import FormatError as FormatError
 from mapmrf.errors import GraphError as GraphError
@@ -19,7 +16,10 @@ from mapmrf.errors import OptionError as OptionError
 from mapmrf.errors import UnknownName as UnknownName
 from mapmrf.errors import UnsupportedModel as UnsupportedModel
 
+TYPE_CHECKING = False  # as type checkers understand it: typing takes longer to import than all that is here
 if TYPE_CHECKING:
+    from typing import Any
+
     from mapmrf.batch import solve_many as solve_many
     from mapmrf.batch import solve_rows as solve_rows
     from mapmrf.best import BestLabellings as BestLabellings
@@ -138,6 +138,8 @@ _MODULES = (
 
 def __getattr__(name: str) -> Any:
     """Import what is heavy only when it is used: numpy must not slow down the help, nor numba reading a file."""
+    import importlib
+
     if name in _MODULES:
         return importlib.import_module(f"mapmrf.{name}")
     if name not in _LAZY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import signal
 import sys
@@ -11,10 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 PATIENCE = 2.0
 """Seconds after which another signal is raised although the run has reacted to the first: it seems to hang."""
+
+REACTION = 0.5
+"""Seconds that whatever is under way at the first signal has to come to its end."""
 
 DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """The handlers that may be replaced; one of the user's own stays."""
@@ -26,7 +30,8 @@ class _SignalFlag:
     def __init__(self, signals: Sequence[signal.Signals]) -> None:
         self.number = 0
         self.raised = self.noticed = False
-        self.n_raising = 0
+        self.n_raising = self.n_leaving = self.n_waiting = 0
+        self.count = 0
         self.listeners: list[Callable[[], None]] = []
         self.exit_code: int | None = None
         self._first = 0.0
@@ -42,15 +47,23 @@ class _SignalFlag:
         for which in self._before:
             signal.signal(which, signal.SIG_IGN)
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the first signal."""
+        return time.monotonic() - self._first
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.exit_code is not None:  # all is written, but some thread keeps the interpreter from ending
             os._exit(128 + number)
-        again = self.number != 0
-        if not again:
+        if self.n_leaving:
+            leave_at_once(number)
+        if self.number == 0:
             self.number, self._first = number, time.monotonic()
+        self.count += 1
         for listener in tuple(self.listeners):
             listener()
-        impatient = again and (not self.noticed or time.monotonic() - self._first > PATIENCE)
+        calm = self.noticed or self.n_waiting > 0 or self is _process
+        impatient = self.count > 1 and (not calm or self.seconds > PATIENCE)
         if self.n_raising or impatient:
             self.raised, self.n_raising = True, 0
             raise KeyboardInterrupt
@@ -149,6 +162,57 @@ def requested() -> bool:
     return (flag is not None and flag.number != 0) or any(other() for other in _others)
 
 
+def count_as_interrupt(stopped: Callable[[], bool]) -> None:
+    """Count as interrupted, too, whenever `stopped()` is true; see `also`."""
+    _others.append(stopped)
+
+
+def patience(extra: float = 0.0) -> float:
+    """Seconds that what is under way may still take: inf without a signal, 0 at once after a second one.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf import interrupts
+    >>> with interrupts.Interrupts(), interrupts.waiting():
+    ...     before = interrupts.patience()
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     once = interrupts.patience()
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     before, 0 < once <= interrupts.REACTION, interrupts.patience(extra=1.0)
+    (inf, True, 0.0)
+    """
+    flag = _flag
+    if flag is None or flag.number == 0:
+        return math.inf
+    return 0.0 if flag.count > 1 else REACTION + extra - flag.seconds
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Raise nothing, not even at a second signal: the main thread waits for calls that it can give up.
+
+    Examples
+    --------
+    >>> import signal
+    >>> from mapmrf import interrupts
+    >>> with interrupts.Interrupts() as flag, interrupts.waiting():
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     signal.raise_signal(signal.SIGINT)
+    ...     flag.requested, flag.raised
+    (True, False)
+    """
+    flag = _flag
+    if flag is None or not _in_main_thread():
+        yield
+        return
+    flag.n_waiting += 1
+    try:
+        yield
+    finally:
+        flag.n_waiting -= 1
+
+
 def check() -> None:
     """Raise KeyboardInterrupt if a signal has arrived: for places where that does no harm.
 
@@ -206,6 +270,30 @@ def raising() -> Iterator[None]:
 
 
 @contextmanager
+def leaving() -> Iterator[None]:
+    """End the program at once on a signal: there is nothing yet that could be lost. Elsewhere the same as `raising`.
+
+    Examples
+    --------
+    >>> from mapmrf import interrupts
+    >>> with interrupts.leaving():
+    ...     text = "read from a file"
+    """
+    flag = _process
+    if flag is None or flag is not _flag or not _in_main_thread():
+        with raising():
+            yield
+        return
+    flag.n_leaving += 1
+    if flag.number:
+        leave_at_once(flag.number)
+    try:
+        yield
+    finally:
+        flag.n_leaving -= 1
+
+
+@contextmanager
 def also(stopped: Callable[[], bool]) -> Iterator[None]:
     """Count as interrupted, too, while `stopped()` is true.
 
@@ -248,13 +336,22 @@ def blocked() -> Iterator[None]:
 # -- programs ---------------------------------------------------------------------------------------------------------
 
 
-def guard_process() -> None:
-    """Note SIGINT and SIGTERM from now to the end of the process; for programs, before they import anything heavy."""
+def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
+    """Take over SIGINT and SIGTERM to the end of the process; for programs, before they import anything heavy.
+
+    Until `begin_work` a signal ends the program at once.
+
+    Parameters
+    ----------
+    first
+        A handler of the program that had to be there before this module was imported; it is replaced, too.
+    """
     global _flag, _process
-    free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) == default]
+    free = [which for which, default in DEFAULTS.items() if signal.getsignal(which) in (default, first)]
     if _flag is not None or not free or not _in_main_thread():
         return
     _flag = _process = _SignalFlag(free)
+    _process.n_leaving = 1
     atexit.register(_leave, _process)  # the first to be registered is the last to be called
     hook = sys.unraisablehook
 
@@ -266,10 +363,30 @@ def guard_process() -> None:
     sys.unraisablehook = quiet
 
 
+def begin_work() -> None:
+    """From now on signals in a guarded process set the flag."""
+    if _process is not None:
+        _process.n_leaving = 0
+
+
+def leave_at_once(number: int) -> NoReturn:
+    """End the program with the exit code of a signal; nothing has been printed or written yet."""
+    with suppress(OSError):
+        os.write(2, b"mapmrf: interrupted\n")
+    os._exit(128 + number)
+
+
 def settle(code: int) -> None:
     """Note that the program has done all it had to: another signal ends a guarded process at once."""
     if _process is not None:
         _process.exit_code = code
+
+
+def leave_settled() -> None:
+    """End a guarded process that has settled without waiting for its threads, some of which may go on for long."""
+    if _process is not None and _process.exit_code is not None and threading.active_count() > 1:
+        _process.ignore()
+        _flush_and_exit(_process.exit_code)
 
 
 def _leave(flag: _SignalFlag) -> None:
@@ -281,10 +398,14 @@ def _leave(flag: _SignalFlag) -> None:
     """
     flag.ignore()
     if flag.raised and flag.exit_code is not None:
-        with suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(flag.exit_code)
+        _flush_and_exit(flag.exit_code)
+
+
+def _flush_and_exit(code: int) -> NoReturn:
+    with suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def _in_main_thread() -> bool:

@@ -9,10 +9,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cached_property, partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from numpy.typing import ArrayLike
 
@@ -36,6 +36,9 @@ from mapmrf.registry import DEFAULT_METHOD, make_method
 from mapmrf.result import GAP_TOLERANCE, Result, Status, TracePoint
 from mapmrf.rewriting import Rewriting, rewrite
 from mapmrf.saved_run import SavedRun
+from mapmrf.supervision import GivenUp, Supervisor
+
+R = TypeVar("R")
 
 log = logging.getLogger("mapmrf")
 
@@ -53,6 +56,35 @@ MOST_STEPS = 1000
 
 ASK = 0.1
 """Seconds between two calls of the callback while kernels are compiled."""
+
+SMALL = 3000
+"""Variables, edges and table entries up to which nothing takes so long that it need be given up."""
+
+REPAIR_SHARE = 0.25
+"""Share of the time that a run without a feasible labelling keeps for the search for one, at most `REPAIR_SECONDS`."""
+
+
+SAVING = 5.0
+"""Seconds more that a call may take in a run that is to be saved when it is cut short."""
+
+
+class Grace(NamedTuple):
+    """How long a call may go on when time is over.
+
+    Attributes
+    ----------
+    seconds, share
+        Seconds after the time limit, and share of the limit on top.
+    interrupted
+        Seconds after an interrupt beyond those that everything has; none after a second one.
+    """
+
+    seconds: float
+    share: float
+    interrupted: float
+
+
+STEPPING, ANSWERING, REPORTING = Grace(0.05, 0.005, 0.0), Grace(0.1, 0.01, 0.25), Grace(0.13, 0.015, 0.5)
 
 _CUT_SHORT = (Status.TIME_LIMIT, Status.MEMORY_LIMIT, Status.INTERRUPTED)
 _UNPROVEN = (Status.CONVERGED, Status.ITERATION_LIMIT)
@@ -148,9 +180,6 @@ def solve(
     polisher = None if polish is None else make_method(polish, {})
     limit = byte_count(memory_limit)
     forms = ModelForms(graph, threads, MemoryBudget.of(limit, model_bytes(graph)))
-    for each in (chosen, polisher):
-        if each is not None:
-            each.load(forms.graph_for(each))
     run = _Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
     run.set_clock(began, time_limit)
     run.polisher = polisher
@@ -159,18 +188,23 @@ def solve(
     if checkpoint is not None:
         run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)
     with ExitStack() as stack:
-        run.signals = stack.enter_context(interrupts.Interrupts())
-        run.compiling = stack.enter_context(CompileClock())
+        run.signals = stack.enter_context(interrupts.Interrupts(listener=run.wake))
+        stack.enter_context(run.supervised(graph))
+        run.load(forms)
+        stack.enter_context(run.compiling)
         if progress:
             from mapmrf.progress import ProgressBar
 
             bar = stack.enter_context(ProgressBar(chosen.name, chosen.max_iterations, time_limit))
             run.listeners.append(bar.update)
             run.compiling.on_begin = bar.compiling
-        stack.enter_context(stoppable(CompileWatch(run.must_stop, lambda: run.deadline - time.perf_counter())))
+        stack.enter_context(stoppable(run.watch))
         result = run.solve(forms, start)
-        result = _with_margins(result, graph, run.deadline, threads) if margins else result
-        return _with_certificate(result, graph, run.deadline, threads) if certificate else result
+        for wanted, extend in ((margins, _with_margins), (certificate, _with_certificate)):
+            if wanted:
+                with suppress(GivenUp):
+                    result = run.attempt(REPORTING, extend, result, graph, run.deadline, threads)
+        return result
 
 
 def _with_margins(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
@@ -344,14 +378,90 @@ class _Run:
         self.memory = MemoryWatch(math.inf)
         self.end, self.n_steps, self.intact = math.inf, 0, True
         self.thread = threading.get_ident()
-        self.cancelled = False
+        self.cancelled = self.unloaded = False
         self.dual: DualState | None = None
+        self.watch = CompileWatch(self.must_stop, lambda: self.deadline - time.perf_counter())
+        self.supervisor: Supervisor | None = None
+        self.lost: list[Any] = []
         self.set_clock(time.perf_counter(), None)
 
     def set_clock(self, began: float, time_limit: float | None) -> None:
         """Say when the run began and how many seconds it has."""
         self.began = self.asked = began
-        self.deadline = math.inf if time_limit is None else began + time_limit
+        self.limit = math.inf if time_limit is None else time_limit
+        self.deadline = began + self.limit
+
+    # -- calls that can be given up ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def supervised(self, graph: FactorGraph) -> Iterator[None]:
+        """While the context is entered, calls are made on another thread, unless the model is small."""
+        if graph.constraints is None and graph.n_vars + graph.n_edges + len(graph.theta_t) <= SMALL:
+            yield
+            return
+        self.supervisor = Supervisor(self.setting, self.idle)
+        try:
+            with interrupts.waiting():
+                yield
+        finally:
+            self.supervisor.close()
+
+    @contextmanager
+    def setting(self) -> Iterator[None]:
+        """What the other thread is entered in: it compiles for this run."""
+        self.compiling.join()
+        with stoppable(self.watch):
+            yield
+
+    def idle(self) -> None:
+        """Called while the run waits for the other thread."""
+        if self.compiling.running:
+            self.ask()
+
+    def wake(self) -> None:
+        """Called by the handler of signals."""
+        if self.supervisor is not None:
+            self.supervisor.wake()
+
+    def patience(self, grace: Grace) -> float:
+        """Seconds that a call may still take."""
+        over = self.deadline + grace.seconds + (grace.share * self.limit if self.limit < math.inf else 0.0)
+        extra = SAVING if self.saving is not None else 0.0  # what was given up could not be saved
+        return min(over + extra - time.perf_counter(), interrupts.patience(grace.interrupted + extra))
+
+    def attempt(
+        self, grace: Grace, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
+    ) -> R:
+        """Call a function that may take too long; raises GivenUp then, and `undo` is called with its late result."""
+        if self.supervisor is None:
+            return function(*arguments)
+        return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
+
+    def attempt_on(self, state: Any, method: Method, grace: Grace, function: Callable[..., R], problem: Problem) -> R:
+        """Call a function of a method on its state; one that is given up closes the state when it returns."""
+        try:
+            return self.attempt(grace, function, problem, state, undo=lambda late: method.close(problem, state))
+        except BaseException:
+            if self.supervisor is not None and self.supervisor.gave_up:
+                self.lost.append(state)
+            raise
+
+    def close(self, method: Method, problem: Problem, state: Any) -> None:
+        """Close the state of a method, if that is not left to a call that was given up."""
+        if not any(state is lost for lost in self.lost):
+            with suppress(GivenUp):
+                self.attempt(REPORTING, method.close, problem, state)
+
+    def load(self, forms: ModelForms) -> None:
+        """Import what the methods need for the model as they see it."""
+        for method in (self.method, self.polisher):
+            if method is not None:
+                try:
+                    method.load(self.attempt(STEPPING, forms.graph_for, method))
+                except GivenUp:
+                    self.unloaded = True
+
+    # -- the run --------------------------------------------------------------------------------------------------
 
     def solve(self, forms: ModelForms, start: Start) -> Result:
         """Compile the graph, run the method and the polisher, and report."""
@@ -369,7 +479,9 @@ class _Run:
             problem: Problem | None = None
             compile_time = 0.0
             try:
-                problem = forms.problem_for(self.method)
+                if self.unloaded:
+                    raise GivenUp
+                problem = self.attempt(STEPPING, forms.problem_for, self.method)
                 compile_time = time.perf_counter() - self.began
                 self.check_support()
                 status, answer = self.run(self.method, start, running)
@@ -382,15 +494,15 @@ class _Run:
             return self.report(problem, answer, status, compile_time + self.compiling.seconds)
 
     def cut_short(self, error: BaseException) -> Status:
-        """The status after a KeyboardInterrupt, or what compiled code makes of one, or a compilation that was given up.
+        """The status after a KeyboardInterrupt, or what compiled code makes of one, or a call that was given up.
 
         Other errors are raised.
         """
-        if isinstance(error, CompilingStopped) and time.perf_counter() >= self.deadline:
+        if isinstance(error, CompilingStopped | GivenUp) and time.perf_counter() >= self.deadline:
             return Status.TIME_LIMIT
         if is_lack_of_memory(error):
             return self.out_of_memory(error)
-        if not (isinstance(error, KeyboardInterrupt | CompilingStopped) or self.signals.raised):
+        if not (isinstance(error, KeyboardInterrupt | CompilingStopped | GivenUp) or self.signals.raised):
             raise error
         interrupts.notice()
         return Status.INTERRUPTED
@@ -421,16 +533,26 @@ class _Run:
     def check_support(self) -> None:
         """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
         for method in (self.method, self.polisher):
-            reason = None if method is None else method.supports(self.forms.problem_for(method))
+            reason = None if method is None else self.attempt(STEPPING, self.reason_against, method)
             if method is not None and reason is not None:
                 raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
+
+    def reason_against(self, method: Method) -> str | None:
+        """Why a method cannot solve the problem, if so."""
+        return method.supports(self.forms.problem_for(method))
 
     def run(self, method: Method, start: Start, running: ExitStack) -> tuple[Status, Answer]:
         """Run one method; its state is closed when `running` ends, after the report has read the answer."""
         interrupts.check()
         problem = self.forms.problem_for(method)
-        state = method.start(problem, self.seed, self.forms.start_for(method, start))
-        running.callback(method.close, problem, state)
+        start = self.forms.start_for(method, start)
+
+        def close(late: Any) -> None:
+            if late is not None:
+                method.close(problem, late)
+
+        state = self.attempt(STEPPING, method.start, problem, self.seed, start, undo=close)
+        running.callback(self.close, method, problem, state)
         interrupts.check()
         saving = self.saving if method is self.method else None
         if saving is not None:
@@ -440,9 +562,17 @@ class _Run:
             return status, Answer()
         if saving is not None and status in _CUT_SHORT and self.intact:
             saving.save(self, problem, state)
-        if method is self.method:
-            self.dual = method.dual(problem, state)
-        return status, method.answer(problem, state)
+        return status, self.ask_for_answer(problem, method, state)
+
+    def ask_for_answer(self, problem: Problem, method: Method, state: Any) -> Answer:
+        """What the method has to say at the end, as far as there is time for it."""
+        answer = Answer()
+        with suppress(GivenUp):
+            if not any(state is lost for lost in self.lost):
+                answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
+                if method is self.method:
+                    self.dual = self.attempt_on(state, method, ANSWERING, method.dual, problem)
+        return answer
 
     def polish(self, polisher: Method, answer: Answer, status: Status, running: ExitStack) -> Status:
         """Improve the incumbent by another method; the status stays unless this one is cut short."""
@@ -461,7 +591,7 @@ class _Run:
         while True:
             try:
                 self.intact = False
-                progress = method.step(problem, state)
+                progress = self.attempt_on(state, method, STEPPING, method.step, problem)
                 if method is not self.method:
                     progress = dataclasses.replace(progress, iterations=before + progress.iterations, phase=method.name)
                 stopped, finished = self.record(progress), progress.finished
@@ -481,7 +611,7 @@ class _Run:
                     return Status.WITHIN_TOLERANCE
             if self.iterations - before >= method.max_iterations:
                 return Status.ITERATION_LIMIT
-            if time.perf_counter() >= self.deadline:
+            if time.perf_counter() >= self.deadline - self.reserve:
                 return Status.TIME_LIMIT
             if self.memory.is_over:
                 log.warning("%s has outgrown the memory limit and ends with its best labelling so far", method.name)
@@ -489,17 +619,29 @@ class _Run:
             if self.saving is not None and method is self.method and self.saving.checkpoint.due:
                 self.saving.save(self, problem, state)
 
+    @property
+    def reserve(self) -> float:
+        """Seconds before the end that are kept for the search for a feasible labelling, while there is none."""
+        if self.incumbent.value > -math.inf or self.limit == math.inf:
+            return 0.0
+        return min(REPAIR_SECONDS, REPAIR_SHARE * self.limit)
+
     def must_stop(self) -> bool:
         """Whether the run must end at once: asked, from any of its threads, while a kernel is compiled."""
+        if threading.get_ident() == self.thread:
+            self.ask()
+        return self.cancelled or time.perf_counter() >= self.deadline or interrupts.requested()
+
+    def ask(self) -> None:
+        """Ask the listeners whether the run must end, while a kernel is compiled."""
         now = time.perf_counter()
         known = "incumbent" in vars(self)  # not while the first labelling is evaluated
-        if known and now < self.deadline and now >= self.asked + ASK and threading.get_ident() == self.thread:
+        if known and now < self.deadline and now >= self.asked + ASK:
             self.asked = now
             point = TracePoint(now - self.began, self.iterations, self.incumbent.value, self.bound)
             if self.trace:
                 point = dataclasses.replace(self.trace[-1], time=now - self.began)
             self.cancelled |= self.tell(point)
-        return self.cancelled or now >= self.deadline or interrupts.requested()
 
     def tell(self, point: TracePoint) -> bool:
         """Call the listeners; whether one of them asks to stop."""
@@ -563,9 +705,9 @@ class _Run:
             mu_v, relaxed = vertex(problem, self.forms.lift(self.method, incumbent.labels)), incumbent.value
             kind, fractions, found = classify_vertex(problem)
         elif problem is not None and mu_v is not None and mu_f is not None:
-            with suppress(CompilingStopped):  # time is over, and what is not known yet stays unknown
-                kind, fractions, found = classify(problem, mu_v, mu_f)
-                relaxed = relaxed_value(problem, mu_v, mu_f)
+            with suppress(CompilingStopped, GivenUp):  # time is over, and what is not known yet stays unknown
+                kind, fractions, found = self.attempt(REPORTING, classify, problem, mu_v, mu_f)
+                relaxed = self.attempt(REPORTING, relaxed_value, problem, mu_v, mu_f)
         return dataclasses.replace(
             Result.of_labels(self.graph, incumbent.labels, self.verdict(status), self.method.name, incumbent.value),
             bound=self.bound,
@@ -586,26 +728,37 @@ class _Run:
 
     def repair(self, status: Status) -> Status:
         """Look for a labelling of finite value, within the time that is left, or for one that violates little."""
-        left = max(REPAIR_SECONDS, self.deadline - time.perf_counter())
-        seconds = REPAIR_SECONDS / 2 if status in _CUT_SHORT else left
         incumbent, forms = self.incumbent, self.forms
         try:
-            problem = forms.problem_for(None)
+            problem = self.attempt(REPORTING, forms.problem_for, None)
             if incumbent.bound > -math.inf:
-                search = find_feasible(problem, forms.lift(None, incumbent.labels), seconds=seconds)
+                seconds = self.repair_seconds if status in _CUT_SHORT else max(REPAIR_SECONDS, self.left)
+                lifted = forms.lift(None, incumbent.labels)
+                search = self.attempt(REPORTING, partial(find_feasible, problem, lifted, seconds=seconds))
                 if search.labels is not None:
                     incumbent.offer(forms.project(search.labels))
                 elif search.complete:
                     incumbent.tighten(-math.inf)
             least = int(incumbent.bound == -math.inf)
             if incumbent.shortfall.n_violated > least:
-                lifted = forms.lift(None, incumbent.labels)
-                incumbent.offer(forms.project(fewest_violated(problem, lifted, least, REPAIR_SECONDS / 2)))
+                lifted, seconds = forms.lift(None, incumbent.labels), self.repair_seconds
+                found = self.attempt(REPORTING, fewest_violated, problem, lifted, least, seconds)
+                incumbent.offer(forms.project(found))
         except UnsupportedModel:  # the constraints cannot be written as tables
             return status
         except BaseException as error:
             return self.cut_short(error)
         return status
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.deadline - time.perf_counter()
+
+    @property
+    def repair_seconds(self) -> float:
+        """Seconds of one of two searches at the end of a run."""
+        return REPAIR_SECONDS / 2 if self.limit == math.inf else max(0.05, min(REPAIR_SECONDS, self.left) / 2)
 
     def verdict(self, status: Status) -> Status:
         """How the run ended, by the incumbent: a method may believe in a proof that round-off does not bear out."""

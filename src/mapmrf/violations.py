@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints
+from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.graph import FactorGraph
 from mapmrf.names import Names
 
@@ -137,20 +137,28 @@ def _listed(graph: FactorGraph, labels: Ints) -> Iterator[Violation]:
     if graph.constant == -np.inf:
         yield Violation(None, (), ())
     of_variables, of_factors, of_constraints = _terms(graph, labels)
-    for i in np.flatnonzero(np.isneginf(of_variables)):
-        yield _named(graph.names, None, np.array([i]), labels)
-    for a in np.flatnonzero(np.isneginf(of_factors)):
-        yield _named(graph.names, int(a), graph.scope_of(int(a)), labels)
+    bad = np.flatnonzero(np.isneginf(of_variables))
+    for name, state in zip(*_named(graph.names, bad, labels), strict=True):
+        yield Violation(None, (name,), (state,))
+    bad = np.flatnonzero(np.isneginf(of_factors))
+    size = graph.arity[bad]
+    variables, states = _named(graph.names, graph.scope[ranges(graph.scope_ptr[bad], size)], labels)
+    end = 0
+    for a, n in zip(bad.tolist(), size.tolist(), strict=True):
+        begin, end = end, end + n
+        yield Violation(a, tuple(variables[begin:end]), tuple(states[begin:end]))
     for c in np.flatnonzero(np.isneginf(of_constraints)).tolist():
         assert graph.constraints is not None
-        yield replace(_named(graph.names, None, graph.constraints.variables(c), labels), constraint=c)
+        variables, states = _named(graph.names, graph.constraints.variables(c), labels)
+        yield Violation(None, tuple(variables), tuple(states), constraint=c)
 
 
-def _named(names: Names | None, factor: int | None, scope: Ints, labels: Ints) -> Violation:
+def _named(names: Names | None, scope: Ints, labels: Ints) -> tuple[list[int | str], list[int | str]]:
+    """Variables and their states, by name where there are names."""
     variables: list[int | str] = scope.tolist()
     states: list[int | str] = labels[scope].tolist()
     if names is not None and names.states is not None:
         states = [names.states[i][k] for i, k in zip(scope.tolist(), labels[scope].tolist(), strict=True)]
     if names is not None:
         variables = [names.variables[i] for i in scope.tolist()]
-    return Violation(factor, tuple(variables), tuple(states))
+    return variables, states

@@ -20,8 +20,10 @@ from scipy.optimize import linprog
 
 import mapmrf
 from mapmrf import LP, FactorGraph, Kind, OptionError, Status
+from mapmrf.datasets import grid
 from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.method import Start
+from mapmrf.methods import lp
 from mapmrf.polytope import dual_bound
 from mapmrf.problem import Problem
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, recipes, tree_recipes, with_weights
@@ -388,3 +390,18 @@ def test_segmentations_and_scenes_are_tight(name: str) -> None:
     result = mapmrf.solve(read(name), "lp")
     assert (result.kind, result.status) == (Kind.VALID, Status.OPTIMAL)
     assert result.relaxed_value == pytest.approx(reference()[name], abs=1e-3)
+
+
+def test_a_large_program_is_announced_and_one_that_does_not_fit_is_refused(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = grid(6, 6)
+    n_nonzeros = lp.count_nonzeros(Problem.compile(graph))
+    built = LocalPolytope.build(Problem.compile(graph)).program.rows.matrix
+    assert n_nonzeros == built.nnz
+    monkeypatch.setattr(lp, "LARGE", n_nonzeros)
+    mapmrf.solve(graph, "lp")
+    assert f"{n_nonzeros:.2g} non-zeros" in caplog.text
+    monkeypatch.setattr(lp, "machine_bytes", lambda: 1000.0)
+    with pytest.raises(mapmrf.UnsupportedModel, match="this machine has 1 kB"):
+        mapmrf.solve(graph, "lp")

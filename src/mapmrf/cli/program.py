@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import re
 import signal
@@ -20,7 +21,7 @@ import click
 
 from mapmrf._version import __version__
 from mapmrf.errors import MapMRFError, OutOfMemory
-from mapmrf.interrupts import Interrupts, check, raising, settle
+from mapmrf.interrupts import Interrupts, begin_work, check, leaving, settle
 from mapmrf.memory import PROGRAM, address_space, is_lack_of_memory, shown_bytes
 from mapmrf.outputs import drop_old, keeping_old
 
@@ -55,6 +56,7 @@ class CommandGroup(click.Group):
         extra["standalone_mode"] = False
         with Interrupts(signal.SIGINT, signal.SIGTERM) as interrupts, keeping_old():
             try:
+                begin_work()
                 check()
                 _check_space()
                 if ASKED in os.environ:  # a shell wants to know what may follow
@@ -217,16 +219,27 @@ def max_bytes() -> float | None:
 
 
 def read_model(model: str, evidence: str | None = None) -> FactorGraph:
-    """Read a model file, with its evidence."""
+    """Read a model file, with its evidence; a signal ends the command at once."""
     from mapmrf.formats import read
 
-    with raising():
-        return read(model, evidence=evidence, max_bytes=max_bytes())
+    graph: FactorGraph = _read(lambda: read(model, evidence=evidence, max_bytes=max_bytes()))
+    return graph
 
 
 def read_labels(path: str, graph: FactorGraph) -> Any:
     """Read a solution file of a model."""
     from mapmrf.formats.solution import read_solution
 
-    with raising():
-        return read_solution(path, graph)
+    return _read(lambda: read_solution(path, graph))
+
+
+def _read(reader: Callable[[], Any]) -> Any:
+    """Read on another thread: this one waits, so that a signal is seen while a kernel parses, too."""
+    from mapmrf.supervision import Supervisor
+
+    with leaving():
+        supervisor = Supervisor()
+        try:
+            return supervisor.call(lambda: math.inf, reader)
+        finally:
+            supervisor.close()

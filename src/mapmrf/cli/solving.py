@@ -41,6 +41,7 @@ from mapmrf.cli.program import (
     time_option,
 )
 from mapmrf.errors import OptionError
+from mapmrf.interrupts import leaving
 from mapmrf.memory import byte_count
 
 if TYPE_CHECKING:
@@ -242,11 +243,12 @@ def _refuse_for_many(models: Sequence[str], table: str | None, single: dict[str,
 
 def _method(name: str | None, settings: Sequence[str]) -> Method:
     """Build the method first, so that a misspelt option is reported before a large model is read."""
-    from mapmrf.cli.settings import parse_settings
-    from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
+    with leaving():  # numpy and numba are imported here
+        from mapmrf.cli.settings import parse_settings
+        from mapmrf.registry import DEFAULT_METHOD, make_method, method_class
 
-    name = name or DEFAULT_METHOD
-    return make_method(name, parse_settings(method_class(name), settings))
+        name = name or DEFAULT_METHOD
+        return make_method(name, parse_settings(method_class(name), settings))
 
 
 def _polisher(name: str | None) -> Method | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 
 class CompileClock:
-    """Seconds that this thread spent in numba's compiler while the clock was entered.
+    """Seconds that this thread, and any that joins it, spent in numba's compiler while the clock was entered.
 
     `on_begin` is called when a compilation begins. Does nothing as long as numba is not imported: a method that needs
     it has imported it before it runs.
@@ -20,7 +20,7 @@ class CompileClock:
     def __init__(self) -> None:
         self.seconds = 0.0
         self.on_begin: Callable[[], None] | None = None
-        self._thread = threading.get_ident()
+        self._threads = {threading.get_ident()}
         self._depth = 0
         self._began = 0.0
         self._listener: Any = None
@@ -37,9 +37,18 @@ class CompileClock:
         if self._listener is not None:
             events().unregister("numba:compiler_lock", self._listener)
 
+    def join(self) -> None:
+        """Count what this thread compiles, too; never two threads at a time."""
+        self._threads.add(threading.get_ident())
+
+    @property
+    def running(self) -> bool:
+        """Whether something is being compiled now."""
+        return self._depth > 0
+
     def begin(self) -> None:
-        """Note that a compilation begins on this thread; nested ones are part of the outermost."""
-        if threading.get_ident() != self._thread:
+        """Note that a compilation begins on a thread of the run; nested ones are part of the outermost."""
+        if threading.get_ident() not in self._threads:
             return
         if self._depth == 0:
             self._began = time.perf_counter()
@@ -49,7 +58,7 @@ class CompileClock:
 
     def end(self) -> None:
         """Note that a compilation ends."""
-        if threading.get_ident() != self._thread:
+        if threading.get_ident() not in self._threads:
             return
         self._depth -= 1
         if self._depth == 0:

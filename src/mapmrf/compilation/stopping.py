@@ -72,6 +72,7 @@ def patience(share: float) -> Iterator[None]:
 def watch_of_run() -> CompileWatch | None:
     """The watch of the run of this thread; threads that a run has started have that of the run."""
     watch = _watches.get(threading.get_ident())
-    if watch is None and len(_watches) == 1 and threading.current_thread() is not threading.main_thread():
-        return next(iter(_watches.values()), None)
+    if watch is None and threading.current_thread() is not threading.main_thread():
+        every = tuple(_watches.values())  # a run may have two threads of its own
+        return every[0] if every and all(each is every[0] for each in every) else None
     return watch

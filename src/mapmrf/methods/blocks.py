@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
+
+import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.blocks import PER_VARIABLE, BlockMoves
@@ -11,6 +13,9 @@ from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
+
+REGION = 50_000
+"""Variables that a block is taken out of, at most: planning it takes some tenths of a second."""
 
 STEP_WORK = 20_000_000
 """Table entries after which a step lets the loop look at its limits: some 30 ms."""
@@ -61,22 +66,43 @@ class Blocks(Method):
         return BlocksRun(BlockMoves(problem, seed), labels, problem.graph.value(labels))
 
     def step(self, problem: Problem, state: BlocksRun) -> Progress:
-        """Make passes until they have gone through some millions of table entries."""
+        """Make passes, or parts of one, until they have gone through some millions of table entries."""
         work = 0
         while True:
-            before = state.moves.work
-            state.moves.optimise(state.labels, self.width)
-            # a pass that freezes every variable has gone through all of them nevertheless
-            work += max(state.moves.work - before, PER_VARIABLE * problem.n_vars)
-            state.passes += 1
-            value = problem.graph.value(state.labels)
-            state.calm = 0 if value > state.value else state.calm + 1
-            state.value = value
+            work += self._move(problem, state)
+            if len(state.unseen):  # a part of a pass: the loop finds out what it is worth
+                if work >= STEP_WORK:
+                    return Progress(state.passes, labels=state.labels.copy())
+                continue
+            value = self._end_pass(problem, state)
             rest = state.calm >= self.patience
             if rest or state.passes >= self.max_iterations or work >= STEP_WORK:
                 break
         finished = Status.CONVERGED if rest else None
         return Progress(state.passes, labels=state.labels.copy(), value=value, finished=finished)
+
+    def _move(self, problem: Problem, state: BlocksRun) -> int:
+        """Optimise a block, of a large model one around a variable not seen in this pass; return the work."""
+        moves, before, region = state.moves, state.moves.work, None
+        if problem.n_vars > REGION:
+            if len(state.unseen) == 0:
+                state.unseen = moves.random.permutation(problem.n_vars)
+            region = moves.neighbourhood(REGION, int(state.unseen[0]))
+            seen = np.zeros(problem.n_vars, dtype=bool)
+            seen[region] = True
+            state.unseen = state.unseen[~seen[state.unseen]]
+            region = moves.random.permutation(region)
+        moves.optimise(state.labels, self.width, region)
+        # a pass that freezes every variable has gone through all of them nevertheless
+        return max(moves.work - before, PER_VARIABLE * (problem.n_vars if region is None else len(region)))
+
+    def _end_pass(self, problem: Problem, state: BlocksRun) -> float:
+        """Count a pass; return the value after it."""
+        state.passes += 1
+        value = problem.graph.value(state.labels)
+        state.calm = 0 if value > state.value else state.calm + 1
+        state.value = value
+        return value
 
     def answer(self, problem: Problem, state: BlocksRun) -> Answer:
         """The labelling where the passes stand."""
@@ -92,3 +118,4 @@ class BlocksRun:
     value: float
     passes: int = 0
     calm: int = 0
+    unseen: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))

@@ -18,6 +18,7 @@ from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.solver_run import SolverOutcome
 from mapmrf.footprints import Sizes
 from mapmrf.graph import FactorGraph
+from mapmrf.memory import shown_bytes
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.polytope import dual_bound
@@ -37,6 +38,9 @@ POLL = 0.05
 
 PATIENCE = 1.0
 """Seconds that a stopped HiGHS is given to hand over where it stands, and to end when a run is closed."""
+
+LARGE = 2_000_000
+"""Non-zeros of a program from which a run says what it will need."""
 
 STATUSES = {
     SolverOutcome.OPTIMAL: Status.CONVERGED,
@@ -104,6 +108,13 @@ class LP(Method):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LPRun:
         """Build the linear program; the first step starts HiGHS on it."""
+        n_nonzeros = count_nonzeros(problem)
+        if n_nonzeros >= LARGE:
+            log.warning(
+                "a linear program of %.2g columns and %.2g non-zeros, for which HiGHS takes about %s; "
+                "trws and lslp solve the same relaxation in less",
+                problem.n_states + problem.n_configs, n_nonzeros, shown_bytes(self.footprint(problem.graph)),
+            )  # fmt: skip
         if problem.graph.constraints is None:
             return LPRun(self, LocalPolytope.build(problem), seed)
         return LPRun(self, ConstrainedPolytope.build(problem, compact=False), seed)
@@ -129,6 +140,12 @@ class LP(Method):
         """Stop HiGHS."""
         if state.relaxation is not None:
             state.relaxation.close(PATIENCE)
+
+
+def count_nonzeros(problem: Problem) -> int:
+    """Non-zeros of the rows of L_G, constraints and forbidden entries aside."""
+    inside = sum(batch.arity * batch.n * batch.n_configs for batch in problem.batches)
+    return problem.n_states + problem.n_edge_states + inside
 
 
 class LPRun:

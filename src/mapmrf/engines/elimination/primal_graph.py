@@ -33,5 +33,7 @@ class PrimalGraph:
             for j, k in combinations(range(batch.arity), 2):
                 keys.append(scope[:, j] * n + scope[:, k])
                 keys.append(scope[:, k] * n + scope[:, j])
-        pairs = np.unique(np.concatenate(keys))
+        pairs = np.sort(np.concatenate(keys))  # numpy's unique hashes them first, which takes several times as long
+        if len(pairs):
+            pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
         return cls(offsets(np.bincount(pairs // max(n, 1), minlength=n)), (pairs % max(n, 1)).astype(np.int32))

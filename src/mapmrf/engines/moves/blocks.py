@@ -92,7 +92,8 @@ class BlockMoves:
         sizes = np.exp2((self._bits[block.order] + np.diff(below[block.scope_ptr])) / PER_BIT)
         return int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
 
-    def neighbourhood(self, size: int) -> Ints:
-        """The variables nearest to a random one, at most `size` of them, nearest first."""
-        centre = int(self.random.integers(self.problem.n_vars))
+    def neighbourhood(self, size: int, centre: int | None = None) -> Ints:
+        """The variables nearest to one, by default a random one, at most `size` of them, nearest first."""
+        if centre is None:
+            centre = int(self.random.integers(self.problem.n_vars))
         return np.asarray(ball(self.graph.ptr, self.graph.nbr, centre, size))

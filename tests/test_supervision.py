@@ -1,0 +1,238 @@
+"""Calls that can be given up: what becomes of them, of their results and of those who wait."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import Status, datasets, interrupts, supervision
+from mapmrf.interrupts import Interrupts
+from mapmrf.method import Answer, Method, Progress
+from mapmrf.supervision import GivenUp, Supervisor, given_up, left_alone
+
+GRAPH = datasets.grid(40, 40)
+"""Large enough for a run on it to be supervised."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    before = {which: signal.signal(which, default) for which, default in interrupts.DEFAULTS.items()}
+    yield
+    for which, handler in before.items():
+        signal.signal(which, handler)
+    supervision.wait_for_all()
+    assert left_alone() == 0
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    made = Supervisor()
+    yield made
+    made.close()
+
+
+def forever() -> float:
+    return np.inf
+
+
+# -- calls ------------------------------------------------------------------------------------------------------------
+
+
+def test_results_and_errors_come_from_one_other_thread(supervisor: Supervisor) -> None:
+    idents = [supervisor.call(forever, threading.get_ident) for _ in range(3)]
+    assert len(set(idents)) == 1 and idents[0] != threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        supervisor.call(forever, divmod, 1, 0)
+    assert supervisor.call(forever, divmod, 7, 2) == (3, 1)
+
+
+def test_settings_of_numpy_go_along(supervisor: Supervisor) -> None:
+    with np.errstate(divide="raise"):
+        assert supervisor.call(forever, np.geterr)["divide"] == "raise"
+
+
+def test_a_call_that_is_given_up_is_undone_when_it_ends(supervisor: Supervisor) -> None:
+    may_end, undone = threading.Event(), threading.Event()
+    late: list[Any] = []
+
+    def work() -> str:
+        assert may_end.wait(60)
+        late.append(given_up())
+        return "late"
+
+    def undo(result: str | None) -> None:
+        late.append(result)
+        undone.set()
+
+    with pytest.raises(GivenUp):
+        supervisor.call(lambda: 0.0, work, undo=undo)
+    assert supervisor.gave_up and left_alone() == 1
+    assert supervisor.call(forever, given_up) is False  # the next call has a thread of its own
+    assert not supervisor.gave_up
+    may_end.set()
+    assert undone.wait(60)
+    assert late == [True, "late"]
+
+
+def test_what_is_within_a_call_that_is_given_up_is_in_vain(supervisor: Supervisor) -> None:
+    may_end = threading.Event()
+    seen: list[bool] = []
+
+    def work() -> None:
+        inner = Supervisor()
+        try:
+            inner.call(forever, lambda: may_end.wait(60))
+            seen.append(inner.call(forever, interrupts.requested))
+        finally:
+            inner.close()
+
+    with pytest.raises(GivenUp):
+        supervisor.call(lambda: 0.0, work)
+    may_end.set()
+    supervision.wait_for_all()
+    assert seen == [True]
+
+
+def test_an_exception_of_a_handler_gives_the_call_up(supervisor: Supervisor) -> None:
+    class Impatience(Exception):
+        pass
+
+    def handler(number: int, frame: object) -> None:
+        raise Impatience
+
+    may_end = threading.Event()
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert may_end.wait(60)
+
+    signal.signal(signal.SIGINT, handler)
+    with pytest.raises(Impatience):
+        supervisor.call(forever, work)
+    assert supervisor.gave_up
+    may_end.set()
+
+
+def test_a_program_waits_for_calls_that_were_given_up_before_it_ends() -> None:
+    text = """
+import time
+from mapmrf.supervision import GivenUp, Supervisor
+try:
+    Supervisor().call(lambda: 0.0, lambda: (time.sleep(0.5), print("ended")))
+except GivenUp:
+    print("given up")
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "given up\nended\n", "")
+
+
+# -- runs -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stuck(Method):
+    """Takes a step, and then waits in one of its functions until it is let go."""
+
+    name: ClassVar[str] = "stuck"
+    title: ClassVar[str] = "a method that hangs"
+
+    where: str = "step"
+    presses: int = 0
+    max_iterations: int = 10**12
+    go: threading.Event = field(default_factory=threading.Event, compare=False)
+    log: list[str] = field(default_factory=list, compare=False)
+
+    def at(self, where: str) -> None:
+        self.log.append(where)
+        if where == self.where:
+            for _ in range(self.presses):
+                os.kill(os.getpid(), signal.SIGINT)
+                while not interrupts.requested():
+                    time.sleep(0.01)
+            assert self.go.wait(60)
+
+    def start(self, problem: Any, seed: int, initial: Any) -> list[int]:
+        self.at("start")
+        return [0]
+
+    def step(self, problem: Any, state: list[int]) -> Progress:
+        state[0] += 1
+        if state[0] > 1:
+            self.at("step")
+        return Progress(state[0], labels=np.ones(problem.n_vars, dtype=np.int64), bound=1e9)
+
+    def answer(self, problem: Any, state: list[int]) -> Answer:
+        self.at("answer")
+        return Answer()
+
+    def close(self, problem: Any, state: list[int]) -> None:
+        self.at("close")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, method: Stuck, **limits: Any) -> mapmrf.Result:
+    monkeypatch.setattr("mapmrf.solver._Run.options", lambda self: {})
+    return mapmrf.solve(GRAPH, method, **limits)
+
+
+@pytest.mark.parametrize("where", ["start", "step", "answer", "close"])
+def test_a_method_that_hangs_does_not_keep_the_run_from_ending(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    method = Stuck(where)
+    result = run(monkeypatch, method, time_limit=0.3)
+    assert result.status is Status.TIME_LIMIT and left_alone() == 1
+    first = GRAPH.value(np.ones(GRAPH.n_vars, dtype=np.int64))
+    assert result.value >= (first if where != "start" else -np.inf)
+    assert (result.bound is None) == (where == "start")
+    method.go.set()
+    supervision.wait_for_all()
+    assert method.log.count("close") == 1  # by the thread that was left alone
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_signals_end_a_run_whose_step_hangs(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    method = Stuck(presses=times)
+    result = run(monkeypatch, method)
+    assert (result.status, result.iterations) == (Status.INTERRUPTED, 1)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    method.go.set()
+
+
+def test_callbacks_and_the_report_stay_on_the_thread_of_the_caller() -> None:
+    seen = set()
+    mapmrf.solve(GRAPH, "trws", max_iterations=20, callback=lambda point, labels: seen.add(threading.get_ident()))
+    assert seen == {threading.get_ident()}
+
+
+def test_a_run_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    mapmrf.solve(GRAPH, "icm")
+    assert threading.active_count() == before
+
+
+def test_the_search_for_a_feasible_labelling_has_its_share_of_the_limit() -> None:
+    graph = datasets.random_graph(2000, 3000, 3, 2, hard=0.3, seed=4)
+    began = time.perf_counter()
+    result = mapmrf.solve(graph, "bp", time_limit=1.0)
+    ended = [point.time for point in result.trace][-1]
+    if result.status is Status.TIME_LIMIT and result.trace[-1].value == -np.inf:
+        assert ended < 1.0 and time.perf_counter() - began < 60
+
+
+def test_patience_ends_with_the_second_signal() -> None:
+    with Interrupts() as flag, interrupts.waiting():
+        assert interrupts.patience() == np.inf
+        signal.raise_signal(signal.SIGINT)
+        assert 0 < interrupts.patience() <= interrupts.REACTION < interrupts.patience(extra=5.0)
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.patience(extra=5.0) == 0.0 and not flag.raised
+    assert interrupts.patience() == np.inf

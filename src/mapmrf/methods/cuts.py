@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
@@ -22,6 +22,9 @@ from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.loading import highs_failure, scip_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
+from mapmrf.engines.program.planes import Planes
+from mapmrf.engines.program.product_form import ProductForm, has_products
+from mapmrf.engines.program.product_planes import ProductPlanes
 from mapmrf.engines.program.program import Formulation, Program, any_rows_bound, spread
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
@@ -269,7 +272,8 @@ class CutsRun(PhasedRun):
                 yield from self.relax()
         elif self.method.local_search > 0:
             yield from self.search_counted()
-        program = self.formulate()
+        products = self.has_products and self.method.rounds > 0
+        program = (yield from self.cut_products()) if products else self.formulate()
         n_needed = program.rows.n
         yield self.progress("start")
         if isinstance(self.formulation, Compact) and self.method.rounds > 0:
@@ -330,20 +334,7 @@ class CutsRun(PhasedRun):
     def cut(self, compact: Compact) -> Generator[Progress, None, Program]:
         """Rounds of the relaxation, each with more odd-cycle inequalities; the program with those that are tight."""
         quick = SpinPlanes(compact)
-        while quick.n_rounds < self.method.rounds:
-            for _ in quick.solve(self.incumbent.value):
-                yield self.progress("cuts")
-            self.round_point(compact, quick.point)
-            while quick.is_closing(self.incumbent.value, 2 * self.tolerance):
-                for _ in quick.close(self.incumbent.value):
-                    yield self.progress("cuts")
-                self.round_point(compact, quick.point)
-            self.read_round(quick)
-            yield self.progress("cuts", self.verdict)
-            if quick.tails_off(self.incumbent.value):
-                break
-            for _ in quick.separate():
-                yield self.progress("cuts")
+        yield from self.play(quick)
         failure = highs_failure()
         if failure is not None:
             log.warning("cuts continues without exact relaxations: %s", failure)
@@ -351,6 +342,60 @@ class CutsRun(PhasedRun):
         if failure is not None or ended:
             return quick.strengthened()
         return (yield from self.cut_exactly(compact, quick))
+
+    def cut_products(self) -> Generator[Progress, None, Program]:
+        """Rounds of cutting planes over products of spins, on fewer variables again and again; what is left of it all.
+
+        Once many variables are decided, a labelling better than the incumbent is looked for in the model that is left.
+        """
+        while True:
+            planes = ProductPlanes(ProductForm.of(self.problem))
+            self.details |= {"columns": float(planes.form.n_columns), "rows": float(planes.form.blocks.ptr[-1])}
+            yield from self.play(planes)
+            if not planes.is_decisive or not self.shrink(planes.excluded()):
+                break
+            self.details["core"] = float(self.problem.n_vars)
+            yield self.progress("cuts", self.verdict)
+            if not self.has_products:  # the factors that are left are pairs, or there are none
+                return self.formulate()
+        self.formulation = planes.strengthened()
+        return self.formulation.program
+
+    def shrink(self, excluded: Bools) -> bool:
+        """Leave out states that no better labelling has; False if there are none, or if nothing is left."""
+        small = simplify(self.problem, excluded)
+        if not small.maps:
+            return False
+        labels, bound = small.project(self.incumbent.labels), self.incumbent.bound
+        self.small = Simplified(small.problem, (*self.small.maps, *small.maps), counts=self.small.counts)
+        self.problem = small.problem
+        self.local = LocalSearch(self.problem, labels, self.seed)
+        self.incumbent = Incumbent(self.problem.graph, labels)
+        self.tighten(bound if self.problem.n_vars else self.incumbent.value)
+        return True
+
+    @property
+    def has_products(self) -> bool:
+        """Whether cutting planes over products of spins fit."""
+        tables = self.problem.graph.constraints is None
+        return tables and not is_compact(self.problem) and has_products(self.problem)
+
+    def play(self, planes: Planes) -> Iterator[Progress]:
+        """Rounds of the relaxation, each with more odd-cycle inequalities, until they bring little."""
+        while planes.n_rounds < self.method.rounds:
+            for _ in planes.solve(self.incumbent.value):
+                yield self.progress("cuts")
+            self.round_point(planes.rounded())
+            while planes.is_closing(self.incumbent.value, 2 * self.tolerance):
+                for _ in planes.close(self.incumbent.value):
+                    yield self.progress("cuts")
+                self.round_point(planes.rounded())
+            self.read_round(planes)
+            yield self.progress("cuts", self.verdict)
+            if planes.tails_off(self.incumbent.value):
+                break
+            for _ in planes.separate():
+                yield self.progress("cuts")
 
     def cut_exactly(self, compact: Compact, quick: SpinPlanes) -> Generator[Progress, None, Program]:
         """More rounds, in which the relaxation is solved to its end."""
@@ -362,7 +407,7 @@ class CutsRun(PhasedRun):
             if planes.relaxation.outcome is not SolverOutcome.OPTIMAL:
                 break
             planes.read()
-            self.round_point(compact, planes.point)
+            self.round_point(compact.rounded(planes.point))
             self.read_round(planes)
             yield self.progress("cuts", self.verdict)
             n_before = planes.n_cuts
@@ -372,12 +417,12 @@ class CutsRun(PhasedRun):
                 break
         return planes.strengthened()
 
-    def round_point(self, compact: Compact, point: Floats) -> None:
+    def round_point(self, labels: Ints) -> None:
         """A labelling near a relaxed point, improved by local search."""
-        self.local.restart(compact.rounded(point))
+        self.local.restart(labels)
         self.improve(STEP_ENTRIES // 4, self.problem.n_vars)
 
-    def read_round(self, planes: SpinPlanes | CuttingPlanes) -> None:
+    def read_round(self, planes: Planes | CuttingPlanes) -> None:
         """Take over the bound of a solved relaxation, and fix the columns that it decides."""
         self.n_turns += 1
         planes.fix_by_cost(self.incumbent.value)

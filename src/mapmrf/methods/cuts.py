@@ -22,6 +22,7 @@ from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.loading import highs_failure, scip_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
+from mapmrf.engines.program.plane_tree import PlaneTree
 from mapmrf.engines.program.planes import Planes
 from mapmrf.engines.program.product_form import ProductForm, has_products
 from mapmrf.engines.program.product_planes import ProductPlanes
@@ -59,6 +60,12 @@ LOCAL_STEPS = 25
 
 EXACT_PAIRS = 50_000
 """Pairs up to which the simplex method goes on with the relaxation where the quick rounds have ended."""
+
+ALLOWANCE = 1e-3
+"""Share of the tolerance within which a node of that search counts as no better than the incumbent."""
+
+TREE_PLACES = 10_000
+"""Configurations of all factors above which branching over products is left to the first-order solver."""
 
 MAX_ENTRIES = 200_000_000
 """Entries of the largest constraint matrix that is built: some 20 GB in a solver."""
@@ -358,8 +365,36 @@ class CutsRun(PhasedRun):
             yield self.progress("cuts", self.verdict)
             if not self.has_products:  # the factors that are left are pairs, or there are none
                 return self.formulate()
+        if planes.form.blocks.ptr[-1] > TREE_PLACES:
+            yield from self.explore(planes)
         self.formulation = planes.strengthened()
         return self.formulation.program
+
+    def explore(self, planes: ProductPlanes) -> Iterator[Progress]:
+        """Branch and bound over the cutting planes, from their last round on, to its end."""
+        tree, allowance = PlaneTree(planes, planes.weight), ALLOWANCE * self.tolerance
+        tree.split()
+        while tree.open and self.nodes < self.method.max_iterations:
+            tree.enter()
+            self.nodes += 1
+            is_split = False
+            while not is_split and tree.bound_here - self.incumbent.value > allowance:
+                for _ in planes.solve(self.incumbent.value):
+                    yield self.progress("branch")
+                self.round_point(planes.rounded())
+                labels = planes.decided()
+                if labels is not None:  # no other labelling of this node is better
+                    self.incumbent.offer(labels)
+                    break
+                is_split = tree.is_slow(self.incumbent.value) and tree.split()
+                for _ in planes.separate():
+                    yield self.progress("branch")
+            tree.leave()
+            self.n_turns += 1
+            self.tighten(tree.bound(self.incumbent.value + allowance))
+            yield self.progress("branch", self.verdict)
+        while True:
+            yield self.progress("branch", Status.ITERATION_LIMIT)
 
     def shrink(self, excluded: Bools) -> bool:
         """Leave out states that no better labelling has; False if there are none, or if nothing is left."""

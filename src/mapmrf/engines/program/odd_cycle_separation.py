@@ -35,7 +35,7 @@ class OddCycleSeparation:
     found: OddCycles
     n_found: int
 
-    def __init__(self, n: int, first: Ints, second: Ints) -> None:
+    def __init__(self, n: int, first: Ints, second: Ints, column: Ints | None = None) -> None:
         m = len(first)
         self.n, self.first, self.second = n, first, second
         ends = np.concatenate([first, second])
@@ -46,8 +46,10 @@ class OddCycleSeparation:
             np.concatenate([np.arange(m), np.arange(m)])[order],
         )
         self._paths, self._walk = _paths(n, m), _walk(n)
-        # Sums of these tell cycles apart.
+        # Sums of these tell cycles apart, which are the same if all their columns are.
         self._code = np.random.default_rng(0).random(2 * m)
+        if column is not None:
+            self._code = self._code.reshape(m, 2)[np.unique(column, return_inverse=True)[1].ravel()].ravel()
 
     def run(
         self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9, reach: int = sys.maxsize

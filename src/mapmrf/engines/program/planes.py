@@ -48,6 +48,8 @@ class Planes(ABC):
     ----------
     bound
         The best upper bound so far, as a log potential.
+    now
+        The bound of the last round, with the columns that are fixed.
     n_rounds, n_cuts, n_fixed
         Rounds, inequalities that were added in all of them, and columns that are fixed.
     """
@@ -61,7 +63,7 @@ class Planes(ABC):
         self.n_rounds = self.n_cuts = 0
         self._value, self._objective = form.value, form.objective
         self._scale, self._n_spins = form.scale, form.n_spins
-        self._now = math.inf
+        self.now = math.inf
         self._n_quiet = self._n_closing = 0
         self._gaps: list[float] = []
 
@@ -90,7 +92,7 @@ class Planes(ABC):
 
     def is_closing(self, value: float, tolerance: float) -> bool:
         """Whether the gap is nearly closed and worth closing: a better labelling may be left within it."""
-        return self._now - value <= tolerance and self._n_closing < CLOSING_RUNS and self.decided() is None
+        return self.now - value <= tolerance and self._n_closing < CLOSING_RUNS and self.decided() is None
 
     def close(self, value: float) -> Iterator[None]:
         """More iterations in the same round."""
@@ -101,8 +103,8 @@ class Planes(ABC):
         """Iterations within limits, the bound after them, and the columns that it decides."""
         known = self._objective(value - 2 * self.round_off)
         yield from self.solver.run(limits._replace(known=known))
-        self._now = self._value(self.solver.bound) + self.round_off
-        self.bound = min(self.bound, self._now)
+        self.now = self._value(self.solver.bound) + self.round_off
+        self.bound = min(self.bound, self.now)
         self.fix_by_cost(value)
 
     def fix_by_cost(self, value: float) -> None:
@@ -110,7 +112,7 @@ class Planes(ABC):
         solver = self.solver
         price = 2 * self._scale * np.abs(solver.reduced)
         free = solver.lower < solver.upper
-        places = np.flatnonzero(free & (self._now - price < value - self.round_off))
+        places = np.flatnonzero(free & (self.now - price < value - self.round_off))
         solver.fix(places, np.sign(solver.reduced[places]))
 
     def decided(self) -> Ints | None:

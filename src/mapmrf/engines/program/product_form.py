@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,14 @@ def has_products(problem: Problem) -> bool:
     sizes = [(batch.arity, batch.n * batch.n_configs) for batch in problem.batches]
     small = all(arity <= MAX_ARITY for arity, _ in sizes) and sum(places for _, places in sizes) <= MAX_PLACES
     return small and len(sizes) > 0 and problem.only_binary
+
+
+class Splits(NamedTuple):
+    """Columns that are products of two others: along a cycle of splits an even number of them is -1."""
+
+    column: Ints
+    one: Ints
+    other: Ints
 
 
 @dataclass(frozen=True)
@@ -126,26 +134,55 @@ class ProductForm:
         """The objective, without the constant, of a log potential."""
         return (value - self.constant) / self.scale
 
-    # -- pairs --------------------------------------------------------------------------------------------------------
+    # -- cycles -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def degree(self) -> Ints:
+        """Spins of every column, ascending."""
+        return np.count_nonzero(self.member < self.n_spins, axis=1)
 
     @cached_property
     def pairs(self) -> Ints:
         """The columns that are products of two spins; these are ``member[pairs, :2]``."""
-        return np.flatnonzero(np.count_nonzero(self.member < self.n_spins, axis=1) == 2)
+        return np.flatnonzero(self.degree == 2)
+
+    @cached_property
+    def splits(self) -> Splits:
+        """Every product of two to four spins as that of two columns, each one or two of these spins."""
+        parts = [self._split(2, [0], [1])]
+        parts += [self._split(3, [k], [j for j in range(3) if j != k]) for k in range(3)]
+        parts += [self._split(4, [0, k], [j for j in range(1, 4) if j != k]) for k in range(1, 4)]
+        return Splits(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+
+    def _split(self, degree: int, one: list[int], other: list[int]) -> Splits:
+        """The products of so many spins as those of these two parts."""
+        column = np.flatnonzero(self.degree == degree)
+        if len(column) == 0:
+            return Splits(column, column, column)
+        member = self.member[column]
+        return Splits(column, self._columns_of(member[:, one]), self._columns_of(member[:, other]))
+
+    def _columns_of(self, spins: Ints) -> Ints:
+        """The columns of spins, (n, 1), or of pairs, (n, 2)."""
+        if spins.shape[1] == 1:
+            return spins[:, 0].copy()
+        radix = self.n_spins + 1
+        known = self.member[self.pairs, 0] * radix + self.member[self.pairs, 1]
+        return self.n_spins + np.searchsorted(known, spins[:, 0] * radix + spins[:, 1])
 
     def cut(self, z: Floats) -> Floats:
-        """How far each pair is cut."""
-        return np.clip((1.0 - z[self.pairs]) / 2, 0.0, 1.0)
+        """How far each split is cut: the chance that its parts differ."""
+        return np.clip((1.0 - z[self.splits.column]) / 2, 0.0, 1.0)
 
     def cycles(self, found: OddCycles, code: Floats) -> SpinCuts:
-        """Odd-cycle inequalities: the sum of the even pairs without that of the odd ones is at most |C| - 2."""
+        """Odd-cycle inequalities: the sum of the even splits without that of the odd ones is at most |C| - 2."""
         upper = (np.diff(found.ptr) - 2).astype(np.float64)
-        return SpinCuts.of_entries(found.ptr, self.pairs[found.edge], found.odd == 0, upper, code)
+        return SpinCuts.of_entries(found.ptr, self.splits.column[found.edge], found.odd == 0, upper, code)
 
     def rounded(self, z: Floats) -> Ints:
         """A labelling near a point: rounded along the tree of the pairs that are surest to be cut or not."""
         n = self.n_spins
-        cut = np.concatenate([(1.0 + z[:n]) / 2, self.cut(z)])
+        cut = np.clip(np.concatenate([(1.0 + z[:n]) / 2, (1.0 - z[self.pairs]) / 2]), 0.0, 1.0)
         node1 = np.concatenate([np.arange(n), self.member[self.pairs, 0]])
         node2 = np.concatenate([np.full(n, n), self.member[self.pairs, 1]])
         order = np.argsort(-np.round(np.abs(cut - 0.5), 9), kind="stable")

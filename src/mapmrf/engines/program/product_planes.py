@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Ints
+from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation
-from mapmrf.engines.program.planes import QUIET, SLACK, Planes, SeparationEffort
+from mapmrf.engines.program.planes import SLACK, Planes, SeparationEffort
 from mapmrf.engines.program.product_form import ProductForm, Products
 
 EFFORTS = (
@@ -36,8 +36,8 @@ class ProductPlanes(Planes):
     def __init__(self, form: ProductForm) -> None:
         super().__init__(form)
         self.form = form
-        first, second = form.member[form.pairs, :2].T if len(form.pairs) else np.zeros((2, 0), dtype=np.int64)
-        self._separation = OddCycleSeparation(form.n_spins, np.ascontiguousarray(first), np.ascontiguousarray(second))
+        column, one, other = form.splits
+        self._separation = OddCycleSeparation(form.n_spins + len(form.pairs), one, other, column)
 
     @property
     def round_off(self) -> float:
@@ -52,9 +52,9 @@ class ProductPlanes(Planes):
         """Add violated inequalities, in short steps, and remove those that are neither tight nor have a multiplier."""
         solver = self.solver
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
-        effort = EFFORTS[min(self._n_quiet // QUIET, len(EFFORTS) - 1)]
+        effort = EFFORTS[min(self._n_quiet, len(EFFORTS) - 1)]
         yield from self._separation.run(self.form.cut(solver.z), *effort)
-        found = self._separation.best(self.form.n_spins)
+        found = self._separation.best(2 * self.form.n_spins)
         new = self.form.cycles(found, self._separation.codes(found)).new(solver.cuts.only(kept))
         self._n_quiet = 0 if new.n else self._n_quiet + 1
         self.n_cuts += new.n
@@ -67,8 +67,14 @@ class ProductPlanes(Planes):
         return 2 * np.count_nonzero(self.solver.lower[:n] < self.solver.upper[:n]) <= n
 
     def tails_off(self, value: float) -> bool:
-        """Whether the last rounds have closed little of the gap, or many spins are fixed."""
-        return super().tails_off(value) or self.is_decisive
+        """Whether the last rounds have closed little of the gap, no cuts are left, or many spins are fixed."""
+        return super().tails_off(value) or self._n_quiet > len(EFFORTS) or self.is_decisive
+
+    @property
+    def weight(self) -> Floats:
+        """Places of every spin in the factors."""
+        column = self.form.blocks.column
+        return np.bincount(column[column < self.form.n_spins], minlength=self.form.n_spins).astype(np.float64)
 
     def excluded(self) -> Bools:
         """States, two by variable, that no labelling has that is better than the one by which columns were fixed."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.compact import is_compact
+from mapmrf.engines.program.product_form import has_products
 from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, semidefinite
 from mapmrf.methods.auto.shared import Phase, Steps
@@ -80,15 +81,16 @@ class Provers:
         """Cutting planes for sparse binary models, and the 0/1 program over the local polytope for others."""
         problem, options = self.problem, self.options
         compact = self.is_sparse()
+        places = sum(batch.n * batch.n_configs for batch in problem.batches)
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
-        if not compact and (is_compact(problem) or entries > PROGRAM_ENTRIES):
+        if not compact and (is_compact(problem) or (entries > PROGRAM_ENTRIES and not has_products(problem))):
             return
         method = Cuts(solver=options.solver, persistency=False, local_search=0, lp_iterations=0, memory=options.memory)
         reason = method.supports(problem)
         if reason is not None:
             log.warning("auto goes on without cutting planes: %s", reason)
             return
-        turn = max(1, CUTS_TURN // problem.n_factors) if compact else PROGRAM_TURN
+        turn = max(1, CUTS_TURN // problem.n_factors) if compact else min(PROGRAM_TURN, max(1, CUTS_TURN // places))
         yield Phase(self.cut(method, compact), turn, first=turn)
 
     def is_sparse(self) -> bool:

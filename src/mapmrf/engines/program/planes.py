@@ -20,7 +20,19 @@ from mapmrf.engines.program.spin_form import SpinForm
 
 
 class SeparationEffort(NamedTuple):
-    """Least violation, surcharge per pair of a cycle, how far from 0 or 1 a pair is neither cut nor uncut, and reach."""
+    """How hard violated cycles are looked for.
+
+    Attributes
+    ----------
+    violation
+        Least violation.
+    hop
+        Surcharge per pair of a cycle.
+    fraction
+        How far from 0 or 1 a pair is neither cut nor uncut.
+    reach
+        Pairs that are looked at from one variable.
+    """
 
     violation: float
     hop: float
@@ -124,4 +136,4 @@ class Planes(ABC):
         """Whether the last rounds have closed little of the gap."""
         n, gain = self.tail
         self._gaps.append(self.bound - value)
-        return len(self._gaps) > n and self._gaps[-1] > gain * self._gaps[-1 - n]
+        return len(self._gaps) > n and not self._gaps[-1] < gain * self._gaps[-1 - n]

@@ -163,8 +163,11 @@ class PrimalDual:
     def _arrays(self) -> tuple[SpinProgram, SpinSteps]:
         form, cuts = self.form, self.cuts
         load = self._load + np.bincount(cuts.column, minlength=len(self.z))
+        # One type for all, so that one specialisation of the kernels serves them.
+        ptr, middle, column = (part.astype(np.int64, copy=False) for part in (cuts.ptr, cuts.middle, cuts.column))
+        first, second = (part.astype(np.int64, copy=False) for part in (form.first, form.second))
         program = SpinProgram(
-            form.cost, self.lower, self.upper, form.first, form.second, self._sign,
-            cuts.ptr, cuts.middle, cuts.column, cuts.upper, form.blocks, form.n_spins,
+            form.cost, self.lower, self.upper, first, second, self._sign,
+            ptr, middle, column, cuts.upper, form.blocks, form.n_spins,
         )  # fmt: skip
         return program, SpinSteps(1.0 / np.maximum(load, 1.0), 1.0 / cuts.size)

@@ -75,7 +75,7 @@ class ProductForm:
         n, batches = problem.n_vars, problem.batches
         unary, barred = _allowed(problem.graph.theta_v.reshape(-1, 2))
         tables = [_allowed(batch.tables(problem.graph.theta_t, slice(0, batch.n))) for batch in batches]
-        parts = [_transformed(table, 1) for table in (unary,)]
+        parts = [_transformed(unary, 1)]
         parts += [_transformed(table, batch.arity) for (table, _), batch in zip(tables, batches, strict=True)]
         width = max(batch.arity for batch in batches)
         alone = np.full((n, width), n)
@@ -85,7 +85,7 @@ class ProductForm:
         cost = np.bincount(column, np.concatenate([part[:, 1:].ravel() for part in parts]), len(member))
         constant = problem.graph.constant + sum(float(part[:, 0].sum()) for part in parts)
         size = abs(constant) + sum(float(np.abs(part).sum()) for part in parts)
-        blocks = _blocks(batches, column[n:], [of for _, of in tables], n)
+        blocks = _blocks(batches, column[n:], [of for _, of in tables])
         typical = np.abs(cost[n:])
         typical = typical[typical > 1e-12 * size / len(cost)]
         scale = float(np.median(typical)) if len(typical) else 1.0
@@ -284,9 +284,9 @@ def _numbered(members: Ints, n: int) -> tuple[Ints, Ints]:
     return different[order], rank[number.ravel()]
 
 
-def _blocks(batches: tuple[Batch, ...] | list[Batch], column: Ints, forbidden: list[Bools], n: int) -> FactorBlocks:
+def _blocks(batches: tuple[Batch, ...] | list[Batch], column: Ints, forbidden: list[Bools]) -> FactorBlocks:
     """The blocks of all factors; `column` has those of their products."""
-    ptr = offsets(np.concatenate([np.full(batch.n, batch.n_configs) for batch in batches]))
+    ptr = offsets(np.concatenate([np.full(batch.n, batch.n_configs) for batch in batches])).astype(np.int64)
     inside = np.ones(int(ptr[-1]), dtype=bool)
     inside[ptr[:-1]] = False
     places = np.zeros(len(inside), dtype=np.int64)

@@ -50,7 +50,13 @@ def to_products(values: Floats, size: int) -> None:
 
 @bare
 def move_blocks(
-    share: float, weight: float, blocks: FactorBlocks, y: Floats, y_anchor: Floats, ahead: Floats, push: Floats,
+    share: float,
+    weight: float,
+    blocks: FactorBlocks,
+    y: Floats,
+    y_anchor: Floats,
+    ahead: Floats,
+    push: Floats,
     values: Floats,
 ) -> float:
     """The dual half of an iteration for the rows of factors; returns the squared length of the step."""

@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator
 from typing import ClassVar
 
-import numpy as np
-
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.odd_cycle_separation import OddCycleSeparation

@@ -13,7 +13,7 @@ from mapmrf.engines.program.compact import is_compact
 from mapmrf.engines.program.product_form import has_products
 from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, semidefinite
-from mapmrf.methods.auto.shared import Phase, Steps
+from mapmrf.methods.auto.shared import LEAST, Phase, Steps
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
@@ -34,9 +34,13 @@ seconds then."""
 BRANCH_VARIABLES = 20_000
 """Variables up to which AND/OR search and soft arc consistency are tried."""
 
-TURN, BRANCH_TURN, PROGRAM_TURN = 5, 10, 2
+TURN, BRANCH_TURN, PROGRAM_TURN = 5, 10, 1
 """Iterations of a turn. AND/OR search moves its bound only at the end and so has few turns, but longer ones; those of
 the 0/1 program take longer than others."""
+
+WIDTH_LEFT = 8
+"""Variables of the largest bucket beyond those of the largest mini-bucket, up to which AND/OR search keeps its turns:
+its tree is exponential in that number at worst."""
 
 WCSP_FIRST = 20
 """Iterations of the first turn of soft arc consistency: it reduces the model further, and solves many at once."""
@@ -63,6 +67,7 @@ class Provers:
     def __init__(self, portfolio: Portfolio) -> None:
         self.portfolio, self.options, self.seed = portfolio, portfolio.options, portfolio.seed
         self.problem = portfolio.problem
+        self.runs: dict[str, object] = {}
 
     def phases(self) -> list[Phase]:
         """A phase for each, the most promising first."""
@@ -101,8 +106,15 @@ class Provers:
     def general(self) -> Iterator[Phase]:
         """The provers for any model."""
         if self.problem.n_vars <= BRANCH_VARIABLES:
-            yield Phase(self.prove("branch", Branch(memory=self.options.memory)), BRANCH_TURN)
+            steps = self.prove("branch", Branch(memory=self.options.memory))
+            yield Phase(steps, BRANCH_TURN, least=self.least_of_branch)
         yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), TURN, weight=0.5)
+
+    def least_of_branch(self) -> float:
+        """AND/OR search keeps its turns where it is likely to end: it shows no progress before."""
+        details = getattr(self.runs.get("branch"), "details", {})
+        left = details["width"] - details["i_bound"] if "i_bound" in details else 0.0
+        return 1.0 if left <= WIDTH_LEFT else LEAST
 
     def cut(self, method: Cuts, compact: bool) -> Steps:
         """Cutting planes and branching. A round is an iteration, and so are some reports of the solver that branches.
@@ -131,6 +143,7 @@ class Provers:
         if method.supports(self.problem) is not None:
             return
         with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
+            self.runs[phase] = state
             step = Progress(0)
             while step.finished is None and step.iterations < method.max_iterations:
                 if isinstance(state, Informed):

@@ -47,9 +47,8 @@ class OddCycleSeparation:
         )
         self._paths, self._walk = _paths(n, m), _walk(n)
         # Sums of these tell cycles apart, which are the same if all their columns are.
-        self._code = np.random.default_rng(0).random(2 * m)
-        if column is not None:
-            self._code = self._code.reshape(m, 2)[np.unique(column, return_inverse=True)[1].ravel()].ravel()
+        column = np.arange(m) if column is None else column
+        self._code = np.random.default_rng(0).random((int(column.max(initial=0)) + 1, 2))[column].ravel()
 
     def run(
         self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9, reach: int = sys.maxsize

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,7 @@ class Planes(ABC):
         Rounds, inequalities that were added in all of them, and columns that are fixed.
     """
 
-    tail: tuple[int, float]
+    tail: ClassVar[tuple[int, float]]
     """The rounds end when the last so many of them left more than this share of the gap."""
 
     def __init__(self, form: SpinForm | ProductForm) -> None:

@@ -223,7 +223,7 @@ class Products:
     def columns(self, labels: Ints) -> Floats:
         """The point that stands for a labelling."""
         spins = np.append(2.0 * labels - 1.0, 1.0)
-        return (1.0 + spins[self.form.member].prod(axis=1)) / 2
+        return np.asarray((1.0 + spins[self.form.member].prod(axis=1)) / 2)
 
     def labels(self, columns: Floats) -> Ints:
         """The labelling of an integer point, of which the spins are enough."""
@@ -262,7 +262,7 @@ def _transformed(tables: Floats, arity: int) -> Floats:
     for axis in range(1, arity + 1):
         low, high = np.take(values, 0, axis), np.take(values, 1, axis)
         values = np.stack([low + high, high - low], axis) / 2
-    return values.reshape(len(tables), 2**arity)
+    return np.asarray(values.reshape(len(tables), 2**arity))
 
 
 def _members(batch: Batch, width: int, n: int) -> Ints:

@@ -37,7 +37,11 @@ class ProductPlanes(Planes):
         super().__init__(form)
         self.form = form
         column, one, other = form.splits
-        self._separation = OddCycleSeparation(form.n_spins + len(form.pairs), one, other, column)
+        m = len(form.pairs)
+        # Cycles of pairs are cheaper to find, and most of those that matter.
+        self._separations = [OddCycleSeparation(form.n_spins, one[:m], other[:m], column[:m])]
+        if len(column) > m:
+            self._separations.append(OddCycleSeparation(form.n_spins + m, one, other, column))
 
     @property
     def round_off(self) -> float:
@@ -53,9 +57,14 @@ class ProductPlanes(Planes):
         solver = self.solver
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
         effort = EFFORTS[min(self._n_quiet, len(EFFORTS) - 1)]
-        yield from self._separation.run(self.form.cut(solver.z), *effort)
-        found = self._separation.best(2 * self.form.n_spins)
-        new = self.form.cycles(found, self._separation.codes(found)).new(solver.cuts.only(kept))
+        known, cut = solver.cuts.only(kept), self.form.cut(solver.z)
+        new = known.only(np.zeros(known.n, dtype=bool))
+        for separation in self._separations:
+            yield from separation.run(cut[: len(separation.first)], *effort)
+            found = separation.best(2 * self.form.n_spins)
+            new = self.form.cycles(found, separation.codes(found)).new(known)
+            if new.n:
+                break
         self._n_quiet = 0 if new.n else self._n_quiet + 1
         self.n_cuts += new.n
         solver.replace_cuts(kept, new)
@@ -64,7 +73,7 @@ class ProductPlanes(Planes):
     def is_decisive(self) -> bool:
         """Whether many spins are fixed, so that the others should become a model of their own."""
         n = self.form.n_spins
-        return 2 * np.count_nonzero(self.solver.lower[:n] < self.solver.upper[:n]) <= n
+        return 2 * int(np.count_nonzero(self.solver.lower[:n] < self.solver.upper[:n])) <= n
 
     def tails_off(self, value: float) -> bool:
         """Whether the last rounds have closed little of the gap, no cuts are left, or many spins are fixed."""

@@ -98,6 +98,36 @@ def _is_seen(unary: np.ndarray, unit: np.ndarray, k: int) -> bool:
     return bool(np.any(unary[clues, k] == 0.0))
 
 
+def large_sudoku(base: int, holes: float, seed: int, diagonals: bool = False, broken: bool = False) -> FactorGraph:
+    """A sudoku of base^2 rows from a shuffled solution, of which a share is left out.
+
+    diagonals: with both diagonals as further units, of which nothing is given. broken: with one more clue, which is
+    not that of the solution.
+    """
+    n, random = base * base, np.random.default_rng(seed)
+    rows, columns = (np.concatenate([base * g + random.permutation(base) for g in range(base)]) for _ in range(2))
+    r, c = np.meshgrid(rows, columns, indexing="ij")
+    solution = random.permutation(n)[(base * (r % base) + r // base + c) % n].ravel()
+    row, column = np.divmod(np.arange(n * n), n)
+    block = row // base * base + column // base
+    unit = (row[:, None] == row) | (column[:, None] == column) | (block[:, None] == block)
+    if diagonals:
+        for side in (row == column, row + column == n - 1):
+            unit |= side[:, None] & side
+    order = np.array([]) if diagonals else random.permutation(n * n)
+    given = order[int(holes * n * n) :].astype(np.int64)
+    unary = np.zeros((n * n, n))
+    unary[given] = -np.inf
+    unary[given, solution[given]] = 0.0
+    if broken:
+        cell = int(order[0])
+        seen = np.zeros(n, dtype=bool)
+        seen[solution[given[unit[cell, given]]]] = True
+        wrong = next(int(k) for k in random.permutation(n) if not seen[k] and k != solution[cell])
+        unary[cell, np.arange(n) != wrong] = -np.inf
+    return FactorGraph.from_pairwise(unary, np.argwhere(np.triu(unit, 1)), differ(n))
+
+
 def clauses(n: int, ratio: float, k: int, seed: int) -> FactorGraph:
     """Random clauses of `k` literals."""
     rng = np.random.default_rng(seed)
@@ -113,6 +143,13 @@ def clauses(n: int, ratio: float, k: int, seed: int) -> FactorGraph:
 FAMILIES: dict[str, Callable[[int], FactorGraph]] = {
     "sudoku": sudoku,
     "sudoku with a wrong clue": lambda seed: sudoku(seed, broken=True),
+    "sudoku 16 x 16, 60 % empty": lambda seed: large_sudoku(4, 0.6, seed),
+    "sudoku 16 x 16, empty, with diagonals": lambda seed: large_sudoku(4, 1.0, seed, diagonals=True),
+    "sudoku 25 x 25, 50 % empty": lambda seed: large_sudoku(5, 0.5, seed),
+    "sudoku 25 x 25, 60 % empty": lambda seed: large_sudoku(5, 0.6, seed),
+    "sudoku 25 x 25, 70 % empty": lambda seed: large_sudoku(5, 0.7, seed),
+    "sudoku 25 x 25, empty": lambda seed: large_sudoku(5, 1.0, seed),
+    "sudoku 25 x 25, 50 % empty, with a wrong clue": lambda seed: large_sudoku(5, 0.5, seed, broken=True),
     "10 pigeons, 9 holes": lambda seed: pigeons(10, 9),
     "10 pigeons, 9 holes, as clauses": lambda seed: pigeon_clauses(10, 9),
     "3 colours, 200 vertices of degree 4.4": lambda seed: colouring(200, 4.4, 3, seed),

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, segment_argmax
+from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.flow.roof_duality import excluded_by_roof, why_no_roof
 from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.engines.moves.local_search import LocalSearch
@@ -22,6 +22,10 @@ from mapmrf.engines.program.cutting_planes import CuttingPlanes
 from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.loading import highs_failure, scip_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
+from mapmrf.engines.program.plane_tree import PlaneTree
+from mapmrf.engines.program.planes import Planes
+from mapmrf.engines.program.product_form import ProductForm, has_products
+from mapmrf.engines.program.product_planes import ProductPlanes
 from mapmrf.engines.program.program import Formulation, Program, any_rows_bound, spread
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
@@ -57,6 +61,12 @@ LOCAL_STEPS = 25
 
 EXACT_PAIRS = 50_000
 """Pairs up to which the simplex method goes on with the relaxation where the quick rounds have ended."""
+
+ALLOWANCE = 1e-3
+"""Share of the tolerance within which a node of that search counts as no better than the incumbent."""
+
+TREE_PLACES = 10_000
+"""Configurations of all factors above which branching over products is left to the first-order solver."""
 
 MAX_ENTRIES = 200_000_000
 """Entries of the largest constraint matrix that is built: some 20 GB in a solver."""
@@ -274,7 +284,8 @@ class CutsRun(PhasedRun):
                 yield from self.relax()
         elif self.method.local_search > 0:
             yield from self.search_counted()
-        program = self.formulate()
+        products = self.has_products and self.method.rounds > 0
+        program = (yield from self.cut_products()) if products else self.formulate()
         n_needed = program.rows.n
         yield self.progress("start")
         if isinstance(self.formulation, Compact) and self.method.rounds > 0:
@@ -335,20 +346,7 @@ class CutsRun(PhasedRun):
     def cut(self, compact: Compact) -> Generator[Progress, None, Program]:
         """Rounds of the relaxation, each with more odd-cycle inequalities; the program with those that are tight."""
         quick = SpinPlanes(compact)
-        while quick.n_rounds < self.method.rounds:
-            for _ in quick.solve(self.incumbent.value):
-                yield self.progress("cuts")
-            self.round_point(compact, quick.point)
-            while quick.is_closing(self.incumbent.value, 2 * self.tolerance):
-                for _ in quick.close(self.incumbent.value):
-                    yield self.progress("cuts")
-                self.round_point(compact, quick.point)
-            self.read_round(quick)
-            yield self.progress("cuts", self.verdict)
-            if quick.tails_off(self.incumbent.value):
-                break
-            for _ in quick.separate():
-                yield self.progress("cuts")
+        yield from self.play(quick)
         failure = highs_failure()
         if failure is not None:
             log.warning("cuts continues without exact relaxations: %s", failure)
@@ -356,6 +354,88 @@ class CutsRun(PhasedRun):
         if failure is not None or ended:
             return quick.strengthened()
         return (yield from self.cut_exactly(compact, quick))
+
+    def cut_products(self) -> Generator[Progress, None, Program]:
+        """Rounds of cutting planes over products of spins, on fewer variables again and again; what is left of it all.
+
+        Once many variables are decided, a labelling better than the incumbent is looked for in the model that is left.
+        """
+        while True:
+            planes = ProductPlanes(ProductForm.of(self.problem))
+            self.details |= {"columns": float(planes.form.n_columns), "rows": float(planes.form.blocks.ptr[-1])}
+            yield from self.play(planes)
+            if not planes.is_decisive or not self.shrink(planes.excluded()):
+                break
+            self.details["core"] = float(self.problem.n_vars)
+            yield self.progress("cuts", self.verdict)
+            if not self.has_products:  # the factors that are left are pairs, or there are none
+                return self.formulate()
+        if planes.form.blocks.ptr[-1] > TREE_PLACES:
+            yield from self.explore(planes)
+        self.formulation = planes.strengthened()
+        return self.formulation.program
+
+    def explore(self, planes: ProductPlanes) -> Iterator[Progress]:
+        """Branch and bound over the cutting planes, from their last round on, to its end."""
+        tree, allowance = PlaneTree(planes, planes.weight), ALLOWANCE * self.tolerance
+        tree.split()
+        while tree.open and self.nodes < self.method.max_iterations:
+            tree.enter()
+            self.nodes += 1
+            is_split = False
+            while not is_split and tree.bound_here - self.incumbent.value > allowance:
+                for _ in planes.solve(self.incumbent.value):
+                    yield self.progress("branch")
+                self.round_point(planes.rounded())
+                labels = planes.decided()
+                if labels is not None:  # no other labelling of this node is better
+                    self.incumbent.offer(labels)
+                    break
+                is_split = tree.is_slow(self.incumbent.value) and tree.split()
+                for _ in planes.separate():
+                    yield self.progress("branch")
+            tree.leave()
+            self.n_turns += 1
+            self.tighten(tree.bound(self.incumbent.value + allowance))
+            yield self.progress("branch", self.verdict)
+        while True:
+            yield self.progress("branch", Status.ITERATION_LIMIT)
+
+    def shrink(self, excluded: Bools) -> bool:
+        """Leave out states that no better labelling has; False if there are none, or if nothing is left."""
+        small = simplify(self.problem, excluded)
+        if not small.maps:
+            return False
+        labels, bound = small.project(self.incumbent.labels), self.incumbent.bound
+        self.small = Simplified(small.problem, (*self.small.maps, *small.maps), counts=self.small.counts)
+        self.problem = small.problem
+        self.local = LocalSearch(self.problem, labels, self.seed)
+        self.incumbent = Incumbent(self.problem.graph, labels)
+        self.tighten(bound if self.problem.n_vars else self.incumbent.value)
+        return True
+
+    @property
+    def has_products(self) -> bool:
+        """Whether cutting planes over products of spins fit."""
+        tables = self.problem.graph.constraints is None
+        return tables and not is_compact(self.problem) and has_products(self.problem)
+
+    def play(self, planes: Planes) -> Iterator[Progress]:
+        """Rounds of the relaxation, each with more odd-cycle inequalities, until they bring little."""
+        while planes.n_rounds < self.method.rounds:
+            for _ in planes.solve(self.incumbent.value):
+                yield self.progress("cuts")
+            self.round_point(planes.rounded())
+            while planes.is_closing(self.incumbent.value, 2 * self.tolerance):
+                for _ in planes.close(self.incumbent.value):
+                    yield self.progress("cuts")
+                self.round_point(planes.rounded())
+            self.read_round(planes)
+            yield self.progress("cuts", self.verdict)
+            if planes.tails_off(self.incumbent.value):
+                break
+            for _ in planes.separate():
+                yield self.progress("cuts")
 
     def cut_exactly(self, compact: Compact, quick: SpinPlanes) -> Generator[Progress, None, Program]:
         """More rounds, in which the relaxation is solved to its end."""
@@ -367,7 +447,7 @@ class CutsRun(PhasedRun):
             if planes.relaxation.outcome is not SolverOutcome.OPTIMAL:
                 break
             planes.read()
-            self.round_point(compact, planes.point)
+            self.round_point(compact.rounded(planes.point))
             self.read_round(planes)
             yield self.progress("cuts", self.verdict)
             n_before = planes.n_cuts
@@ -377,12 +457,12 @@ class CutsRun(PhasedRun):
                 break
         return planes.strengthened()
 
-    def round_point(self, compact: Compact, point: Floats) -> None:
+    def round_point(self, labels: Ints) -> None:
         """A labelling near a relaxed point, improved by local search."""
-        self.local.restart(compact.rounded(point))
+        self.local.restart(labels)
         self.improve(STEP_ENTRIES // 4, self.problem.n_vars)
 
-    def read_round(self, planes: SpinPlanes | CuttingPlanes) -> None:
+    def read_round(self, planes: Planes | CuttingPlanes) -> None:
         """Take over the bound of a solved relaxation, and fix the columns that it decides."""
         self.n_turns += 1
         planes.fix_by_cost(self.incumbent.value)

@@ -46,7 +46,7 @@ def separate(
     )
     walk = ClosedWalk(ints(4 * n + 1), ints(4 * n + 1), ints(4 * n + 1), place_of=ints(n, -1))
     found = OddCycles(ints(n + 1), ints(n * n), ints(n * n), ints(n * n), np.zeros(n))
-    limits = SeparationLimits(work, violation, hop)
+    limits = SeparationLimits(work, violation, hop, 2**40)
     place, calls = SeparationPlace(0, 0), 0
     while place.turn < n:
         place = odd_cycles(place, limits, np.arange(n), cut, graph, paths, walk, found)

@@ -15,6 +15,7 @@ from mapmrf.engines.feasibility.clause_kernels import (
     propagate,
 )
 from mapmrf.engines.feasibility.clauses import Atoms, HardClauses, factor_clauses, variable_clauses
+from mapmrf.engines.feasibility.cliques import clique_clauses
 from mapmrf.engines.feasibility.conflict_kernels import (
     FEASIBLE,
     FULL,
@@ -74,7 +75,7 @@ class ConflictSearch:
     def of(cls, problem: Problem, labels: Ints) -> ConflictSearch:
         """A search of all clauses of a model, states of `labels` first."""
         atoms = Atoms.of(problem)
-        parts = [variable_clauses(problem, atoms), *factor_clauses(problem, atoms)]
+        parts = [variable_clauses(problem, atoms), *factor_clauses(problem, atoms), clique_clauses(problem, atoms)]
         return cls(problem, labels, atoms, HardClauses.joined(parts))
 
     def _new_state(self) -> Conflicts:

@@ -60,7 +60,7 @@ class CuttingPlanes:
         self._now = math.inf
         self._age = np.zeros(self.rows.n - self.program.rows.n, dtype=np.int64)
         self._gaps: list[float] = []
-        self._separation = OddCycleSeparation(compact)
+        self._separation = OddCycleSeparation(compact.n, compact.first, compact.second)
 
     @property
     def n_fixed(self) -> int:

@@ -65,11 +65,12 @@ class OddCycles(NamedTuple):
 
 
 class SeparationLimits(NamedTuple):
-    """Pairs to look at in one call, the least violation, and what every pair costs beyond its price."""
+    """Pairs to look at in one call and from one source, the least violation, and a pair's cost beyond its price."""
 
     max_work: int
     violation: float
     hop: float
+    reach: int
 
 
 class SeparationPlace(NamedTuple):
@@ -222,7 +223,7 @@ def find_meeting(
     meet_from, meet_to, meet_by = -1, -1, -1
     size = push(0, 0.0, 2 * source, heap_key, heap_node)
     dist[2 * source], stamp[2 * source], came_from[2 * source] = 0.0, source, -1
-    while size > 0 and 2.0 * heap_key[0] < best:
+    while size > 0 and 2.0 * heap_key[0] < best and work < limits.reach:
         key, here = heap_key[0], heap_node[0]
         size = pop(size, heap_key, heap_node)
         if key > dist[here]:

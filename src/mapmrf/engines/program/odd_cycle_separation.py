@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, offsets, ranges
-from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.odd_cycle_kernels import (
     ClosedWalk,
     OddCycles,
@@ -35,28 +35,31 @@ class OddCycleSeparation:
     found: OddCycles
     n_found: int
 
-    def __init__(self, compact: Compact) -> None:
-        n, m = compact.n, len(compact.first)
-        self.n = n
-        self.first, self.second = compact.first, compact.second
-        ends = np.concatenate([compact.first, compact.second])
+    def __init__(self, n: int, first: Ints, second: Ints, column: Ints | None = None) -> None:
+        m = len(first)
+        self.n, self.first, self.second = n, first, second
+        ends = np.concatenate([first, second])
         order = np.argsort(ends, kind="stable")
         self._graph = PairAdjacency(
             offsets(np.bincount(ends, minlength=n)),
-            np.concatenate([compact.second, compact.first])[order],
+            np.concatenate([second, first])[order],
             np.concatenate([np.arange(m), np.arange(m)])[order],
         )
         self._paths, self._walk = _paths(n, m), _walk(n)
-        # Sums of these tell cycles apart.
-        self._code = np.random.default_rng(0).random(2 * m)
+        # Sums of these tell cycles apart, which are the same if all their columns are.
+        column = np.arange(m) if column is None else column
+        self._code = np.random.default_rng(0).random((int(column.max(initial=0)) + 1, 2))[column].ravel()
 
-    def run(self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9) -> Iterator[None]:
+    def run(
+        self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9, reach: int = sys.maxsize
+    ) -> Iterator[None]:
         """Look for the shortest odd cycles through all variables that may have a violated one, in short steps.
 
-        Pairs within `fraction` of 0 or 1 count as such when these variables are chosen.
+        Pairs within `fraction` of 0 or 1 count as such when these variables are chosen; from each of them some `reach`
+        pairs are looked at.
         """
         sources = self._sources(cut, fraction)
-        limits = SeparationLimits(STEP_WORK, violation, hop)
+        limits = SeparationLimits(STEP_WORK, violation, hop, reach)
         found, place = self._room(), SeparationPlace(0, 0)
         self._paths.stamp.fill(-1)
         while place.turn < len(sources):

@@ -19,6 +19,7 @@ from mapmrf.engines.program.primal_dual_kernels import (
     advance,
     settle,
 )
+from mapmrf.engines.program.product_form import ProductForm
 from mapmrf.engines.program.spin_form import SpinCuts, SpinForm
 
 CHECK = 20
@@ -60,20 +61,27 @@ class PrimalDual:
         The upper bound that the multipliers prove after a run, in the unit of the form.
     """
 
-    def __init__(self, form: SpinForm) -> None:
-        n, m = form.compact.n, len(form.compact.first)
+    def __init__(self, form: SpinForm | ProductForm) -> None:
+        n, m = form.n_before, len(form.first)
         self.form, self.cuts = form, SpinCuts.none()
         self.lower, self.upper = np.full(n + m, -1.0), np.ones(n + m)
         self.z, self.y_pair, self.y_cut = np.zeros(n + m), np.zeros(2 * m), np.zeros(0)
+        self.y_block = np.zeros(len(form.blocks.column))
         self.bound = math.inf
         self.n_iterations = 0
         self._pushed = np.zeros(n + m)
         self._sign = np.where(form.cost[n:] > 0, 1.0, -1.0)
         self._weight = FIRST_WEIGHT
-        degree = np.bincount(np.concatenate([form.compact.first, form.compact.second]), minlength=n)
+        degree = np.bincount(np.concatenate([form.first, form.second]), minlength=n)
         self._load = np.concatenate([2.0 * degree, np.full(m, 2.0)])
+        inside = np.ones(len(form.blocks.column), dtype=bool)
+        inside[form.blocks.ptr[:-1]] = False
+        self._load += np.bincount(form.blocks.column[inside], minlength=n + m)
+        size = np.diff(form.blocks.ptr)
+        self._block_size = np.repeat(size, size)
         self._program, self._steps = self._arrays()
-        self._scratch = SpinScratch(np.zeros(n + m), np.zeros(n + m))
+        room = int(size.max(initial=0))
+        self._scratch = SpinScratch(np.zeros(n + m), np.zeros(n + m), np.zeros(room))
 
     @property
     def reduced(self) -> Floats:
@@ -98,7 +106,7 @@ class PrimalDual:
 
     def run(self, limits: IterationLimits) -> Iterator[None]:
         """Iterate until a step's length has come down by a factor, but within limits; in steps of some milliseconds."""
-        now = SpinPoint(self.z, self.y_pair, self.y_cut, self._pushed)
+        now = SpinPoint(self.z, self.y_pair, self.y_cut, self.y_block, self._pushed)
         anchor = SpinPoint(*(part.copy() for part in now))
         done, turn, first, at_anchor, before = 0, 0, math.inf, math.inf, math.inf
         while done < limits.least or (done < limits.most and before > limits.reduction * first):
@@ -108,17 +116,18 @@ class PrimalDual:
                 first = at_anchor = before = length
             if self._is_due(turn, length, at_anchor, before):
                 self._weigh(now, anchor)
-                if self._decides(settle(self._program, now), limits.known):
+                if self._decides(settle(self._program, now, self._scratch.values), limits.known):
                     break
                 for part, kept in zip(now, anchor, strict=True):
                     kept[:] = part
                 turn, at_anchor = 0, length
             before = length
-        self.bound = settle(self._program, now).bound
+        self._weigh(now, anchor)
+        self.bound = settle(self._program, now, self._scratch.values).bound
 
     def _advance(self, turn: int, now: SpinPoint, anchor: SpinPoint) -> Generator[None, None, float]:
         """`CHECK` iterations, in one call or several; the length of the last step."""
-        size = len(self.z) + len(self.y_pair) + len(self.cuts.column)
+        size = len(self.z) + len(self.y_pair) + len(self.cuts.column) + 4 * len(self.y_block)
         at_once = max(1, min(CHECK, STEP_WORK // size))
         length, end = math.inf, turn + CHECK
         while turn < end:
@@ -144,7 +153,9 @@ class PrimalDual:
         """Balance the primal steps and the dual ones by how far each have come since the anchor."""
         primal = math.sqrt(float(np.sum((now.z - anchor.z) ** 2 / self._steps.of_column)))
         pairs = float(np.sum((now.y_pair - anchor.y_pair) ** 2)) / PAIR_STEP
-        dual = math.sqrt(pairs + float(np.sum((now.y_cut - anchor.y_cut) ** 2 / self._steps.of_cut)))
+        cuts = float(np.sum((now.y_cut - anchor.y_cut) ** 2 / self._steps.of_cut))
+        blocks = float(np.sum(self._block_size * (now.y_block - anchor.y_block) ** 2))
+        dual = math.sqrt(pairs + cuts + blocks)
         if primal > 1e-9 and dual > 1e-9:
             weight = math.sqrt(self._weight * primal / dual)
             self._weight = min(max(weight, LEAST_WEIGHT), MOST_WEIGHT)
@@ -152,8 +163,11 @@ class PrimalDual:
     def _arrays(self) -> tuple[SpinProgram, SpinSteps]:
         form, cuts = self.form, self.cuts
         load = self._load + np.bincount(cuts.column, minlength=len(self.z))
-        first, second = form.compact.first, form.compact.second
+        # One type for all, so that one specialisation of the kernels serves them.
+        ptr, middle, column = (part.astype(np.int64, copy=False) for part in (cuts.ptr, cuts.middle, cuts.column))
+        first, second = (part.astype(np.int64, copy=False) for part in (form.first, form.second))
         program = SpinProgram(
-            form.cost, self.lower, self.upper, first, second, self._sign, cuts.ptr, cuts.middle, cuts.column, cuts.upper
-        )
+            form.cost, self.lower, self.upper, first, second, self._sign,
+            ptr, middle, column, cuts.upper, form.blocks, form.n_spins,
+        )  # fmt: skip
         return program, SpinSteps(1.0 / np.maximum(load, 1.0), 1.0 / cuts.size)

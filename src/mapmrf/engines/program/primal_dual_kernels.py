@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
+from mapmrf.engines.program.product_kernels import FactorBlocks, move_blocks, settle_blocks
 from mapmrf.kernels.jit import compiled, inlined
 
 PAIR_STEP = 1.0 / 3.0
@@ -39,6 +40,8 @@ class SpinProgram(NamedTuple):
     middle: Ints
     column: Ints
     cut_upper: Floats
+    blocks: FactorBlocks
+    n_spins: int
 
 
 class SpinSteps(NamedTuple):
@@ -49,11 +52,12 @@ class SpinSteps(NamedTuple):
 
 
 class SpinPoint(NamedTuple):
-    """Primal and dual: z by column; y by pair, two each, and by cut; and A' y by column."""
+    """Primal and dual: z by column; y by pair, two each, by cut, and by place of a block; and A' y by column."""
 
     z: Floats
     y_pair: Floats
     y_cut: Floats
+    y_block: Floats
     pushed: Floats
 
 
@@ -65,10 +69,11 @@ class SettledBound(NamedTuple):
 
 
 class SpinScratch(NamedTuple):
-    """By column: 2 z' - z, and what the rows' changes add to A' y."""
+    """By column: 2 z' - z, and what the rows' changes add to A' y; and room for a block."""
 
     ahead: Floats
     push: Floats
+    values: Floats
 
 
 @inlined
@@ -168,6 +173,9 @@ def advance(
         push[:] = 0.0
         dual = move_pairs(share, weight, program, now, anchor, scratch)
         dual += move_cuts(share, weight, program, steps.of_cut, now, anchor, scratch)
+        dual += move_blocks(
+            share, weight, program.blocks, now.y_block, anchor.y_block, scratch.ahead, push, scratch.values
+        )
         for j in range(len(pushed)):
             pushed[j] = share * (pushed[j] + 2.0 * push[j]) + (1.0 - share) * pushed_anchor[j]
         if k == turn + n_iterations - 1:
@@ -188,9 +196,9 @@ def primal_length(weight: float, program: SpinProgram, steps: SpinSteps, now: Sp
 
 
 @compiled
-def settle(program: SpinProgram, now: SpinPoint) -> SettledBound:
+def settle(program: SpinProgram, now: SpinPoint, values: Floats) -> SettledBound:
     """Bring a point into its bounds, write A' y anew, and return what y proves."""
-    z, y_pair, y_cut, pushed = now
+    z, y_pair, y_cut, y_block, pushed = now
     n, bound, least = len(z) - len(program.first), 0.0, np.inf
     pushed[:] = 0.0
     for e in range(len(program.first)):
@@ -207,10 +215,11 @@ def settle(program: SpinProgram, now: SpinPoint) -> SettledBound:
             pushed[program.column[q]] += y_cut[r]
         for q in range(program.middle[r], program.ptr[r + 1]):
             pushed[program.column[q]] -= y_cut[r]
+    bound += settle_blocks(program.blocks, y_block, pushed, values)
     for j in range(len(z)):
         z[j] = min(max(z[j], program.lower[j]), program.upper[j])
         reduced = program.cost[j] - pushed[j]
         bound += max(reduced * program.lower[j], reduced * program.upper[j])
-        if j < n and program.lower[j] < program.upper[j]:
+        if j < program.n_spins and program.lower[j] < program.upper[j]:
             least = min(least, abs(reduced))
     return SettledBound(bound, least)

@@ -10,6 +10,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.engines.program.compact import Compact
 from mapmrf.engines.program.odd_cycle_kernels import OddCycles
+from mapmrf.engines.program.product_kernels import FactorBlocks
 from mapmrf.engines.program.program import Rows
 
 if TYPE_CHECKING:
@@ -112,6 +113,36 @@ class SpinForm:
     def n_columns(self) -> int:
         """Spins and products."""
         return len(self.cost)
+
+    @property
+    def scale(self) -> float:
+        """The unit of the objective, as a log potential."""
+        return self.compact.program.scale
+
+    @property
+    def n_spins(self) -> int:
+        """Spins, which are the first columns."""
+        return self.compact.n
+
+    @property
+    def n_before(self) -> int:
+        """Columns before those of the pairs."""
+        return self.compact.n
+
+    @property
+    def first(self) -> Ints:
+        """The first variable of every pair."""
+        return self.compact.first
+
+    @property
+    def second(self) -> Ints:
+        """The second variable of every pair."""
+        return self.compact.second
+
+    @property
+    def blocks(self) -> FactorBlocks:
+        """No factors of more than two variables."""
+        return FactorBlocks(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
 
     def value(self, objective: float) -> float:
         """An objective, without the constant, as a log potential."""

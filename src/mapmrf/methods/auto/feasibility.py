@@ -107,6 +107,7 @@ class FeasibilityPhase:
             factor_clauses,
             variable_clauses,
         )
+        from mapmrf.engines.feasibility.cliques import clique_clauses
         from mapmrf.engines.feasibility.conflict_search import ConflictSearch
 
         if not fits_clauses(self.problem):
@@ -119,6 +120,8 @@ class FeasibilityPhase:
             if done >= STEP_LITERALS:
                 done = 0
                 yield self.shared.step("feasible")
+        parts.append(clique_clauses(self.problem, atoms))
+        yield self.shared.report("feasible")
         self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
 
     def _look(self, search: ConflictSearch) -> Iterator[Progress]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from mapmrf.arrays import Ints
 from mapmrf.engines.program.compact import is_compact
+from mapmrf.engines.program.product_form import has_products
 from mapmrf.method import Method, Progress, Start, running
 from mapmrf.methods.auto.dense import beats_cuts, sdp_prover, semidefinite
-from mapmrf.methods.auto.shared import Phase, Steps
+from mapmrf.methods.auto.shared import LEAST, Phase, Steps
 from mapmrf.methods.branch import Branch
 from mapmrf.methods.cuts import EXACT_PAIRS, Cuts
 from mapmrf.methods.mplp_c import MPLPC
@@ -33,9 +34,13 @@ seconds then."""
 BRANCH_VARIABLES = 20_000
 """Variables up to which AND/OR search and soft arc consistency are tried."""
 
-TURN, BRANCH_TURN, PROGRAM_TURN = 5, 10, 2
+TURN, BRANCH_TURN, PROGRAM_TURN = 5, 10, 1
 """Iterations of a turn. AND/OR search moves its bound only at the end and so has few turns, but longer ones; those of
 the 0/1 program take longer than others."""
+
+WIDTH_LEFT = 8
+"""Variables of the largest bucket beyond those of the largest mini-bucket, up to which AND/OR search keeps its turns:
+its tree is exponential in that number at worst."""
 
 WCSP_FIRST = 20
 """Iterations of the first turn of soft arc consistency: it reduces the model further, and solves many at once."""
@@ -62,6 +67,7 @@ class Provers:
     def __init__(self, portfolio: Portfolio) -> None:
         self.portfolio, self.options, self.seed = portfolio, portfolio.options, portfolio.seed
         self.problem = portfolio.problem
+        self.runs: dict[str, object] = {}
 
     def phases(self) -> list[Phase]:
         """A phase for each, the most promising first."""
@@ -80,8 +86,9 @@ class Provers:
         """Cutting planes for sparse binary models, and the 0/1 program over the local polytope for others."""
         problem, options = self.problem, self.options
         compact = self.is_sparse()
+        places = sum(batch.n * batch.n_configs for batch in problem.batches)
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
-        if not compact and (is_compact(problem) or entries > PROGRAM_ENTRIES):
+        if not compact and (is_compact(problem) or (entries > PROGRAM_ENTRIES and not has_products(problem))):
             return
         method = Cuts(solver=options.solver, persistency=False, local_search=0, lp_iterations=0, memory=options.memory)
         reason = method.supports(problem)
@@ -89,7 +96,7 @@ class Provers:
             log.warning("auto goes on without cutting planes: %s", reason)
         if reason is not None or not self.portfolio.shared.admits(method, problem):
             return
-        turn = max(1, CUTS_TURN // problem.n_factors) if compact else PROGRAM_TURN
+        turn = max(1, CUTS_TURN // problem.n_factors) if compact else min(PROGRAM_TURN, max(1, CUTS_TURN // places))
         yield Phase(self.cut(method, compact), turn, first=turn)
 
     def is_sparse(self) -> bool:
@@ -100,8 +107,15 @@ class Provers:
     def general(self) -> Iterator[Phase]:
         """The provers for any model."""
         if self.problem.n_vars <= BRANCH_VARIABLES:
-            yield Phase(self.prove("branch", Branch(memory=self.options.memory)), BRANCH_TURN)
+            steps = self.prove("branch", Branch(memory=self.options.memory))
+            yield Phase(steps, BRANCH_TURN, least=self.least_of_branch)
         yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), TURN, weight=0.5)
+
+    def least_of_branch(self) -> float:
+        """AND/OR search keeps its turns where it is likely to end: it shows no progress before."""
+        details = getattr(self.runs.get("branch"), "details", {})
+        left = details["width"] - details["i_bound"] if "i_bound" in details else 0.0
+        return 1.0 if left <= WIDTH_LEFT else LEAST
 
     def cut(self, method: Cuts, compact: bool) -> Steps:
         """Cutting planes and branching. A round is an iteration, and so are some reports of the solver that branches.
@@ -136,6 +150,7 @@ class Provers:
             return
         race = self.portfolio.race
         with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
+            self.runs[phase] = state
             step = Progress(0)
             while step.finished is None and step.iterations < method.max_iterations:
                 if isinstance(state, Informed):

@@ -26,8 +26,8 @@ PROGRESS = 1e-3
 RAISE, LOWER = 1.5, 0.7
 """What the weight of a phase is multiplied by after a turn that counted, and after one that did not."""
 
-MOST, LEAST = 2.0, 0.15
-"""Limits of a phase's weight, relative to the one that it begins with."""
+MOST = 2.0
+"""Largest weight of a phase, relative to the one that it begins with."""
 
 
 class Known(NamedTuple):
@@ -98,7 +98,7 @@ class Race:
         yield from turn
         helped = best.value > value or bound - best.bound > PROGRESS * (bound - best.value)
         factor = RAISE if helped else LOWER
-        phase.weight = min(max(phase.weight * factor, LEAST * phase.prior), MOST * phase.prior)
+        phase.weight = min(max(phase.weight * factor, phase.least() * phase.prior), MOST * phase.prior)
 
     # -- search -------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from mapmrf.arrays import Floats, Ints
@@ -18,6 +18,9 @@ from mapmrf.result import Status
 log = logging.getLogger("mapmrf")
 
 Steps = Generator[Progress, None, None]
+
+LEAST = 0.15
+"""Least weight of most phases, relative to the one that they begin with."""
 
 PATIENCE = 0.5
 """Share of the time left that a phase waits for a kernel, if one must be compiled; then `auto` goes on without it."""
@@ -36,12 +39,15 @@ class Phase:
         turns bring.
     first
         Iterations of its first turn.
+    least
+        The least weight, relative to the prior; a function, as it may become known on the way.
     """
 
     steps: Steps
     turn: int
     weight: float = 1.0
     first: int = 2
+    least: Callable[[], float] = lambda: LEAST
 
     def __post_init__(self) -> None:
         self.prior = self.weight

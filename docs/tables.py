@@ -101,6 +101,16 @@ def overview(page: Path) -> str:
     return "\n\n".join(parts)
 
 
+def constraint_table(page: Path) -> str:
+    """Which methods take constraints as they are, and which get tables in their place."""
+    folder = Path(os.path.relpath(DOCS / "methods", page.parent)).as_posix()
+    rows = []
+    for native, what in ((True, "as they are"), (False, "as tables with auxiliary variables")):
+        names = [name for name, cls in ordered_methods() if cls.native_constraints == native]
+        rows.append([what, ", ".join(f"[`{name}`]({folder}/{name}.md)" for name in names)])
+    return markdown(["constraints are taken", "by"], rows)
+
+
 def class_list(page: Path) -> str:
     """The classes of all methods as mkdocstrings wants them."""
     return "\n\n".join(
@@ -210,6 +220,7 @@ TABLES: dict[str, Callable[[Path], str]] = {
     "methods": method_table,
     "overview": overview,
     "classes": class_list,
+    "constraints": constraint_table,
     "options": option_table,
     "formats": format_table,
 }

@@ -5,16 +5,22 @@ A function that counts its violations, such as ``salldiff var 3``, is a ladder o
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from mapmrf.arrays import Ints
 from mapmrf.constraints import Constraint, ConstraintKind, Constraints, all_different, linear
-from mapmrf.errors import FormatError
+from mapmrf.errors import FormatError, UnsupportedModel
+from mapmrf.graph import FactorGraph
+from mapmrf.names import Names
+from mapmrf.rewriting import rewrite
+
+_log = logging.getLogger("mapmrf")
 
 KEYWORDS = ("salldiff", "sgcc", "samong", "knapsack", "knapsackp", "clique")
 """The functions that are read."""
@@ -105,27 +111,51 @@ class WrittenFunction(NamedTuple):
 
 
 def written(path: object, constraints: Constraints | None) -> list[WrittenFunction]:
-    """The constraints as functions of toulbar2; raises FormatError for the first that has none."""
+    """The constraints as functions of toulbar2, all of which have one."""
     if constraints is None:
         return []
-    functions: list[WrittenFunction] = []
-    for c in range(len(constraints)):
-        if constraints.penalty[c] == 0:
-            continue
-        reason = _why_not(constraints, c)
-        if reason is not None:
-            raise FormatError(
-                f"{path}: constraint {c} ({constraints.names[c]}) {reason}, which the format has not; "
-                "mapmrf.rewriting.without_constraints(graph) has tables in place of constraints"
-            )
-        functions.extend(_functions(path, constraints, c))
-    return functions
+    return [function for c in range(len(constraints)) for function in _functions(path, constraints, c)]
 
 
-def _why_not(constraints: Constraints, c: int) -> str | None:
-    if not constraints.hard[c]:
-        return "has a penalty"
-    return "is a parity" if constraints.kind[c] == ConstraintKind.XOR else None
+def writable(path: object, graph: FactorGraph) -> FactorGraph:
+    """The model with tables in place of those constraints that are no functions of toulbar2: soft ones, parities.
+
+    The tables take auxiliary variables, which come after those of the model and are functions of them.
+    """
+    constraints = graph.constraints
+    if constraints is None:
+        return graph
+    parity = constraints.kind == ConstraintKind.XOR
+    soft, free = ~constraints.hard, constraints.penalty == 0
+    lost = (parity | soft) & ~free
+    kept = constraints.take(np.flatnonzero(~lost & ~free))
+    if not lost.any():
+        return replace(graph, constraints=kept if len(kept) else None)
+    try:
+        tables = rewrite(replace(graph, constraints=constraints.take(np.flatnonzero(lost)))).graph
+    except UnsupportedModel as error:
+        raise FormatError(f"{path}: constraints with a penalty and parities are written as tables: {error}") from None
+    _log.info(
+        "%s: %d constraints with a penalty or of a parity are written as tables with %d auxiliary variables",
+        path, lost.sum(), tables.n_vars - graph.n_vars,
+    )  # fmt: skip
+    return replace(tables, names=_longer_names(graph.names, tables), constraints=kept if len(kept) else None)
+
+
+def _longer_names(names: Names | None, graph: FactorGraph) -> Names | None:
+    """The names of a model, and such of the auxiliary variables that follow."""
+    if names is None:
+        return None
+    n, taken, new = len(names.variables), set(names.variables), list[str]()
+    for i in range(n, graph.n_vars):
+        name = f"count{i - n}"
+        while name in taken:
+            name = f"_{name}"
+        new.append(name)
+    states = None
+    if names.states is not None:
+        states = (*names.states, *(tuple(f"c{k}" for k in range(card)) for card in graph.card[n:].tolist()))
+    return Names((*names.variables, *new), states)
 
 
 def _functions(path: object, constraints: Constraints, c: int) -> Iterator[WrittenFunction]:

@@ -15,7 +15,7 @@ from mapmrf.constraints import Constraint
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats._cfn_globals import CFN_TYPES, Params, ScopeNames, constraints_of, read_nested, text_of
 from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
-from mapmrf.formats._globals import WrittenFunction, written
+from mapmrf.formats._globals import WrittenFunction, writable, written
 from mapmrf.formats._relaxed_json import OPEN, Scanner
 from mapmrf.formats._tables import COPIES, TABLES, Factors, build, check_states, shaped_tables
 from mapmrf.formats.budget import charge
@@ -391,6 +391,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a CFN to be minimised, with as many decimals as it takes, up to 15 digits in all."""
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
+    graph = writable(path, graph)
     functions = written(path, graph.constraints)
     decimals, _, total = _decimals(graph)
     if decimals < 0:

@@ -18,7 +18,7 @@ from mapmrf.arrays import Bools, Floats, Ints, ranges
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats import tokens
 from mapmrf.formats._decimals import MOST_DECIMALS, choose_decimals, rounding, scaled, unscaled
-from mapmrf.formats._globals import WrittenFunction, written
+from mapmrf.formats._globals import WrittenFunction, writable, written
 from mapmrf.formats._tables import MOST_COUNT, Factors, build, check_states, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats._wcsp_globals import WordFunction, constraints_of, split, text_of
@@ -328,6 +328,7 @@ def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
     """Write a WCSP with costs in units of 10^-decimals: as many decimals as it takes, up to 15 digits in all."""
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
+    graph = writable(path, graph)
     functions = written(path, graph.constraints)
     costs = _costs(graph)
     with replacing(path) as file:

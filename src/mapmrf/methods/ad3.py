@@ -15,6 +15,7 @@ from mapmrf.engines.admm.forest_qp import MAX_STATES
 from mapmrf.engines.admm.hardening import harden, impossible
 from mapmrf.engines.admm.relaxation import ADMMRelaxation, RelaxationOptions
 from mapmrf.engines.admm.warm_start import load_multipliers, save_multipliers
+from mapmrf.engines.moves.counted_search import CountedSearch
 from mapmrf.gap import relative_gap
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
@@ -26,6 +27,10 @@ from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 2_000_000
 """Table entries that one step may touch: some tens of milliseconds."""
+ITEM_WORK = 50
+"""Table entries in the time of which the step of a constraint takes an indicator."""
+MOVE_STATES = 1_000_000
+"""States that the search after a measurement looks at, with constraints: some milliseconds."""
 ROOT_ITERATIONS = 2000
 """Iterations after which branch and bound takes the relaxation of the whole model as it is."""
 _BY_MODE: Any = None
@@ -157,17 +162,20 @@ class AD3(Method):
             return self._grow(state, state.tree)
         admm, left = state.admm, self.max_iterations - state.iterations
         due = self.check_every - state.iterations % self.check_every
-        n = min(due, left, max(1, STEP_WORK // max(1, problem.n_configs)))
+        constraints = problem.graph.constraints
+        work = problem.n_configs + (0 if constraints is None else ITEM_WORK * len(constraints.var))
+        n = min(due, left, max(1, STEP_WORK // max(1, work)))
         state.iterations += 0 if admm.engine.idle else n
         if n < min(due, left):
             admm.engine.run(n)
             return Progress(state.iterations, phase="lp", extra={"rho": admm.rho})
         found = admm.advance(n)
-        state.note(admm.engine.labels, found.value, found.bound)
+        labels, value = state.improved(problem, found.value)
+        state.note(labels, value, found.bound)
         return Progress(
             iterations=state.iterations,
-            labels=admm.engine.labels,
-            value=found.value,
+            labels=labels,
+            value=value,
             bound=found.bound,
             finished=self._next(problem, state, admm),
             relaxed_value=found.relaxed,
@@ -236,7 +244,7 @@ class AD3(Method):
 
 @dataclass(eq=False)
 class AD3Run:
-    """State of a run: the best value and bound, ADMM, and the tree once it is begun.
+    """State of a run: the best value and bound, ADMM, the tree once it is begun, and a search if there are constraints.
 
     The loop keeps the best labelling; branch and bound needs one of its own, `incumbent`.
     """
@@ -247,8 +255,21 @@ class AD3Run:
     incumbent: Incumbent | None = None
     admm: ADMMRelaxation | None = None
     tree: Tree | None = None
+    moves: CountedSearch | None = None
     iterations: int = 0
     root: tuple[Floats, Floats] | None = None
+
+    def improved(self, problem: Problem, value: float) -> tuple[Ints, float]:
+        """The engine's labels and their value; with constraints, the best of a short search from them."""
+        assert self.admm is not None
+        labels = self.admm.engine.labels
+        if problem.graph.constraints is None or problem.n_vars == 0:
+            return labels, value
+        if self.moves is None:
+            self.moves = CountedSearch(problem, labels, 0)
+        self.moves.restart(labels)
+        self.moves.run(max(1, MOVE_STATES // problem.n_states))
+        return self.moves.incumbent.labels, self.moves.incumbent.value
 
     @property
     def certified(self) -> bool:

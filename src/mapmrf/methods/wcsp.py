@@ -11,6 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from mapmrf.arrays import Ints
+from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.bounded_elimination import BoundedElimination
 from mapmrf.engines.reduction.components import solve_small, split
@@ -69,6 +70,7 @@ class WCSP(Phases):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
     eliminate: int = 256
@@ -86,6 +88,8 @@ class WCSP(Phases):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
         """Simplify the model, eliminate components of small tables; the run starts with local search."""
+        if problem.graph.constraints is not None:
+            return WCSPRun(self, Simplified(problem, ()), seed, initial)
         return WCSPRun(self, solve_small(simplify(problem), MOST_ENTRIES), seed, initial)
 
 
@@ -113,7 +117,8 @@ class WCSPRun(PhasedRun):
         self.method, self.small, self.problem, self.seed = method, small, small.problem, seed
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         self.incumbent = Incumbent(self.problem.graph, warm.first_labels(self.problem.graph))
-        self.local = LocalSearch(self.problem, self.incumbent.labels, seed)
+        constrained = self.problem.graph.constraints is not None
+        self.local = (CountedLocalSearch if constrained else LocalSearch)(self.problem, self.incumbent.labels, seed)
         self.inner = Simplified(self.problem, ())
         self.search: SoftSearch | None = None
         self.parts: list[tuple[WCSPRun, Ints]] = []
@@ -147,9 +152,11 @@ class WCSPRun(PhasedRun):
         search = self.new_search(self.inner)
         yield from self.prepare(search, min(FIRST_SWEEPS, self.method.sweeps))
         if search is not None and not search.finished:
-            yield from self.reduce(search)
+            if self.problem.graph.constraints is None:
+                yield from self.reduce(search)
             search = self.search
-            components = split(self.inner.problem) if search is not None else []
+            plain = self.problem.graph.constraints is None
+            components = split(self.inner.problem) if plain and search is not None else []
             if len(components) > 1:
                 yield from self.solve_parts(components)
                 return

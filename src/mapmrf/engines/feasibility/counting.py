@@ -6,8 +6,6 @@ Ten pigeons in nine holes are the example: a search needs a time that is exponen
 from __future__ import annotations
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from mapmrf.arrays import Ints, offsets, ranges
 from mapmrf.engines.feasibility.clause_kernels import Clauses, Signs
@@ -15,6 +13,8 @@ from mapmrf.engines.feasibility.clauses import HardClauses
 from mapmrf.engines.feasibility.counting_kernels import (
     Exclusions,
     GroupRoom,
+    MatchingRoom,
+    all_matched,
     choose_disjoint,
     group_sizes,
     grow,
@@ -75,10 +75,9 @@ def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
     choose_disjoint(left.ptr, left.literals, np.zeros(len(truth), dtype=bool), chosen)
     lengths = left.lengths[chosen]
     literals = left.literals[ranges(left.ptr[:-1][chosen], lengths)]
-    clause = np.repeat(np.arange(len(lengths)), lengths)
-    shape = (len(lengths), len(truth))
-    edges = csr_array((np.ones(len(literals), dtype=bool), (clause, groups.of_literals()[literals])), shape=shape)
-    return bool(np.any(maximum_bipartite_matching(edges, perm_type="column") < 0))
+    clause_of, source, seen = np.full((3, len(truth)), -1, dtype=np.int64)
+    room = MatchingRoom(clause_of, source, seen, np.zeros(len(lengths) + 1, dtype=np.int64))
+    return not all_matched(offsets(lengths).astype(np.int64), groups.of_literals()[literals], room)
 
 
 def _undecided(clauses: HardClauses, truth: Signs) -> HardClauses:

@@ -16,6 +16,25 @@ class Exclusions(NamedTuple):
     pair_to: Int32s
 
 
+class MatchingRoom(NamedTuple):
+    """Room to match clauses with groups.
+
+    Attributes
+    ----------
+    clause_of, source : (n_groups,)
+        The clause that has each group, or -1, and the clause that a search came to the group from.
+    seen : (n_groups,)
+        One more than the clause whose search met each group last.
+    queue : (n_clauses,)
+        Clauses that a search looks at.
+    """
+
+    clause_of: Ints
+    source: Ints
+    seen: Ints
+    queue: Ints
+
+
 class GroupRoom(NamedTuple):
     """Room to grow a group.
 
@@ -116,3 +135,41 @@ def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> N
         if chosen[c]:
             for at in range(ptr[c], ptr[c + 1]):
                 taken[literals[at]] = True
+
+
+@bare
+def all_matched(ptr: Ints, group: Ints, room: MatchingRoom) -> bool:
+    """Whether every clause can have a group of its own, one of those of its literals."""
+    for clause in range(len(ptr) - 1):
+        found = open_group(ptr, group, room, clause)
+        if found < 0:
+            return False
+        while found >= 0:
+            giver = room.source[found]
+            before = -1
+            for at in range(ptr[giver], ptr[giver + 1]):
+                if room.clause_of[group[at]] == giver:
+                    before = group[at]
+            room.clause_of[found] = giver
+            found = before
+    return True
+
+
+@bare
+def open_group(ptr: Ints, group: Ints, room: MatchingRoom, clause: int) -> int:
+    """A group without a clause that an alternating path leads to, or -1."""
+    room.queue[0], n = clause, 1
+    k = 0
+    while k < n:
+        now = room.queue[k]
+        k += 1
+        for at in range(ptr[now], ptr[now + 1]):
+            g = group[at]
+            if room.seen[g] != clause + 1:
+                room.seen[g] = clause + 1
+                room.source[g] = now
+                if room.clause_of[g] < 0:
+                    return int(g)
+                room.queue[n] = room.clause_of[g]
+                n += 1
+    return -1

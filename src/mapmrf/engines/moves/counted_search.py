@@ -139,6 +139,37 @@ class CountedSearch:
         self.restart(labels)
 
 
+class CountedLocalSearch:
+    """The same search with the face of `LocalSearch`: in steps of so many table entries."""
+
+    descending = False
+
+    def __init__(self, problem: Problem, labels: Ints, seed: int) -> None:
+        self.problem, self._search = problem, CountedSearch(problem, labels, seed)
+        self._work = max(1, problem.n_states * min(problem.n_vars, SCAN) // max(1, problem.n_vars))
+
+    @property
+    def labels(self) -> Ints:
+        """The best labelling so far."""
+        return self._search.incumbent.labels
+
+    @property
+    def value(self) -> float:
+        """Its log potential."""
+        return self._search.incumbent.value
+
+    def restart(self, labels: Ints) -> None:
+        """Continue from another labelling."""
+        self._search.restart(labels)
+
+    def run(self, entries: int, max_trials: int) -> bool:
+        """Look at about so many states; True if that gave a better labelling than all before."""
+        before = self.value
+        if max_trials > 0:
+            self._search.run(max(1, entries // self._work))
+        return self.value > before
+
+
 class CountedAscent:
     """Changes of single variables, the best one each time, until none gains: what `icm` does with constraints.
 

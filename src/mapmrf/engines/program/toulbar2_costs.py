@@ -24,7 +24,7 @@ class WholeCosts:
 
     The scale is a power of two, so that nothing but the rounding to whole numbers is lost: half a unit per variable and
     factor, `error` for a whole labelling. Factor `a` of the problem has its costs at ``table_at[a]`` of `tables`: there
-    is a table for every distinct pair of a weight and a table.
+    is a table for every distinct pair of a weight and a table. Constraints cost `penalties`.
     """
 
     unary: Floats
@@ -33,6 +33,7 @@ class WholeCosts:
     offset: float
     scale: float
     error: float
+    penalties: Floats
 
     @classmethod
     def of(cls, problem: Problem, bits: int = COST_BITS) -> WholeCosts:
@@ -43,14 +44,17 @@ class WholeCosts:
         tables, best_t, range_t = block_losses(graph.theta_t, graph.table_ptr)
         used = uses > 0
         offset = graph.constant + float(best_v.sum() + best_t[used] @ uses[used])
-        total = float(range_v.sum() + range_t @ uses)
+        prices = np.zeros(0) if graph.constraints is None else graph.constraints.penalty
+        finite = prices[np.isfinite(prices)]
+        total = float(range_v.sum() + range_t @ uses + finite.sum())
         scale = math.ldexp(1.0, min(1000, bits - math.frexp(total)[1])) if total else 1.0
-        n_rounded = np.count_nonzero(range_v) + uses[range_t > 0].sum()
+        n_rounded = np.count_nonzero(range_v) + uses[range_t > 0].sum() + len(finite)
         size = float(np.abs(best_v).sum() + np.abs(best_t[used]) @ uses[used] + total)
         # Half a unit per block that is not constant, and the round-off of sums over all of them.
         error = 0.5 * n_rounded / scale + 32 * np.finfo(float).eps * size if math.isfinite(offset) else 0.0
         table_at = problem.table_at if graph is problem.graph else graph.table_ptr[graph.table_of[problem.order]]
-        return cls(np.rint(unary * scale), np.rint(tables * scale), table_at, offset, scale, float(error))
+        costs_v, costs_t, penalties = (np.rint(block * scale) for block in (unary, tables, prices))
+        return cls(costs_v, costs_t, table_at, offset, scale, float(error), penalties)
 
     def bound(self, lower: int) -> float:
         """Upper bound on the log potential of all labellings, given a lower bound on their costs."""

@@ -14,6 +14,7 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     take_back,
 )
 from mapmrf.engines.soft_consistency.propagation_kernels import propagate
+from mapmrf.engines.soft_consistency.rule_kernels import rule_cost
 from mapmrf.kernels.jit import bare, compiled
 
 CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
@@ -159,9 +160,13 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
 
 @bare
 def _blame(soft: SoftNetwork) -> None:
-    """Note the factor that caused a failure."""
-    net = soft.net
+    """Note the factor or the rule that caused a failure."""
+    net, rules = soft.net, soft.rules
     a = soft.tally.culprit
+    if a < 0:
+        for m in range(rules.rules[-1 - a].first, rules.rules[-1 - a].end):
+            net.variables[rules.links[m].variable].burden += 1.0
+        return
     for e in range(net.factors[a].first, net.factors[a].end):
         net.variables[net.edges[e].variable].burden += 1.0
 
@@ -182,6 +187,8 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
     for i in range(n):
         if now.cell[i] > 1:
             extra = min(extra + _extra_cost(soft, goal, i), FORBIDDEN)
+    for c in range(len(soft.rules.rules)):
+        extra = min(extra + _extra_of_rule(soft, goal, c), FORBIDDEN)
     total = now.cell[n] + extra
     tally.work += n
     if total < tally.upper:
@@ -226,6 +233,21 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
             for e in range(net.factors[a].first, net.factors[a].end):
                 goal.costly[net.edges[e].variable] = now.cell[net.edges[e].variable] > 1
     return int(extra)
+
+
+@bare
+def _extra_of_rule(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
+    """What the labels cost in a rule that is not decided."""
+    now, rules, rule = soft.now, soft.rules, soft.rules.rules[c]
+    if now.cell[rule.at] == 1:
+        return 0
+    soft.tally.work += rule.end - rule.first
+    extra = rule_cost(soft, c, goal.labels)
+    if extra > 0:
+        for m in range(rule.first, rule.end):
+            if now.cell[rules.links[m].variable] > 1:
+                goal.costly[rules.links[m].variable] = True
+    return extra
 
 
 @bare

@@ -22,6 +22,7 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     TrailRecord,
     VariableRecord,
 )
+from mapmrf.engines.soft_consistency.rules import lay_out_rules
 from mapmrf.kernels.records import blank, blanks
 from mapmrf.problem import Problem
 
@@ -54,14 +55,15 @@ class ModelNetwork:
     def of(cls, problem: Problem) -> ModelNetwork:
         """The network before any propagation, all states left."""
         costs = WholeCosts.of(problem)
-        net = _network(problem, costs)
-        now = _state(problem, net, costs)
+        laid_out = lay_out_rules(problem, costs, problem.n_vars + 1 + problem.n_states + problem.n_edge_states)
+        net = _network(problem, costs, laid_out.rule_ptr)
+        now = _state(problem, costs, laid_out.n_cells)
         todo = _pending(problem)
         tally = blank(ConsistencyTally)
         tally.n_vars, tally.serial, tally.pruned_at, tally.least_gain = problem.n_vars, 1, -1, 1
         tally.upper, unit = _largest_cost(problem, costs) + 1, _unit(costs)
         tally.slack = 7 * unit // 8
-        return cls(problem, costs, SoftNetwork(net, now, todo, tally), unit)
+        return cls(problem, costs, SoftNetwork(net, laid_out.network, now, todo, tally), unit)
 
     def removed_states(self) -> Bools:
         """Which states have been removed, (n_states,)."""
@@ -92,12 +94,12 @@ def _largest_cost(problem: Problem, costs: WholeCosts) -> int:
         starts, of = np.unique(costs.table_at[batch.factors], return_inverse=True)
         tables = costs.tables[starts[:, None] + np.arange(batch.n_configs)]
         total += float(np.where(np.isfinite(tables), tables, 0.0).max(axis=1)[of].sum())
-    return int(total)
+    return int(total + costs.penalties[np.isfinite(costs.penalties)].sum())
 
 
 def _unit(costs: WholeCosts) -> int:
     """The greatest common divisor of all costs, if it is well above the round-off of their sums."""
-    finite = [block[np.isfinite(block)].astype(np.int64) for block in (costs.unary, costs.tables)]
+    finite = [block[np.isfinite(block)].astype(np.int64) for block in (costs.unary, costs.tables, costs.penalties)]
     unit = int(np.gcd.reduce(np.concatenate(finite))) if sum(map(len, finite)) else 1
     return unit if unit >= LEAST_UNIT and unit > 16 * costs.error * costs.scale else 1
 
@@ -106,12 +108,13 @@ def _largest(costs: Floats, ptr: Ints) -> Floats:
     return segment_max(np.where(np.isfinite(costs), costs, 0.0), ptr)
 
 
-def _network(problem: Problem, costs: WholeCosts) -> CostNetwork:
+def _network(problem: Problem, costs: WholeCosts, rule_ptr: Ints) -> CostNetwork:
     n, graph = problem.n_vars, problem.graph
     variables = blanks(VariableRecord, n)
     variables.at, variables.card = graph.var_ptr[:-1] + (n + 1), graph.card
     variables.first, variables.end = problem.nbr_ptr[:-1], problem.nbr_ptr[1:]
-    variables.burden = 1.0 + problem.degree
+    variables.first_rule, variables.end_rule = rule_ptr[:-1], rule_ptr[1:]
+    variables.burden = 1.0 + problem.degree + np.diff(rule_ptr)
     edges = blanks(EdgeRecord, problem.n_edges)
     edges.variable, edges.factor, edges.stride = problem.scope, problem.edge_factor, problem.edge_stride
     edges.at = problem.edge_ptr[:-1] + (n + 1 + problem.n_states)
@@ -121,9 +124,9 @@ def _network(problem: Problem, costs: WholeCosts) -> CostNetwork:
     return CostNetwork(variables, edges, factors, problem.nbr.astype(np.int64), _whole(costs.tables))
 
 
-def _state(problem: Problem, net: CostNetwork, costs: WholeCosts) -> NetworkState:
+def _state(problem: Problem, costs: WholeCosts, n_rule_cells: int) -> NetworkState:
     n, n_states, n_edge_states = problem.n_vars, problem.n_states, problem.n_edge_states
-    n_cells, begin = n + 1 + n_states + n_edge_states, n + 1
+    n_cells, begin = n + 1 + n_states + n_edge_states + n_rule_cells, n + 1
     end = begin + n_states
     cell, domain = np.zeros(n_cells, dtype=np.int64), np.zeros(n_cells, dtype=np.int64)
     card = problem.graph.card
@@ -133,7 +136,7 @@ def _state(problem: Problem, net: CostNetwork, costs: WholeCosts) -> NetworkStat
     card_e = card[problem.scope]
     state = np.arange(n_edge_states) - np.repeat(problem.edge_ptr[:-1], card_e)
     pair = np.diff(problem.scope_ptr)[problem.edge_factor] == 2
-    place[end:] = state * np.repeat(np.where(pair, 0, problem.edge_stride), card_e)
+    place[end : end + n_edge_states] = state * np.repeat(np.where(pair, 0, problem.edge_stride), card_e)
     return NetworkState(cell, np.zeros(n_cells, dtype=np.int64), blanks(TrailRecord, 2 * n_cells + 1024), domain, place)
 
 

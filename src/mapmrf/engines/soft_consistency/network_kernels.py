@@ -5,7 +5,8 @@ Costs are whole numbers to be minimised. Tables never change: what has moved out
 table entry minus the shifts of its states. All costs stay at least 0, and so does the lower bound that they add up to.
 
 Everything that the search takes back lives in one array `cell`: first the number of states left to every variable, then
-the lower bound, then the cost of every state, then the shifts. The records of a network point into it.
+the lower bound, then the cost of every state, then the shifts, then what is known of rules. The records of a network
+point into it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mapmrf.arrays import Ints
+from mapmrf.engines.soft_consistency.rule_structs import STALE, WAITING, RuleNetwork
 from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.records import Records
 
@@ -36,6 +38,8 @@ class VariableRecord:
         Where the costs of its states begin in `cell`, and how many states it has.
     first, end
         Its edges are ``nbr[first:end]``.
+    first_rule, end_rule
+        Its rules are ``of_variable[first_rule:end_rule]``.
     favourite
         The state that is expected to be the best.
     reasons
@@ -50,6 +54,8 @@ class VariableRecord:
     card: int
     first: int
     end: int
+    first_rule: int
+    end_rule: int
     favourite: int
     reasons: int
     seen: int
@@ -186,11 +192,13 @@ class ConsistencyTally:
     failed
         1 as soon as there is no such labelling.
     culprit
-        The factor that was looked at last.
+        The factor that was looked at last; -1 - c for rule c.
     top, serial
         Entries of the trail, and the number of the current level.
     n_removed, n_raised, n_changed, n_unsettled
         Variables that wait.
+    n_waiting, n_stale
+        Rules that wait.
     pruned_at
         The lower bound when all states were last compared with `upper`.
     least_gain
@@ -212,6 +220,8 @@ class ConsistencyTally:
     n_raised: int
     n_changed: int
     n_unsettled: int
+    n_waiting: int
+    n_stale: int
     pruned_at: int
     least_gain: int
     visit: int
@@ -220,9 +230,10 @@ class ConsistencyTally:
 
 
 class SoftNetwork(NamedTuple):
-    """A network with its state, what is pending, and the tally."""
+    """A network with its rules, its state, what is pending, and the tally."""
 
     net: CostNetwork
+    rules: RuleNetwork
     now: NetworkState
     todo: PendingWork
     tally: ConsistencyTally
@@ -304,6 +315,36 @@ def wait_unsettled(soft: SoftNetwork, i: int) -> None:
 
 
 @bare
+def wait_rules(soft: SoftNetwork, i: int, reason: int) -> None:
+    """Note that the rules of a variable must be looked at."""
+    net, rules, tally = soft.net, soft.rules, soft.tally
+    for h in range(net.variables[i].first_rule, net.variables[i].end_rule):
+        c = rules.of_variable[h]
+        if rules.rules[c].reasons & reason == 0:
+            rules.rules[c].reasons |= reason
+            if reason == WAITING:
+                rules.room.waiting[tally.n_waiting] = c
+                tally.n_waiting += 1
+            else:
+                rules.room.stale[tally.n_stale] = c
+                tally.n_stale += 1
+
+
+@bare
+def next_rule(soft: SoftNetwork, reason: int) -> int:
+    """Take a rule that waits off its stack."""
+    rules, tally = soft.rules, soft.tally
+    if reason == WAITING:
+        tally.n_waiting -= 1
+        c = rules.room.waiting[tally.n_waiting]
+    else:
+        tally.n_stale -= 1
+        c = rules.room.stale[tally.n_stale]
+    rules.rules[c].reasons &= ~reason
+    return int(c)
+
+
+@bare
 def remove(soft: SoftNetwork, i: int, u: int) -> None:
     """Take a state away from a variable."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
@@ -361,6 +402,16 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
 
 
 @bare
+def raise_lower(soft: SoftNetwork, amount: int) -> None:
+    """Add to the lower bound."""
+    tally = soft.tally
+    lower = soft.now.cell[tally.n_vars] + amount
+    write(soft, tally.n_vars, lower)
+    if lower >= tally.upper:
+        tally.failed = 1
+
+
+@bare
 def raise_bound(soft: SoftNetwork, i: int) -> None:
     """Move what all states of a variable cost at least into the lower bound."""
     net, now, tally = soft.net, soft.now, soft.tally
@@ -376,17 +427,7 @@ def raise_bound(soft: SoftNetwork, i: int) -> None:
     for k in range(n):
         at = begin + now.domain[begin + k]
         write(soft, at, now.cell[at] - least)
-    lower = now.cell[tally.n_vars] + least
-    write(soft, tally.n_vars, lower)
-    if lower >= tally.upper:
-        tally.failed = 1
-
-
-@inlined
-def is_pending(soft: SoftNetwork) -> bool:
-    """Whether there is work for propagation left."""
-    tally = soft.tally
-    return bool(tally.n_removed + tally.n_raised + tally.n_changed + tally.n_unsettled > 0)
+    raise_lower(soft, least)
 
 
 @bare
@@ -402,3 +443,7 @@ def forget_pending(soft: SoftNetwork) -> None:
     for k in range(tally.n_unsettled):
         net.variables[todo.queue[k].unsettled].reasons = 0
     tally.n_removed = tally.n_raised = tally.n_changed = tally.n_unsettled = 0
+    while tally.n_waiting > 0:
+        next_rule(soft, WAITING)
+    while tally.n_stale > 0:
+        next_rule(soft, STALE)

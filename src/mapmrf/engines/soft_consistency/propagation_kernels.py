@@ -14,11 +14,16 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     UNSETTLED,
     SoftNetwork,
     next_raised,
+    next_rule,
     raise_bound,
     remove,
+    wait_rules,
     wait_unsettled,
 )
 from mapmrf.engines.soft_consistency.pair_kernels import cheapest_partner, gather_pair, pair_cost, project_pair
+from mapmrf.engines.soft_consistency.price_kernels import price_rule
+from mapmrf.engines.soft_consistency.rule_kernels import apply_rule
+from mapmrf.engines.soft_consistency.rule_structs import STALE, WAITING
 from mapmrf.engines.soft_consistency.table_kernels import (
     MOST_CONFIGURATIONS,
     MOST_GATHERED,
@@ -38,12 +43,16 @@ def propagate(soft: SoftNetwork) -> None:
     while tally.failed == 0 and tally.work < tally.pause_at:
         if tally.n_removed > 0:
             _spread_removal(soft)
+        elif tally.n_waiting > 0:
+            apply_rule(soft, next_rule(soft, WAITING))
         elif tally.n_raised > 0:
             _spread_costs(soft, next_raised(soft))
         elif tally.n_changed > 0:
             _ask_neighbours(soft)
         elif tally.n_unsettled > 0:
             _settle(soft)
+        elif tally.n_stale > 0:
+            price_rule(soft, next_rule(soft, STALE))
         elif now.cell[tally.n_vars] != tally.pruned_at:
             prune(soft)
         else:
@@ -100,6 +109,7 @@ def _spread_removal(soft: SoftNetwork) -> None:
     i = todo.queue[tally.n_removed].removed
     net.variables[i].reasons &= ~REMOVED
     raise_bound(soft, i)
+    wait_rules(soft, i, WAITING)
     for h in range(net.variables[i].first, net.variables[i].end):
         e = net.nbr[h]
         a = net.edges[e].factor
@@ -145,6 +155,7 @@ def _ask_neighbours(soft: SoftNetwork) -> None:
     tally.n_changed -= 1
     i = todo.queue[tally.n_changed].changed
     net.variables[i].reasons &= ~CHANGED
+    wait_rules(soft, i, STALE)
     begin = net.variables[i].at
     for h in range(net.variables[i].first, net.variables[i].end):
         e = net.nbr[h]

@@ -23,7 +23,7 @@ from mapmrf.engines.soft_consistency.dive_kernels import (
 from mapmrf.engines.soft_consistency.network import ModelNetwork
 from mapmrf.engines.soft_consistency.network_kernels import forget_pending
 from mapmrf.engines.soft_consistency.open_nodes import OpenNodes
-from mapmrf.engines.soft_consistency.sweep_kernels import collect, settle, sweep
+from mapmrf.engines.soft_consistency.sweep_kernels import collect, price_rules, settle, sweep
 from mapmrf.kernels.records import blank
 
 STEP_WORK = 1_000_000
@@ -152,6 +152,12 @@ class SoftSearch:
                     yield
                     self._allow()
                     place = sweep(soft, forward, place)
+            place = price_rules(soft, 0)
+            while place > 0:
+                self._keep()
+                yield
+                self._allow()
+                place = price_rules(soft, place)
             self._keep()
 
     @property

@@ -8,10 +8,13 @@ from mapmrf.engines.soft_consistency.network_kernels import (
     raise_bound,
     wait_changed,
     wait_raised,
+    wait_rules,
     wait_unsettled,
     write,
 )
+from mapmrf.engines.soft_consistency.price_kernels import price_rule
 from mapmrf.engines.soft_consistency.propagation_kernels import project, propagate, prune
+from mapmrf.engines.soft_consistency.rule_structs import WAITING
 from mapmrf.kernels.jit import bare, compiled
 
 
@@ -50,6 +53,8 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
         n_after += _continues(soft, net.nbr[h], True)
         n_before += _continues(soft, net.nbr[h], False)
     parts = max(n_after, n_before)
+    if parts > 0:  # what rules find stays with the states
+        parts += net.variables[i].end_rule - net.variables[i].first_rule
     if parts == 0:
         return
     begin = net.variables[i].at
@@ -80,6 +85,21 @@ def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
 
 
 @compiled
+def price_rules(soft: SoftNetwork, first: int) -> int:
+    """Find prices of all rules, beginning with this one.
+
+    Returns the next rule if there was too much work, else 0.
+    """
+    tally = soft.tally
+    for c in range(first, len(soft.rules.rules)):
+        if c > first and tally.work >= tally.pause_at:
+            return c
+        if tally.failed == 0:
+            price_rule(soft, c)
+    return 0
+
+
+@compiled
 def collect(soft: SoftNetwork, first: int) -> int:
     """Move the costs of all factors to their variables, beginning with this edge; then everything waits.
 
@@ -95,6 +115,7 @@ def collect(soft: SoftNetwork, first: int) -> int:
         if tally.failed == 0:
             raise_bound(soft, i)
         _wait_for_all(soft, i)
+        wait_rules(soft, i, WAITING)
     if tally.failed == 0:
         prune(soft)
     return 0

@@ -1,4 +1,4 @@
-"""Models with constraints in `auto`: counters, rows, and the whole of `auto` on the model with tables, in turn."""
+"""Models with constraints in `auto`: counters, propagation, rows, and `auto` on the model with tables, in turn."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mapmrf")
 
-TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN = 4, 3, 3, 4
-"""Steps of a turn: of `auto` on the model with tables, of the search with counters, of LS-LP, and of branch and cut."""
+TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN, PROPAGATION_TURN = 4, 3, 3, 4, 6
+"""Steps of a turn: of `auto` on the model with tables, of the search with counters, of LS-LP, of branch and cut, and of
+branch and bound by soft consistency."""
 
 MANY_INDICATORS, LARGE_TURN = 1000, 60
 """Indicators from which LS-LP comes first, for the rewriting is as large, and the steps of its turn then."""
@@ -69,8 +70,9 @@ class ConstrainedRun(PhasedRun):
         # Tables first where any feasible labelling will do, which conflicts find, and where elimination may be enough.
         if graph.size == 0 or len(graph.constraints.var) <= FEW_INDICATORS:
             tracks[:2] = tracks[1::-1]
+        tracks.insert(1, (self.by_propagation(), PROPAGATION_TURN))
         many = graph.size > 0 and len(graph.constraints.var) > MANY_INDICATORS
-        tracks.insert(0 if many else 2, (self.by_relaxation(), LARGE_TURN if many else RELAXATION_TURN))
+        tracks.insert(0 if many else 3, (self.by_relaxation(), LARGE_TURN if many else RELAXATION_TURN))
         try:
             while tracks:
                 for track in tracks.copy():
@@ -157,6 +159,24 @@ class ConstrainedRun(PhasedRun):
             if search.vain > VAIN * problem.n_vars:
                 search.kick()
             yield shared.step("counters")
+
+    def by_propagation(self) -> Generator[Progress, None, None]:
+        """Branch and bound that propagates the constraints as they are."""
+        from mapmrf.methods.wcsp import WCSP
+
+        method, problem, shared, best = WCSP(), self.problem, self.shared, self.shared.incumbent
+        if not self.options.prove or method.supports(problem) is not None:
+            return
+        with running(method, problem, self.seed, Start(best.labels)) as state:
+            step = Progress(0)
+            while step.finished is None:
+                state.inform(best.labels)
+                step = method.step(problem, state)
+                if step.labels is not None:
+                    best.offer(step.labels)
+                best.tighten(step.bound)
+                proven = step.finished in (Status.OPTIMAL, Status.INFEASIBLE)
+                yield shared.step("propagation", step.finished if proven else None)
 
     def by_relaxation(self) -> Generator[Progress, None, None]:
         """LS-LP on the constraints as they are: no rewriting grows with the model here."""

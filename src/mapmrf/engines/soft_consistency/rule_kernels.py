@@ -1,0 +1,289 @@
+"""What rules forbid: states without support go, rules that are violated for certain cost their penalty."""
+
+from __future__ import annotations
+
+from mapmrf.arrays import Ints
+from mapmrf.constraints.flat import ConstraintKind
+from mapmrf.engines.soft_consistency.network_kernels import FORBIDDEN, SoftNetwork, raise_lower, remove, write
+from mapmrf.engines.soft_consistency.price_kernels import change_price, limit_at, unused_prices
+from mapmrf.kernels.jit import bare
+
+OPEN, HOLDS, FAILS = 0, 1, 2
+"""What is known of a rule: nothing for certain; that it is satisfied; that it is violated."""
+
+
+@bare
+def apply_rule(soft: SoftNetwork, c: int) -> None:
+    """Draw the consequences of a rule, and decide it if nothing can change it any more."""
+    now, tally, rule = soft.now, soft.tally, soft.rules.rules[c]
+    if now.cell[rule.at] == 1:
+        return
+    tally.culprit = -1 - c
+    tally.work += rule.end - rule.first
+    binding = now.cell[tally.n_vars] + rule.penalty >= tally.upper
+    if rule.kind == ConstraintKind.LINEAR:
+        known = _apply_sum(soft, c)
+    elif rule.kind == ConstraintKind.XOR:
+        known = _apply_parity(soft, c, binding)
+    elif rule.kind == ConstraintKind.OR:
+        known = _apply_output(soft, c, binding)
+    else:
+        known = _apply_difference(soft, c, binding)
+    if tally.failed == 1 or known == OPEN:
+        return
+    if known == FAILS and rule.penalty >= FORBIDDEN:
+        tally.failed = 1
+        return
+    _decide(soft, c, rule.penalty if known == FAILS else 0)
+
+
+@bare
+def _decide(soft: SoftNetwork, c: int, paid: int) -> None:
+    """Pay for a rule, and take its prices back: it has no part in what follows."""
+    rule = soft.rules.rules[c]
+    write(soft, rule.at, 1)
+    if rule.kind == ConstraintKind.LINEAR and soft.now.cell[rule.at + 1] != 0:
+        change_price(soft, c, 0, paid)
+    else:
+        raise_lower(soft, paid + unused_prices(soft, c))
+
+
+@bare
+def _apply_sum(soft: SoftNetwork, c: int) -> int:
+    """LINEAR: the sum lies between its least and its largest value."""
+    net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
+    low, high, total, fixed = 0, 0, 0.0, True
+    for m in range(rule.first, rule.end):
+        i = rules.links[m].variable
+        least, most = gain_range(soft, m)
+        low, high = low + least, high + most
+        fixed = fixed and now.cell[i] == 1
+        total += rules.weights[rules.links[m].gains + now.domain[net.variables[i].at]]
+    if fixed:
+        return HOLDS if rule.smallest <= total <= rule.largest else FAILS
+    if low > rule.most or high < rule.least:
+        return FAILS
+    if low >= rule.least + rule.slack and high <= rule.most - rule.slack:
+        return HOLDS
+    price = now.cell[rule.at + 1]  # has paid for a part of the violation
+    paid = max(0, price * (high - rule.most if price > 0 else low - rule.least)) if price != 0 else 0
+    if now.cell[soft.tally.n_vars] + rule.penalty - paid >= soft.tally.upper or rule.penalty >= FORBIDDEN:
+        for m in range(rule.first, rule.end):
+            if soft.tally.failed == 0 and now.cell[rules.links[m].variable] > 1:
+                least, most = gain_range(soft, m)
+                _keep_between(soft, m, rule.least - high + most, rule.most - low + least)
+    return OPEN
+
+
+@bare
+def gain_range(soft: SoftNetwork, m: int) -> tuple[int, int]:
+    """The least and the largest gain of a link."""
+    net, now, rules = soft.net, soft.now, soft.rules
+    i, at = rules.links[m].variable, rules.links[m].gains
+    begin = net.variables[i].at
+    least = most = rules.gains[at + now.domain[begin]]
+    for k in range(1, now.cell[i]):
+        gain = rules.gains[at + now.domain[begin + k]]
+        least, most = min(least, gain), max(most, gain)
+    return least, most
+
+
+@bare
+def _keep_between(soft: SoftNetwork, m: int, least: int, most: int) -> None:
+    """Remove the states of a link whose gain is out of bounds."""
+    net, now, rules = soft.net, soft.now, soft.rules
+    i, at = rules.links[m].variable, rules.links[m].gains
+    begin = net.variables[i].at
+    for k in range(now.cell[i] - 1, -1, -1):
+        u = now.domain[begin + k]
+        if soft.tally.failed == 0 and not least <= rules.gains[at + u] <= most:
+            remove(soft, i, u)
+
+
+@bare
+def _apply_parity(soft: SoftNetwork, c: int, binding: bool) -> int:
+    """XOR: all but one variable decide the parity of the last."""
+    rule = soft.rules.rules[c]
+    parity, n_free, last = 0, 0, -1
+    for m in range(rule.first, rule.end):
+        least, most = gain_range(soft, m)
+        if least != most:
+            n_free, last = n_free + 1, m
+        else:
+            parity ^= least
+    if n_free == 0:
+        return HOLDS if parity == rule.least else FAILS
+    if n_free == 1 and binding:
+        wanted = parity ^ rule.least
+        _keep_between(soft, last, wanted, wanted)
+    return OPEN
+
+
+@bare
+def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
+    """OR: the output is 1 if and only if an input is; the last link has the output, and may have inputs as well."""
+    rule = soft.rules.rules[c]
+    can, must = 0, 0
+    for m in range(rule.first, rule.end - 1):
+        least, most = gain_range(soft, m)
+        can, must = can + (most == 1), must + (least == 1)
+    last = rule.end - 1
+    on, off, wrong = _outputs(soft, last)
+    possible = (on and can > 0) or (off and must == 0)
+    if not possible:
+        return FAILS
+    if not (on and must == 0) and not (off and can > 0) and not wrong:
+        return HOLDS
+    if not binding:
+        return OPEN
+    _keep_output(soft, last, can > 0, must == 0)
+    for m in range(rule.first, last):
+        least, most = gain_range(soft, m)
+        others = can - (most == 1) > 0
+        free = must - (least == 1) == 0
+        if not on:
+            _keep_between(soft, m, 0, 0)
+        if not ((on and others) or (off and free)):
+            _keep_between(soft, m, 1, 1)
+    return OPEN
+
+
+@bare
+def _outputs(soft: SoftNetwork, m: int) -> tuple[bool, bool, bool]:
+    """Whether the output may be 1, may be 0, and may be 0 although an input of its own variable is 1."""
+    net, now, rules = soft.net, soft.now, soft.rules
+    i, at = rules.links[m].variable, rules.links[m].gains
+    on = off = wrong = False
+    for k in range(now.cell[i]):
+        gain = rules.gains[at + now.domain[net.variables[i].at + k]]
+        on, off, wrong = on or gain == 2, off or gain == 0, wrong or gain == 1
+    return on, off, wrong
+
+
+@bare
+def _keep_output(soft: SoftNetwork, m: int, on: bool, off: bool) -> None:
+    """Remove the states of the output that no input goes with."""
+    net, now, rules = soft.net, soft.now, soft.rules
+    i, at = rules.links[m].variable, rules.links[m].gains
+    begin = net.variables[i].at
+    for k in range(now.cell[i] - 1, -1, -1):
+        u = now.domain[begin + k]
+        gain = rules.gains[at + u]
+        if soft.tally.failed == 0 and not ((gain == 2 and on) or (gain == 0 and off)):
+            remove(soft, i, u)
+
+
+@bare
+def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
+    """ALL_DIFFERENT: a state that a variable has is taken; too few states are a violation."""
+    net, now, rules, rule, room = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room
+    n_states = net_states(soft, c)
+    n_links, fixed = rule.end - rule.first, True
+    for u in range(n_states):
+        room.takers[u], room.owner[u] = 0, -1
+    for m in range(rule.first, rule.end):
+        i = rules.links[m].variable
+        begin = net.variables[i].at
+        for k in range(now.cell[i]):
+            room.takers[now.domain[begin + k]] += 1
+        fixed = fixed and now.cell[i] == 1
+        if now.cell[i] == 1:
+            if room.owner[now.domain[begin]] >= 0:
+                return FAILS
+            room.owner[now.domain[begin]] = m
+    if fixed:
+        return HOLDS
+    n_used = 0
+    for u in range(n_states):
+        n_used += room.takers[u] > 0
+    if n_used < n_links:
+        return FAILS
+    if binding:
+        _take_away(soft, c, room.owner)
+        if n_used == n_links:
+            _give_last(soft, c)
+    return OPEN
+
+
+@bare
+def net_states(soft: SoftNetwork, c: int) -> int:
+    """The largest number of states of the variables of a rule."""
+    most, rule = 0, soft.rules.rules[c]
+    for m in range(rule.first, rule.end):
+        most = max(most, soft.net.variables[soft.rules.links[m].variable].card)
+    return most
+
+
+@bare
+def _take_away(soft: SoftNetwork, c: int, owner: Ints) -> None:
+    """Remove states that another variable has."""
+    net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
+    for m in range(rule.first, rule.end):
+        i = rules.links[m].variable
+        begin = net.variables[i].at
+        for k in range(now.cell[i] - 1, -1, -1):
+            u = now.domain[begin + k]
+            if soft.tally.failed == 0 and owner[u] >= 0 and owner[u] != m:
+                remove(soft, i, u)
+
+
+@bare
+def _give_last(soft: SoftNetwork, c: int) -> None:
+    """As many states as variables: one that a single variable can have, that variable has."""
+    net, now, rules, rule, count = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room.takers
+    for m in range(rule.first, rule.end):
+        i = rules.links[m].variable
+        begin, single = net.variables[i].at, -1
+        for k in range(now.cell[i]):
+            if count[now.domain[begin + k]] == 1:
+                single = now.domain[begin + k]
+        if single < 0:
+            continue
+        for k in range(now.cell[i] - 1, -1, -1):
+            u = now.domain[begin + k]
+            if soft.tally.failed == 0 and u != single:
+                remove(soft, i, u)
+
+
+@bare
+def rule_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
+    """What labels cost in a rule now: a penalty if they violate it, and what its prices leave."""
+    rules, rule = soft.rules, soft.rules.rules[c]
+    total, weighted = 0, 0.0
+    for m in range(rule.first, rule.end):
+        at = rules.links[m].gains + labels[rules.links[m].variable]
+        total, weighted = total + rules.gains[at], weighted + rules.weights[at]
+    price = soft.now.cell[rule.at + 1] if rule.kind == ConstraintKind.LINEAR else 0
+    if rule.kind == ConstraintKind.LINEAR:
+        holds = rule.smallest <= weighted <= rule.largest
+    elif rule.kind == ConstraintKind.XOR:
+        holds = total % 2 == rule.least
+    elif rule.kind == ConstraintKind.OR:
+        last = rules.links[rule.end - 1]
+        output = rules.gains[last.gains + labels[last.variable]] == 2
+        holds = (total - 2 * output > 0) == output
+    else:
+        return _difference_cost(soft, c, labels)
+    left = price * limit_at(soft, c, price) - price * total
+    if holds:
+        return int(left)
+    return int(rule.penalty) if rule.penalty >= FORBIDDEN else int(rule.penalty + left)
+
+
+@bare
+def _difference_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
+    """The same for ALL_DIFFERENT."""
+    rules, rule, room = soft.rules, soft.rules.rules[c], soft.rules.room
+    left, count = 0, room.takers
+    for u in range(net_states(soft, c)):
+        count[u] = 0
+    for k in range(rule.n_prices):
+        left += soft.now.cell[rule.at + 1 + k]
+    for m in range(rule.first, rule.end):
+        u = labels[rules.links[m].variable]
+        if count[u] > 0:
+            return int(rule.penalty)
+        count[u] = 1
+        if u < rule.n_prices:
+            left -= soft.now.cell[rule.at + 1 + u]
+    return int(left)

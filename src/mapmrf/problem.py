@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges
+from mapmrf.arrays import Bools, Floats, Ints, frozen, offsets, ranges, short
 from mapmrf.graph import FactorGraph
 from mapmrf.memory import NO_LIMIT, MemoryBudget
 from mapmrf.pair_forms import LEAST_STATES, PairForms, TableBlock, find_forms, worthwhile
@@ -209,7 +209,7 @@ class Problem:
     def edge_factor(self) -> Ints:
         """The factor of every edge, (n_edges,)."""
         arity = self.batches[0].arity if len(self.batches) == 1 else np.diff(self.scope_ptr)
-        return frozen(np.repeat(np.arange(self.n_factors), arity))
+        return frozen(np.repeat(short(np.arange(self.n_factors)), arity))
 
     @cached_property
     def edge_stride(self) -> Ints:

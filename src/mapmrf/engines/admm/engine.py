@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from mapmrf.engines.admm.structs import (
     SphereState,
     VariableArrays,
 )
-from mapmrf.engines.admm.work import cut_tasks, new_scratch
+from mapmrf.engines.admm.work import KernelCalls, cut_tasks, new_scratch
 from mapmrf.polytope import FactorMarginals, dense
 from mapmrf.problem import Batch, Problem
 from mapmrf.workers import Workers
@@ -36,9 +35,6 @@ CHUNK = 16384
 """Factors per piece of work, fixed for the same reason."""
 PARALLEL_FROM = 100_000
 """Number of factors from which threads pay."""
-
-Plan = list[tuple[Callable[..., None], list[tuple[Any, ...]]]]
-"""Kernels and the arguments of their calls: made once, for an iteration on a small model takes no longer than this."""
 
 TABLE_STEPS: dict[int, Callable[..., None]] = {
     FactorKind.TRIPLE2: factor_steps.update_triples,
@@ -141,7 +137,8 @@ class Engine:
         zeros, ones = np.zeros((3, n_chunks)), np.ones(n_chunks)
         self.sphere = SphereState(chunk_size, size > 0, zeros[0], zeros[1], ones, zeros[2])
         arrays = self.penalty, self.sphere, self.own_variables, self.iterates
-        self._variable_calls = [(*span, *arrays) for span in self.workers.spans(n_chunks)]
+        step = variable_steps.update_compact_variables if self.all_compact else variable_steps.update_variables
+        self._variable_calls = KernelCalls(step, [(*span, *arrays) for span in self.workers.spans(n_chunks)])
         if self.lattice is not None:
             self.lattice.cut(self.sphere)
 
@@ -296,10 +293,13 @@ class Engine:
         if self.lattice is not None:
             self.lattice.update_interior()
 
-    def _factor_step(self, pair_calls: list[tuple[Any, ...]], factor_calls: Plan, keep: bool) -> None:
-        self.workers.run(factor_steps.update_compact_pairs, pair_calls)
-        for step, calls in factor_calls:
-            self.workers.run(step, [(*call, keep) for call in calls] if step is factor_steps.update_pairs else calls)
+    def _factor_step(self, pair_calls: KernelCalls, factor_calls: list[KernelCalls], keep: bool) -> None:
+        pair_calls.run(self.workers)
+        for calls in factor_calls:
+            if calls.kernel is factor_steps.update_pairs:
+                self.workers.run(calls.kernel, [(*arguments, keep) for arguments in calls.arguments])
+            else:
+                calls.run(self.workers)
 
     def update_mu_v(self) -> None:
         """Algorithm 1, mu_i = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))] / denominator.
@@ -313,8 +313,7 @@ class Engine:
         if self.counting is not None:
             self.counting.update_mu_v(self.sphere)
             return
-        step = variable_steps.update_compact_variables if self.all_compact else variable_steps.update_variables
-        self.workers.run(step, self._variable_calls)
+        self._variable_calls.run(self.workers)
 
     def update_lam(self) -> None:
         """Algorithm 1, lam_ia += rho (c mu_i - M_ia mu_a): nothing moves, for lam_ia = rho c mu_i - q is read off q."""
@@ -340,24 +339,25 @@ class Engine:
         )
         self._measurement_calls = self._plan_measurement()
 
-    def _plan_pairs(self, tasks: dict[int, Batches]) -> list[tuple[Any, ...]]:
+    def _plan_pairs(self, tasks: dict[int, Batches]) -> KernelCalls:
         """Calls for the compact 2x2 factors, a fair share of the work each."""
         arrays = self.penalty, self.layout.pairs, self.iterates
-        return [(mine, *arrays) for mine in self._shares(tasks.get(FactorKind.PAIR2_COMPACT))]
+        shares = self._shares(tasks.get(FactorKind.PAIR2_COMPACT))
+        return KernelCalls(factor_steps.update_compact_pairs, [(mine, *arrays) for mine in shares])
 
-    def _plan_factor_steps(self, tasks: dict[int, Batches]) -> Plan:
+    def _plan_factor_steps(self, tasks: dict[int, Batches]) -> list[KernelCalls]:
         """The kernel of every other kind and its calls; those of `update_pairs` lack their last argument."""
         arrays = self.penalty, self.layout.tables, self.iterates, self.factors
-        plan: Plan = []
+        plan: list[KernelCalls] = []
         for kind, pieces in tasks.items():
             if kind == FactorKind.PAIR2:
-                plan.append((factor_steps.update_pairs, [(mine, *arrays) for mine in self._shares(pieces)]))
+                plan.append(KernelCalls(factor_steps.update_pairs, [(mine, *arrays) for mine in self._shares(pieces)]))
             elif kind != FactorKind.PAIR2_COMPACT:
                 step = TABLE_STEPS[kind]
                 if kind == FactorKind.FOREST and len(self.layout.tables.forms.of):
                     step = factor_steps.update_structured
                 shares = zip(self._shares(pieces), self.scratch, strict=True)
-                plan.append((step, [(mine, *arrays, room) for mine, room in shares]))
+                plan.append(KernelCalls(step, [(mine, *arrays, room) for mine, room in shares]))
         return plan
 
     def _shares(self, tasks: Batches | None) -> list[Batches]:
@@ -378,8 +378,8 @@ class Engine:
         else:
             own = self.rounding._replace(labels=self.rounding.labels[: self.layout.share.n_vars])
             of_vars = measurement.measure_variables(self.penalty, variables, self.iterates, own)
-            for kernel, calls in self._measurement_calls:
-                self.workers.run(kernel, calls)
+            for calls in self._measurement_calls:
+                calls.run(self.workers)
             records = self._factor_sums
         found = records.view((np.float64, N_SUMS))  # a column per field
         bound, value, relaxed = (self.layout.constant + np.array(of_vars[:3]) + found[:, :3].sum(axis=0)).tolist()
@@ -415,23 +415,23 @@ class Engine:
         self.labels[:], self.rounding.labels[:] = before, decoded
         return found
 
-    def _plan_measurement(self) -> Plan:
+    def _plan_measurement(self) -> list[KernelCalls]:
         """The kernel of every kind and its calls; each writes its own part of `_factor_sums`."""
         pairs = self.penalty, self.layout.pairs, self.iterates, self.rounding
         tables = self.penalty, self.layout.tables, self.iterates, self.factors, self.rounding
-        plan: Plan = []
+        plan: list[KernelCalls] = []
         at = 0
         for kind, tasks in self.owned_tasks.items():
             found = self._factor_sums[at : at + len(tasks)]
             at += len(tasks)
             spans = [slice(*span) for span in self.workers.spans(len(tasks))]
             if kind == FactorKind.PAIR2_COMPACT:
-                plan.append((measurement.measure_compact_pairs, [(tasks[mine], *pairs, found[mine]) for mine in spans]))
+                calls = [(tasks[mine], *pairs, found[mine]) for mine in spans]
+                plan.append(KernelCalls(measurement.measure_compact_pairs, calls))
             else:
                 shares = zip(spans, self.scratch, strict=True)
-                plan.append(
-                    (measurement.measure_tables, [(tasks[mine], *tables, room, found[mine]) for mine, room in shares])
-                )
+                calls = [(tasks[mine], *tables, room, found[mine]) for mine, room in shares]
+                plan.append(KernelCalls(measurement.measure_tables, calls))
         return plan
 
     def variables(self) -> Floats:

@@ -31,7 +31,7 @@ from mapmrf.engines.admm.structs import (
 from mapmrf.engines.admm.triple_qp import TripleScratch, TripleTable, triple_qp
 from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
-from mapmrf.pair_forms import PairForms
+from mapmrf.pair_forms import NO_FORM, PairForms
 
 
 @compiled
@@ -225,11 +225,14 @@ def _forests(
         a, slot_at = factor_at + f, slots_at + f * capacity
         place = FactorPlace(edge_at + 2 * f, q_at + f * width, sizes, widths)
         load_targets(place, penalty, tables.edge_mu, iterates, lam, u)
-        table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
         for e in range(slot_at, slot_at + count[a]):
             x[e] *= rho
-        factor = PairTable(table, weight_of(tables.weight, a), form_of(forms, a))
-        n, _ = forest_solve(u, factor, forms, rho, Support(slots, x, slot_at), count[a], room)
+        table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
+        weight, support = weight_of(tables.weight, a), Support(slots, x, slot_at)
+        if forms is None and weight == 1.0:  # as most are: compiled without the products
+            n, _ = forest_solve(u, PairTable(table, 1.0, NO_FORM), None, rho, support, count[a], room)
+        else:
+            n, _ = forest_solve(u, PairTable(table, weight, form_of(forms, a)), forms, rho, support, count[a], room)
         count[a] = n
         for v in range(n_states):
             marginal[v] = 0.0

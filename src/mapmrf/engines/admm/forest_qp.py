@@ -270,19 +270,6 @@ def _forest_price(factor: PairTable, forms: PairForms | None, limit: float, scra
 
 
 @inlined
-def _n_above(table: Floats, row: int, weight: float, cols: Floats, limit: float) -> int:
-    """How many entries of a row lie above a limit; most factors have weight 1, and are spared the products."""
-    n = 0
-    if weight == 1.0:
-        for c in range(table.shape[1]):
-            n += table[row, c] + cols[c] > limit
-    else:
-        for c in range(table.shape[1]):
-            n += weight * table[row, c] + cols[c] > limit
-    return n
-
-
-@inlined
 def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -> tuple[int, int]:
     """`_forest_price` by a look at the whole table. Counting first keeps the common case vectorised."""
     table, weight = factor.table, factor.weight
@@ -292,7 +279,10 @@ def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -
     row, col, best = -1, -1, limit
     for r in range(k1):
         rest = best - price[r]
-        if _n_above(table, r, weight, cols, rest):
+        above = 0
+        for c in range(k2):
+            above += weight * table[r, c] + cols[c] > rest
+        if above:
             for c in range(k2):
                 if weight * table[r, c] + cols[c] + price[r] > best:
                     best = weight * table[r, c] + cols[c] + price[r]

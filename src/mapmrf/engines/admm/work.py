@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from mapmrf.engines.admm.structs import BATCH, Batches, BatchRow, FactorKind, Scratch
+from mapmrf.kernels.jit import settled
+from mapmrf.workers import Workers
+
+
+class KernelCalls:
+    """Calls of a kernel that are made again and again: planned once, for on a small model an iteration takes no longer.
+
+    Attributes
+    ----------
+    kernel
+        The kernel.
+    arguments
+        The arguments of every call; the types are the same in all.
+    """
+
+    def __init__(self, kernel: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
+        self.kernel = kernel
+        self.arguments = arguments
+        self._call = settled(kernel)
+
+    def run(self, workers: Workers) -> None:
+        """Make all calls, shared out among the threads."""
+        workers.run(self._call, self.arguments)
 
 
 def new_scratch(batch: Batches) -> Scratch:

@@ -106,23 +106,26 @@ def _best_pair(
 
 @inlined
 def _best_table(
-    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, label_c: Ints, state: Ints, slack: float
+    theta_t: Floats, theta_c: Floats, legs: Legs, a: int, label_c: Ints, state: Ints, slack: float
 ) -> tuple[float, int]:
-    """Maximum and best entry of a table of any arity; labels the copies, too."""
-    begin, end = legs.ptr[a], legs.ptr[a + 1]
-    for leg in range(begin, end):
+    """Maximum and best entry of a table of any arity, row by row; labels the copies, too."""
+    begin, last, weight = legs.ptr[a], legs.ptr[a + 1] - 1, weight_of(legs.weight, a)
+    table_at, last_at, n_last, stride = legs.table_at[a], legs.at[last], legs.card[last], legs.stride[last]
+    for leg in range(begin, last):
         state[leg - begin] = 0
-        label_c[legs.copy[leg]] = 0
     top, best, chosen = -np.inf, 0, -np.inf
-    place = 0
-    while place >= 0:
-        value = weight * theta_t[legs.table_at[a] + place] + sum_of(legs, begin, end, state, theta_c)
-        top = max(top, value)
-        if value > chosen + slack:
-            chosen, best = value, place
-            for leg in range(begin, end):
-                label_c[legs.copy[leg]] = state[leg - begin]
-        place = next_state(legs, begin, end, state, place)
+    row = 0
+    while row >= 0:
+        others = sum_of(legs, begin, last, state, theta_c)
+        for s in range(n_last):
+            place = row + s * stride
+            value = weight * theta_t[table_at + place] + (others + theta_c[last_at + s])
+            top = max(top, value)
+            if value > chosen + slack:
+                chosen, best = value, place
+        row = next_state(legs, begin, last, state, row)
+    for leg in range(begin, last + 1):
+        label_c[legs.copy[leg]] = best // legs.stride[leg] % legs.card[leg]
     return top, best
 
 
@@ -154,11 +157,8 @@ def solve_factors(
                     top, t = _best_pair(theta_t, theta_c, legs, a, cache, slack)
                 label_c[legs.copy[first]] = t // n_second
                 label_c[legs.copy[first + 1]] = t % n_second
-            elif weight_of(legs.weight, a) == 1.0:
-                top, t = _best_table(theta_t, theta_c, legs, a, 1.0, label_c, cache.state, slack)
             else:
-                weight = weight_of(legs.weight, a)
-                top, t = _best_table(theta_t, theta_c, legs, a, weight, label_c, cache.state, slack)
+                top, t = _best_table(theta_t, theta_c, legs, a, label_c, cache.state, slack)
             top_f[a] = top
             choices.config[a] = t
         total += top_f[a]

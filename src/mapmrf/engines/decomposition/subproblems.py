@@ -40,7 +40,7 @@ class Decomposition:
         """A subproblem for each factor, with a copy of a variable on each of its edges."""
         copy_of = _zeros(problem.n_edges)
         copy_of[problem.nbr] = np.arange(problem.n_edges)
-        copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr])
+        copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr].astype(np.int64))
         visit = np.arange(problem.n_factors)
         legs = _legs(problem, visit, np.arange(problem.n_edges), copies, copy_of)
         return cls(copies, legs, visit, _zeros(0), 0)

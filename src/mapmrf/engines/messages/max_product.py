@@ -35,6 +35,7 @@ from mapmrf.engines.messages.max_product_pairs_kernels import (
 )
 from mapmrf.engines.messages.neighbours import Neighbours
 from mapmrf.graph import FactorGraph
+from mapmrf.kernels.jit import settled
 from mapmrf.kernels.max_marginals import FactorScratch
 from mapmrf.kernels.structured_pairs import StructuredPairs
 from mapmrf.problem import Problem
@@ -267,13 +268,15 @@ class TableMessages:
             )
             for _ in range(self.threads.workers.n)
         ]
+        self._pass_messages, self._decode_in_order = settled(pass_messages), settled(decode_in_order)
+        self._value_of_tables, self._bound_of_tables = settled(value_of_tables), settled(bound_of_tables)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
         """Run the kernel of both schedules."""
         tables, beliefs = self.tables, self.beliefs
         if not schedule.flooding or self.threads.workers.n == 1:
             order = self.tour.factor_order
-            return pass_messages(tables, beliefs, order, schedule, begin, end, self.scratch[0])
+            return self._pass_messages(tables, beliefs, order, schedule, begin, end, self.scratch[0])
         neighbours = self.threads.neighbours
 
         def send(first: int, last: int, thread: int) -> float:
@@ -290,16 +293,16 @@ class TableMessages:
             return segment_argmax(self.beliefs.b, self.problem.graph.var_ptr)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
         neighbours, order = Neighbours.of(self.problem), self.tour.var_order
-        decode_in_order(self.tables, neighbours, self.beliefs, order, labels, self.scratch[0].factor)
+        self._decode_in_order(self.tables, neighbours, self.beliefs, order, labels, self.scratch[0].factor)
         return labels
 
     def value(self, labels: Ints) -> float:
         """Log potential of labels that come from `decode`."""
-        return self.problem.graph.constant + value_of_tables(self.tables, self.beliefs.theta_v, labels)
+        return self.problem.graph.constant + self._value_of_tables(self.tables, self.beliefs.theta_v, labels)
 
     def bound(self) -> float:
         """Upper bound on every labelling."""
-        bound = bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.scratch[0])
+        bound = self._bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.scratch[0])
         return self.problem.graph.constant + bound
 
     def is_infeasible(self) -> bool:

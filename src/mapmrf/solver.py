@@ -60,6 +60,9 @@ ASK = 0.1
 SMALL = 3000
 """Variables, edges and table entries up to which nothing takes so long that it need be given up."""
 
+MEDIUM = 200_000
+"""The same for compiling the model and asking whether a method takes it, which is said whatever the limit is."""
+
 REPAIR_SHARE = 0.25
 """Share of the time that a run without a feasible labelling keeps for the search for one, at most `REPAIR_SECONDS`."""
 
@@ -378,7 +381,7 @@ class _Run:
         self.memory = MemoryWatch(math.inf)
         self.end, self.n_steps, self.intact = math.inf, 0, True
         self.thread = threading.get_ident()
-        self.cancelled = self.unloaded = False
+        self.cancelled = self.unloaded = self.medium = False
         self.dual: DualState | None = None
         self.watch = CompileWatch(self.must_stop, lambda: self.deadline - time.perf_counter())
         self.supervisor: Supervisor | None = None
@@ -396,7 +399,9 @@ class _Run:
     @contextmanager
     def supervised(self, graph: FactorGraph) -> Iterator[None]:
         """While the context is entered, calls are made on another thread, unless the model is small."""
-        if graph.constraints is None and graph.n_vars + graph.n_edges + len(graph.theta_t) <= SMALL:
+        size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + len(graph.theta_t)
+        self.medium = size <= MEDIUM
+        if size <= SMALL:
             yield
             return
         self.supervisor = Supervisor(self.setting, self.idle)
@@ -436,6 +441,10 @@ class _Run:
         if self.supervisor is None:
             return function(*arguments)
         return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
+
+    def prepare(self, function: Callable[[Method], R], method: Method) -> R:
+        """The same for what comes before a run."""
+        return function(method) if self.medium else self.attempt(STEPPING, function, method)
 
     def attempt_on(self, state: Any, method: Method, grace: Grace, function: Callable[..., R], problem: Problem) -> R:
         """Call a function of a method on its state; one that is given up closes the state when it returns."""
@@ -481,7 +490,7 @@ class _Run:
             try:
                 if self.unloaded:
                     raise GivenUp
-                problem = self.attempt(STEPPING, forms.problem_for, self.method)
+                problem = self.prepare(forms.problem_for, self.method)
                 compile_time = time.perf_counter() - self.began
                 self.check_support()
                 status, answer = self.run(self.method, start, running)
@@ -533,7 +542,7 @@ class _Run:
     def check_support(self) -> None:
         """Raise UnsupportedModel unless the method and the polisher can solve the problem."""
         for method in (self.method, self.polisher):
-            reason = None if method is None else self.attempt(STEPPING, self.reason_against, method)
+            reason = None if method is None else self.prepare(self.reason_against, method)
             if method is not None and reason is not None:
                 raise UnsupportedModel(f"{method.name} cannot solve this model: {reason}")
 

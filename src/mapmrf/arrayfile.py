@@ -117,7 +117,7 @@ def read_arrays(path: Path, kind: str, *, mapped: bool = True) -> ArrayFile:
                 _check(file, begin, place, path)
             arrays = {place.name: _array(file, path, begin, place, mapped) for place in places}
     except OSError as error:
-        raise FormatError(f"{path}: cannot read: {error.strerror}") from None
+        raise FormatError(f"{path}: {error.strerror}") from None
     return ArrayFile(kind, figures, arrays)
 
 

@@ -389,3 +389,25 @@ def test_numbers_in_other_files_or_by_plugins_are_refused(tmp_path, kind) -> Non
             file["gm"].create_dataset("factors", data=numbers, compression="lzf")
     with pytest.raises(FormatError, match=r"stored in another file|needs the filter 32000"):
         mapmrf.read(path)
+
+
+@pytest.mark.parametrize("kind", [16002, 16003, 16004, 16005, 16006])
+def test_large_functions_that_are_multiples_of_one_share_its_table(tmp_path, kind) -> None:
+    n, states = 40, 50
+    weights = np.round(np.random.default_rng(kind).random(n) + 0.1, 6)
+    before = {16003: [3.0], 16005: [3.0], 16006: [0.0]}.get(kind, [])
+    path = tmp_path / "m.h5"
+    with h5py.File(path, "w") as file:
+        group = file.create_group("gm")
+        group["header"] = np.array([2, 0, n + 1, n, 1, kind, n, 1], dtype=np.uint64)
+        group["numbers-of-states"] = np.full(n + 1, states, dtype=np.uint64)
+        group[f"function-id-{kind}/indices"] = np.full(2 * n, states, dtype=np.uint64)
+        group[f"function-id-{kind}/values"] = np.concatenate([[*before, weight] for weight in weights])
+        group["factors"] = np.concatenate([[a, 0, 2, a, a + 1] for a in range(n)]).astype(np.uint64)
+    graph = formats.read(path)
+    assert graph.n_tables == 1 and graph.weight is not None
+    apart = {16003: 3.0, 16004: 25.0, 16005: 3.0, 16006: 1.0}.get(kind, 5.0)
+    labels = 5 * (np.arange(n + 1) % 2)
+    assert graph.value(labels) == pytest.approx(-apart * weights.sum())
+    assert graph.value(labels * 0) == 0.0
+    assert opengm.read(path, hard_threshold=1e7).value(labels) == pytest.approx(-apart * weights.sum())

@@ -63,6 +63,12 @@ def splice(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
     return data[: _place(rng, data)] + other[_place(rng, other) :]
 
 
+def nest(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
+    """Many brackets inside each other: parsers that call themselves have an end."""
+    at = _place(rng, data)
+    return data[:at] + rng.choice((b"[", b"{", b"(", b'{"a":', b"<a>", b"/*")) * rng.choice((20, 3000)) + data[at:]
+
+
 def _tokens(data: bytes) -> list[re.Match[bytes]]:
     return list(TOKEN.finditer(data))
 
@@ -107,6 +113,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     drop,
     repeat,
     splice,
+    nest,
     replace_token,
     replace_token,
     replace_token,

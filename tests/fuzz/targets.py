@@ -29,6 +29,7 @@ from mapmrf.certificates import Certificate, verify
 from mapmrf.distributed.checkpoint import read_manifest
 from mapmrf.distributed.labels import join_labels
 from mapmrf.distributed.parts import PartFolder, read_part
+from mapmrf.distributed.streaming import stream_partition
 from mapmrf.formats.evidence import read_evidence
 from mapmrf.formats.solution import read_solution, read_solutions
 from mapmrf.graph import FactorGraph
@@ -233,6 +234,8 @@ def _folders(folder: Path) -> Iterator[Target]:
 
         checkpoint = corpus.checkpoint_of(folder / f"checkpoint-{chosen.name}", chosen)
         yield Target("run.mrf", [checkpoint.read_bytes()], resume, sealed, 0.02)
+    texts = [text.encode() for text in corpus.TEXTS[".uai"][:2]]
+    yield Target("stream.uai", texts, lambda path: stream_partition(path, path.parent / "parts", 2), share=0.05)
     manifest = json.dumps({"exact": {"generation": 3, "origin": {}, "rested": "0x1.8p+0", "trace": []}}).encode()
     yield Target("checkpoint.json", [manifest], lambda path: read_manifest(path.parent))
 

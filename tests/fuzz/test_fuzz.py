@@ -24,7 +24,7 @@ NAMES = (
     "model.uai", "model.LG", "model.suai", "model.fg", "model.wcsp", "model.cfn", "model.bif", "model.xml", "model.erg",
     "model.coo", "model.qubo", "model.mc", "model.unknown", "model.uai.gz", "model.uai.bz2", "model.uai.xz", "model.h5",
     "e.evid", "s.MPE", "t.csv", "trace.csv", "plan.toml", "r.jsonl", "result.json", "proof.npz", "part-00000.mrf",
-    "parts.json", "labels-00000.mrf", "run.mrf", "checkpoint.json",
+    "parts.json", "labels-00000.mrf", "run.mrf", "stream.uai", "checkpoint.json",
 )  # fmt: skip
 
 

@@ -137,7 +137,7 @@ def _lines(path: Path) -> Iterator[Record]:
     for number, line in enumerate(lines[:-1], start=1):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or not _is_record(record):
             raise FormatError(f"{path}: line {number}: found {line[:40]!r}, expected a record of `mapmrf bench`")

@@ -229,8 +229,8 @@ def read_plan(path: str | Path) -> dict[str, Any]:
     """
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise OptionError(f"{path}: {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise OptionError(f"{path}: {' '.join(str(error).split())}") from None
     for key in data:
         if key not in _KEYS:
             raise OptionError(f"{path}: found {key!r}, expected one of {', '.join(sorted(_KEYS))}")

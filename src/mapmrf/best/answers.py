@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import overload
 
 from mapmrf.arrays import Ints
+from mapmrf.errors import FormatError
 from mapmrf.graph import EXACT, FactorGraph
 from mapmrf.result import Result, Status, relative_gap
 
@@ -120,8 +121,13 @@ class BestLabellings(Sequence[Result]):
         >>> again[1].labels.tolist(), again.bound
         ([0, 0], 1.0)
         """
-        results = tuple(Result.from_json(json.dumps(one)) for one in json.loads(text))
-        bound = min((result.details["others"] for result in results), default=-math.inf)
+        try:
+            results = tuple(Result.from_json(json.dumps(one)) for one in json.loads(text))
+            bound = min((float(result.details["others"]) for result in results), default=-math.inf)
+        except FormatError:
+            raise
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise FormatError(f"not labellings written by mapmrf: {' '.join(str(error).split())}") from None
         return cls(results, bound, common_status(results), max((one.runtime for one in results), default=0.0))
 
 

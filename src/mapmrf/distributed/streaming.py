@@ -146,18 +146,18 @@ def _read(source: Path, spool: Path) -> FileLayout:
     numbers = _numbers(source, spool)
     n_vars = _count(source, numbers, 0, "number of variables")
     n_factors = _count(source, numbers, n_vars + 1, "number of factors")
-    card = np.array(numbers[1 : n_vars + 1]).astype(np.int64)
-    scope_ptr, scope, at = _scopes(source, numbers, n_vars + 2, n_factors)
-    if (len(scope) and not (scope.min() >= 0 and scope.max() < n_vars)) or (len(card) and card.min() < 1):
-        raise FormatError(f"{source}: found a variable or a cardinality out of range")
+    card = _whole(source, np.array(numbers[1 : n_vars + 1]), 1, 2**30 + 1, "cardinality")
+    scope_ptr, scope, at = _scopes(source, numbers, n_vars + 2, (n_vars, n_factors))
     arity = np.diff(scope_ptr)
-    size = np.ones(n_factors, dtype=np.int64)
-    filled = arity > 0
+    entries, filled = np.ones(n_factors), arity > 0
     if filled.any():
-        size[filled] = np.multiply.reduceat(card[scope], scope_ptr[:-1][filled])
+        with np.errstate(over="ignore"):
+            entries[filled] = np.multiply.reduceat(card[scope].astype(np.float64), scope_ptr[:-1][filled])
+    total = at + float((entries + 1).sum())
+    if len(numbers) != total:
+        raise FormatError(f"{source}: it ends after {len(numbers)} numbers, expected {total:.16g}")
+    size = entries.astype(np.int64)
     start = at + 1 + np.concatenate([[0], np.cumsum(size + 1)])
-    if len(numbers) < start[-1] - 1:
-        raise FormatError(f"{source}: it ends after {len(numbers)} numbers, expected {start[-1] - 1}")
     for begin in range(0, n_factors, AHEAD):
         some = slice(begin, begin + AHEAD)
         wrong = np.flatnonzero(numbers[start[:-1][some] - 1] != size[some])
@@ -171,14 +171,25 @@ def _read(source: Path, spool: Path) -> FileLayout:
 
 def _count(source: Path, numbers: Floats, at: int, what: str) -> int:
     found = float(numbers[at]) if at < len(numbers) else -1.0
-    if found < 0 or found != int(found) or found > len(numbers):
+    if not (0 <= found <= len(numbers) and found == int(found)):
         raise FormatError(f"{source}: {what}: found {found:g}, expected a whole number that fits the file")
     return int(found)
 
 
-def _scopes(source: Path, numbers: Floats, at: int, n_factors: int) -> tuple[Ints, Ints, int]:
+def _whole(source: Path, found: Floats, low: int, high: int, what: str) -> Ints:
+    """Whole numbers from `low` to below `high`."""
+    bad = np.flatnonzero(~((found >= low) & (found < high) & (found == np.floor(found))))
+    if len(bad):
+        expected = f"a whole number from {low} to {high - 1}"
+        raise FormatError(f"{source}: {what}: found {found[bad[0]]:g} out of range, expected {expected}")
+    return found.astype(np.int64)
+
+
+def _scopes(source: Path, numbers: Floats, at: int, counts: tuple[int, int]) -> tuple[Ints, Ints, int]:
     """Offsets and variables of all scopes, and where they end: runs of factors of one arity at a time."""
-    arities, scopes, left = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)], n_factors
+    n_vars, n_factors = counts
+    none: Ints = np.zeros(0, dtype=np.int64)
+    arities, scopes, left = [none], [none], n_factors
     while left:
         arity = _count(source, numbers, at, f"arity of factor {n_factors - left}")
         step = arity + 1
@@ -189,7 +200,7 @@ def _scopes(source: Path, numbers: Floats, at: int, n_factors: int) -> tuple[Int
         other = np.flatnonzero(table[:, 0] != arity)
         n = int(other[0]) if len(other) else most
         arities.append(np.full(n, arity))
-        scopes.append(table[:n, 1:].astype(np.int64).ravel())
+        scopes.append(_whole(source, table[:n, 1:].ravel(), 0, n_vars, f"scope near factor {n_factors - left}"))
         at, left = at + n * step, left - n
     return offsets(np.concatenate(arities)), np.concatenate(scopes), at
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -32,13 +33,14 @@ _MOST_POTTS_G = 11
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The two datasets with all functions of a type."""
+    """The two datasets with all functions of a type; `linear` if a multiple of their values is one of potentials."""
 
     path: str
     where: str
     indices: Ints
     values: Floats
     count: int
+    linear: bool = False
 
     def fail(self, found: str, expected: str) -> NoReturn:
         """Raise the error for datasets with the wrong content."""
@@ -52,21 +54,36 @@ class Source:
 
 @dataclass(frozen=True, eq=False)
 class OpenGMTables:
-    """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``."""
+    """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``.
+
+    Function f is ``weight[f]`` times the table ``table_of[f]``.
+    """
 
     shape: Ints
     shape_ptr: Ints
+    table_of: Ints
+    weight: Floats
     table_ptr: Ints
     theta_t: Floats
+
+    @classmethod
+    def one_each(cls, shapes: tuple[Ints, Ints], table_ptr: Ints, theta_t: Floats) -> OpenGMTables:
+        """Functions with a table of their own each."""
+        n = len(table_ptr) - 1
+        return cls(*shapes, np.arange(n), np.ones(n), table_ptr, theta_t)
 
 
 def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
     """The functions of all types, one type after another."""
     shape_ptr = np.append(0, np.cumsum(np.concatenate([np.zeros(0, np.int64), *(np.diff(p.shape_ptr) for p in parts)])))
     sizes = np.concatenate([np.zeros(0), *(np.diff(p.table_ptr) for p in parts)])
+    before = np.cumsum([0, *(len(part.table_ptr) - 1 for part in parts)]).tolist()
+    none = np.zeros(0, dtype=np.int64)
     return OpenGMTables(
-        np.concatenate([np.zeros(0, dtype=np.int64), *(part.shape for part in parts)]),
+        np.concatenate([none, *(part.shape for part in parts)]),
         shape_ptr.astype(np.int64),
+        np.concatenate([none, *(first + part.table_of for first, part in zip(before, parts, strict=False))]),
+        np.concatenate([np.zeros(0), *(part.weight for part in parts)]),
         table_offsets(path, sizes),
         np.concatenate([np.zeros(0), *(part.theta_t for part in parts)]),
     )
@@ -122,7 +139,8 @@ def _explicit(source: Source) -> OpenGMTables:
     if size.sum() != len(source.values):
         source.fail(f"{len(source.values)} values", f"{size.sum():.0f} for {source.count} functions")
     table_ptr = np.append(0, np.cumsum(size.astype(np.int64)))
-    return OpenGMTables(shape, shape_ptr, table_ptr, last_fastest(source.values, table_ptr, shape, shape_ptr))
+    theta = last_fastest(source.values, table_ptr, shape, shape_ptr)
+    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta)
 
 
 def _sparse(source: Source) -> OpenGMTables:
@@ -148,36 +166,96 @@ def _sparse(source: Source) -> OpenGMTables:
     if (keys >= np.repeat(np.diff(table_ptr), n_keys)).any():
         source.fail("a key beyond the last entry of its table", "keys inside")
     theta[np.repeat(table_ptr[:-1], n_keys) + keys] = source.values[ranges(default_at + 1, n_keys)]
-    return OpenGMTables(shape, shape_ptr, table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
+    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
 
 
 Formula = Callable[[Floats, tuple[int, ...]], Floats]
 """Values of some functions, a row each, and their shape -> their tables, with a first axis for the functions."""
+Scale = Callable[[Floats], Floats]
+"""Values of some functions, a row each -> what they are multiples of, by which the values are then divided."""
 
 
-def _by_formula(source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula) -> OpenGMTables:
-    """Write out functions that are given by a few values, all those of one shape at once."""
+FEW_ENTRIES = 1 << 16
+"""Entries up to which functions of a shape get a table each: what these have in common is found later."""
+
+
+class Units(NamedTuple):
+    """Functions of one shape: their places, the values of the tables that they are multiples of, and which and how."""
+
+    members: Ints
+    dims: tuple[int, ...]
+    values: Floats
+    table_of: Ints
+    weight: Floats
+
+
+def _by_formula(
+    source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula, scale: Scale | None = None
+) -> OpenGMTables:
+    """Write out functions that are given by a few values, all those of one shape at once.
+
+    Functions with the same values share a table; if the tables would be large, so do multiples of one function.
+    """
     shape, shape_ptr = shapes
     value_at, n_values = values
-    table_ptr = table_offsets(Path(source.path), table_sizes(shape, shape_ptr))
-    theta = np.empty(int(table_ptr[-1]))
+    groups = []
     for members, dims in same_shapes(shape, shape_ptr):
         rows = source.values[value_at[members][:, None] + np.arange(n_values[members[0]])]
+        groups.append(_units(members, dims, rows, scale if source.linear else None))
+    sizes = [np.full(len(group.values), math.prod(map(float, group.dims))) for group in groups]
+    table_ptr = table_offsets(Path(source.path), np.concatenate([np.zeros(0), *sizes]))
+    theta, n_functions = np.empty(int(table_ptr[-1])), len(shape_ptr) - 1
+    table_of, weight, first = np.zeros(n_functions, dtype=np.int64), np.ones(n_functions), 0
+    for group in groups:
+        table_of[group.members], weight[group.members] = first + group.table_of, group.weight
+        last = first + len(group.values)
         with np.errstate(invalid="ignore"):  # 0 times infinity is reported as what it is, not a number
-            tables = formula(rows.reshape(*rows.shape, *(1 for _ in dims)), dims)
-        places = table_ptr[members][:, None].astype(np.int64) + np.arange(tables[0].size)
-        theta[places] = tables.reshape(places.shape)
-    return OpenGMTables(shape, shape_ptr, table_ptr, theta)
+            tables = formula(group.values.reshape(*group.values.shape, *(1 for _ in group.dims)), group.dims)
+        theta[table_ptr[first] : table_ptr[last]] = tables.reshape(-1)
+        first = last
+    return OpenGMTables(shape, shape_ptr, table_of, weight, table_ptr, theta)
 
 
-def _few_values(n_values: int, formula: Formula, *, pairs: bool) -> Callable[[Source], OpenGMTables]:
+def _units(members: Ints, dims: tuple[int, ...], rows: Floats, scale: Scale | None) -> Units:
+    """The distinct values of some functions, as multiples of fewer where their tables are large."""
+    distinct, table_of = np.unique(rows, axis=0, return_inverse=True)
+    weight = np.ones(len(rows))
+    if scale is not None and len(distinct) * math.prod(map(float, dims)) > FEW_ENTRIES:
+        weight = scale(rows)
+        with np.errstate(invalid="ignore"):
+            distinct, table_of = np.unique(rows, axis=0, return_inverse=True)
+    return Units(members, dims, distinct, table_of.ravel().astype(np.int64), weight)
+
+
+def _take_out(column: int) -> Scale:
+    """Take one of the values out of functions that are multiples of it."""
+
+    def scale(rows: Floats) -> Floats:
+        weight = np.where(np.isfinite(rows[:, column]) & (rows[:, column] != 0), rows[:, column], 1.0)
+        rows[:, column] /= weight
+        return weight
+
+    return scale
+
+
+def _take_out_difference(rows: Floats) -> Floats:
+    """Take the second of two values out of functions whose first is 0."""
+    right = (rows[:, 0] == 0) & np.isfinite(rows[:, 1]) & (rows[:, 1] != 0)
+    weight = np.where(right, rows[:, 1], 1.0)
+    rows[:, 1] /= weight
+    return weight
+
+
+def _few_values(
+    n_values: int, formula: Formula, *, pairs: bool, scale: Scale | None = None
+) -> Callable[[Source], OpenGMTables]:
     """Make a reader of functions with so many values each."""
 
     def reader(source: Source) -> OpenGMTables:
         shapes = _pair_shapes(source) if pairs else _any_shapes(source)
         source.check_values(n_values * source.count)
         values = (n_values * np.arange(source.count), np.full(source.count, n_values))
-        return _by_formula(source, shapes, values, formula)
+        return _by_formula(source, shapes, values, formula, scale)
 
     return reader
 
@@ -235,12 +313,20 @@ def _partitions(d: int) -> Ints:
 READERS: dict[int, Callable[[Source], OpenGMTables]] = {
     EXPLICIT: _explicit,
     16001: _sparse,
-    16002: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims), pairs=True),
-    16003: _few_values(2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims), v[:, 0]), pairs=True),
-    16004: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims) ** 2, pairs=True),
-    16005: _few_values(2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims) ** 2, v[:, 0]), pairs=True),
-    16006: _few_values(2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=True),
-    16007: _few_values(2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=False),
+    16002: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims), pairs=True, scale=_take_out(0)),
+    16003: _few_values(
+        2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims), v[:, 0]), pairs=True, scale=_take_out(1)
+    ),
+    16004: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims) ** 2, pairs=True, scale=_take_out(0)),
+    16005: _few_values(
+        2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims) ** 2, v[:, 0]), pairs=True, scale=_take_out(1)
+    ),
+    16006: _few_values(
+        2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=True, scale=_take_out_difference
+    ),
+    16007: _few_values(
+        2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=False, scale=_take_out_difference
+    ),
     16008: _few_values(1, lambda v, dims: np.broadcast_to(v[:, 0], (len(v), *dims)), pairs=False),
     16011: _potts_g,
 }

@@ -148,13 +148,15 @@ def _read(group: _Group, values: str, hard_threshold: float | None) -> FactorGra
         at = min(len(card), header.n_vars) if len(card) != header.n_vars else int(card.argmin())
         group.fail("numbers-of-states", at, card, f"{header.n_vars} numbers of at least 1")
     check_states(group.path, card)
-    tables, first_of_type = _functions(group, header, values)
+    tables, first_of_type = _functions(group, header, values, values != "potential" and hard_threshold is None)
     function, scope_ptr, scope = _factors(group, header, first_of_type)
     _check_shapes(group, tables, function, (scope_ptr, card[scope]))
     theta_t = tables.theta_t + 0.0  # no "-0"
     if hard_threshold is not None:
         theta_t[theta_t <= -hard_threshold] = -np.inf
-    return build(group.path, card, Factors(scope_ptr, scope, function, tables.table_ptr, theta_t))
+    weight = None if (tables.weight == 1.0).all() else tables.weight[function]
+    factors = Factors(scope_ptr, scope, tables.table_of[function], tables.table_ptr, theta_t, weight)
+    return build(group.path, card, factors)
 
 
 def _header(group: _Group) -> _Header:
@@ -171,8 +173,8 @@ def _header(group: _Group) -> _Header:
     return _Header(int(header[2]), int(header[3]), types[:, 0], types[:, 1])
 
 
-def _functions(group: _Group, header: _Header, values: str) -> tuple[functions.OpenGMTables, Ints]:
-    """All functions as tables, type after type, and where every type starts."""
+def _functions(group: _Group, header: _Header, values: str, linear: bool) -> tuple[functions.OpenGMTables, Ints]:
+    """All functions as tables, type after type, and where every type starts; `linear`: weights may be used."""
     parts = []
     for kind, count in zip(header.types.tolist(), header.counts.tolist(), strict=True):
         if count == 0:
@@ -186,7 +188,7 @@ def _functions(group: _Group, header: _Header, values: str) -> tuple[functions.O
         bad = scales.first_bad(numbers, values if kind in functions.PLAIN else "cost")
         if bad is not None:
             group.fail(f"{where}/values", bad, numbers, scales.expected(values))
-        source = functions.Source(str(group.path), where, indices, numbers, count)
+        source = functions.Source(str(group.path), where, indices, numbers, count, linear)
         parts.append(functions.READERS[kind](source))
     tables = functions.joined(group.path, parts)
     if scales.first_bad(tables.theta_t, values) is not None:

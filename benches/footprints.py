@@ -34,6 +34,7 @@ SCALE, SMALL = 2.0, 0.05
 """Scale of the models, and of those that load the kernels."""
 
 ITERATIONS = 3
+ROUNDS = 30
 SECONDS = 4.0
 UNLIMITED = (
     "auto",
@@ -161,9 +162,12 @@ def features(row: dict) -> list[float]:
 
 
 def fit(rows: list[dict]) -> Rates:
-    """Rates of at least 0 with the least squares of relative errors."""
-    matrix = np.array([[x / row["peak"] for x in features(row)] for row in rows])
-    found, _ = nnls(matrix, np.ones(len(rows)))
+    """Rates of at least 0 whose estimates are off by the smallest factors, up or down."""
+    matrix, peaks = np.array([features(row) for row in rows]), np.array([float(row["peak"]) for row in rows])
+    scale = peaks
+    for _ in range(ROUNDS):  # least squares of (estimate - peak) / scale, whose scale is between the two
+        found, _ = nnls(matrix / scale[:, None], peaks / scale)
+        scale = np.sqrt(peaks * np.maximum(matrix @ found, 0.05 * peaks))
     *rates, fixed = found
     return Rates(*(float(f"{rate:.3g}") for rate in rates), fixed=float(f"{fixed * 1e6:.2g}"))
 

@@ -97,54 +97,102 @@ class Rates(NamedTuple):
 
 
 RATES = {
-    "ad3": Rates(state=14.8, edge_state=44.7, entry=1.06, config=0.229, large_config=28, hard_config=58.1),
-    "adsal": Rates(variable=119, factor=55, state=114, entry=20.3, hard_config=31.1),
-    "annealing": Rates(edge=64.2, edge_state=4.12, entry=15.9, large_config=2.57, hard_config=28.8),
-    "blocks": Rates(
-        variable=326, factor=139, edge=13.2, edge_state=0.339, entry=1.02, large_config=10.4, hard_config=29.5
-    ),
-    "bp": Rates(factor=24.1, edge=46.4, state=51.6, entry=0.458, hard_config=38.1, fixed=2.6e06),
-    "branch": Rates(factor=101, entry=8.67, config=6.1, large_config=18.3, hard_config=93.8, fixed=7e06),
-    "chains": Rates(variable=50.4, edge=66.9, edge_state=3.62, entry=0.953, large_config=1.02, hard_config=45.9),
-    "cuts": Rates(edge=55, state=102, entry=32.8, config=2.61),
-    "dd_sg": Rates(
-        factor=25.9,
+    "ad3": Rates(state=34.1, edge_state=42.9, entry=1.52, config=0.13, large_config=30.3, hard_config=54.4),
+    "adsal": Rates(variable=43.3, factor=92.4, state=39.6, edge_state=21.5, entry=19.9, hard_config=33.5),
+    "annealing": Rates(
+        variable=36.5,
+        factor=8.97,
         edge=56.9,
-        state=71.9,
-        edge_state=38.5,
-        entry=34.3,
-        config=0.13,
-        large_config=14.5,
-        hard_config=9.66,
+        state=8.9,
+        edge_state=0.964,
+        entry=16.7,
+        large_config=1.52,
+        hard_config=28,
     ),
-    "expansion": Rates(edge=32.8, state=4.43, entry=1.46),
+    "blocks": Rates(variable=209, factor=55.5, edge=59.3, large_config=10.5, hard_config=30.6, fixed=1.5e06),
+    "bp": Rates(edge=55.9, state=27.8, edge_state=8.8, entry=0.781, hard_config=39.5, fixed=1.3e06),
+    "branch": Rates(factor=88.2, config=7.58, large_config=18, hard_config=92.2, fixed=1.3e07),
+    "chains": Rates(
+        variable=88.9,
+        factor=18.3,
+        edge=53.2,
+        state=0.672,
+        edge_state=1.9,
+        entry=0.636,
+        large_config=0.792,
+        hard_config=45,
+        fixed=810000,
+    ),
+    "cuts": Rates(variable=178, factor=59.9, entry=5.47, config=2.37, large_config=2.82, fixed=2.3e07),
+    "dd_sg": Rates(
+        factor=36.4, edge=48.9, state=85, edge_state=38, entry=36.7, config=0.0333, large_config=12, hard_config=8.38
+    ),
+    "expansion": Rates(variable=13, edge=38, state=3.1, entry=1.57),
     "flips": Rates(
-        variable=41.6, factor=55.4, edge=34.5, edge_state=4.98, entry=0.549, large_config=3.17, hard_config=43.2
+        variable=81.7,
+        factor=121,
+        edge=0.282,
+        state=7.27,
+        config=0.032,
+        large_config=3.05,
+        hard_config=41.8,
+        fixed=1.5e06,
     ),
     "fusion": Rates(
-        variable=35.1, factor=4.08, edge=65.7, edge_state=3.57, entry=0.843, large_config=1.39, hard_config=44.1
+        variable=85.9,
+        factor=55.3,
+        edge=40.4,
+        state=1.18,
+        entry=0.793,
+        config=0.123,
+        large_config=1.26,
+        hard_config=43.3,
+        fixed=450000,
     ),
     "icm": Rates(
-        variable=6.56, factor=14.2, edge=50.1, edge_state=2.61, entry=0.647, large_config=1.59, hard_config=44.4
+        variable=51.3,
+        factor=48,
+        edge=32.5,
+        entry=0.679,
+        config=0.111,
+        large_config=1.51,
+        hard_config=43.9,
+        fixed=160000,
     ),
-    "l2box": Rates(variable=98.1, edge=4.19, edge_state=11.7, entry=4.09, fixed=1.7e07),
+    "l2box": Rates(edge=51.3, state=80.4, entry=14, fixed=200000),
     "lslp": Rates(
-        factor=33.2, state=11.8, edge_state=42.1, entry=7.79, config=0.669, large_config=25, hard_config=57.2
+        factor=28.7, edge_state=45.1, entry=6.42, config=0.567, large_config=27.1, hard_config=56.2, fixed=830000
     ),
     "maxflow": Rates(edge_state=13.3),
-    "mplp": Rates(variable=28.2, factor=93.8, edge=68.6, state=41.1, entry=10.2, large_config=0.442, hard_config=33.1),
-    "mplp_c": Rates(variable=126, factor=230, state=37.5, entry=11.2, hard_config=31.4),
+    "mplp": Rates(
+        variable=71.9,
+        factor=101,
+        edge=54.6,
+        state=7.11,
+        edge_state=8.52,
+        entry=9.58,
+        large_config=1.14,
+        hard_config=33.8,
+    ),
+    "mplp_c": Rates(variable=275, factor=219, edge_state=6.28, entry=10.1, config=0.148, hard_config=30.2),
     "psdd": Rates(
-        factor=252, state=113, edge_state=21.1, entry=37.3, config=0.966, large_config=15.9, hard_config=3.56
+        variable=74.5,
+        factor=206,
+        state=79,
+        edge_state=32.3,
+        entry=38.5,
+        config=0.9,
+        large_config=13.8,
+        hard_config=3.57,
     ),
-    "qpbo": Rates(state=55, entry=57.5, fixed=570000),
-    "restarts": Rates(variable=123, factor=91, state=6.92, edge_state=2.21, entry=14.3, large_config=2.43),
+    "qpbo": Rates(state=55, entry=57.6, fixed=550000),
+    "restarts": Rates(variable=140, factor=84.4, state=2.45, edge_state=3.34, entry=14.9, large_config=1.82),
     "tabu": Rates(state=71.8, edge_state=39.5),
-    "trbp": Rates(edge=67.9, state=20.8, edge_state=9.13, large_config=0.325, hard_config=37.8, fixed=1.2e06),
+    "trbp": Rates(edge=72, state=29.3, edge_state=8.97, entry=0.754, large_config=0.169, hard_config=37.8),
     "trws": Rates(
-        state=67.3, edge_state=0.112, entry=8.6, config=0.0909, large_config=5.74, hard_config=30.8, fixed=1.2e06
+        variable=22.8, state=40.8, edge_state=4.56, entry=8.75, config=0.939, large_config=7.96, hard_config=30.6
     ),
-    "wcsp": Rates(variable=138, entry=30.8, config=5.62, large_config=16.9, fixed=1.3e07),
+    "wcsp": Rates(variable=12.6, config=5.95, large_config=17.2, fixed=3.9e07),
 }
 """Measured: `python benches/footprints.py --fit`. Methods that are not named here have no estimate."""
 

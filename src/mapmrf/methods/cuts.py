@@ -76,10 +76,11 @@ MAX_ENTRIES = 200_000_000
 class Cuts(Phases):
     """Solve exactly by branch and cut.
 
-    Binary pairwise models become the compact 0/1 program; its relaxation is tightened by odd-cycle inequalities until
-    it is integral or no more are violated. What is left, and any other model as the local polytope with 0/1 variables,
-    goes to the branch and bound of HiGHS or SCIP, together with the best labelling so far. Constraints are rows of the
-    program.
+    Binary pairwise models become the compact 0/1 program, other binary models of small factors one in products of
+    spins; the relaxation is tightened by odd-cycle inequalities until it is integral or no more are violated. What is
+    left, and any other model as the local polytope with 0/1 variables, goes to the branch and bound of HiGHS or SCIP,
+    together with the best labelling so far; what is left of a large program in products, to one over the cutting
+    planes. Constraints are rows of the program.
 
     Attributes
     ----------

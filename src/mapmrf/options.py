@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import typing
 from collections.abc import Iterable
+from functools import lru_cache
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,9 +25,9 @@ def check_types(method: Any, names: Iterable[str]) -> None:
 
     Types that are neither numbers, bools, text nor None are not checked.
     """
-    hints = typing.get_type_hints(type(method))
+    kinds_of = _kinds_of(type(method))
     for name in names:
-        kinds = _kinds(hints.get(name, object))
+        kinds = kinds_of.get(name, (object,))
         if all(kind in _WANTED for kind in kinds) and not any(_is_a(getattr(method, name), kind) for kind in kinds):
             raise _error(method, name, " or ".join(_WANTED[kind] for kind in kinds))
 
@@ -46,6 +47,12 @@ def check_number(name: str, value: object, kind: type = float) -> None:
         raise OptionError(f"{name} is {value!r}, expected {_WANTED[kind]}")
 
 
+@lru_cache(maxsize=256)
+def _kinds_of(cls: type) -> dict[str, tuple[Any, ...]]:
+    """The alternatives of every option of a method; finding them takes longer than a small model."""
+    return {name: _kinds(hint) for name, hint in typing.get_type_hints(cls).items()}
+
+
 def _kinds(hint: Any) -> tuple[Any, ...]:
     """The alternatives of an annotation; a literal is left to `check_choice`."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)
@@ -53,6 +60,8 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _is_a(value: object, kind: Any) -> bool:
+    if type(value) is kind:
+        return True
     if kind in (int, float):
         number = Integral if kind is int else Real
         return isinstance(value, number) and not isinstance(value, bool)

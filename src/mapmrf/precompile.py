@@ -376,7 +376,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("sdp", ("spins20",), cut_spins=0),
     ],
     "programs": [
-        *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels"), solver="highs", rounds=3),
+        *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels", "protein"), solver="highs", rounds=3),
         *_runs("lp", ("spins", "hard", "pedigree", "mixed")),
     ],
 }

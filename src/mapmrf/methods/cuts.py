@@ -19,6 +19,7 @@ from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.program.compact import Compact, is_compact
 from mapmrf.engines.program.constrained_polytope import ConstrainedPolytope
 from mapmrf.engines.program.cutting_planes import CuttingPlanes
+from mapmrf.engines.program.grain import Grain
 from mapmrf.engines.program.highs import solve_by_highs
 from mapmrf.engines.program.loading import highs_failure, scip_failure
 from mapmrf.engines.program.local_polytope import LocalPolytope
@@ -76,10 +77,11 @@ MAX_ENTRIES = 200_000_000
 class Cuts(Phases):
     """Solve exactly by branch and cut.
 
-    Binary pairwise models become the compact 0/1 program; its relaxation is tightened by odd-cycle inequalities until
-    it is integral or no more are violated. What is left, and any other model as the local polytope with 0/1 variables,
-    goes to the branch and bound of HiGHS or SCIP, together with the best labelling so far. Constraints are rows of the
-    program.
+    Binary pairwise models become the compact 0/1 program, other binary models of small factors one in products of
+    spins; the relaxation is tightened by odd-cycle inequalities until it is integral or no more are violated. What is
+    left, and any other model as the local polytope with 0/1 variables, goes to the branch and bound of HiGHS or SCIP,
+    together with the best labelling so far; what is left of a large program in products, to one over the cutting
+    planes. Constraints are rows of the program.
 
     Attributes
     ----------
@@ -201,6 +203,7 @@ class CutsRun(PhasedRun):
         self.planes: CuttingPlanes | None = None
         self.search: SolverRun | None = None
         self.spread = spread(self.problem)
+        self.grain = Grain.of(self.problem) if small.feasible else Grain()
         self._reported = -math.inf
         if small.feasible:
             graph = self.problem.graph
@@ -253,7 +256,7 @@ class CutsRun(PhasedRun):
 
     def tighten(self, bound: float) -> None:
         """Keep a bound if it is the best; what a search leaves out is worth no more than the incumbent."""
-        self.incumbent.tighten(max(bound, self.incumbent.value))
+        self.incumbent.tighten(max(self.grain.down(bound), self.incumbent.value))
 
     @property
     def tolerance(self) -> float:
@@ -377,7 +380,7 @@ class CutsRun(PhasedRun):
 
     def explore(self, planes: ProductPlanes) -> Iterator[Progress]:
         """Branch and bound over the cutting planes, from their last round on, to its end."""
-        tree, allowance = PlaneTree(planes, planes.weight), ALLOWANCE * self.tolerance
+        tree, allowance = PlaneTree(planes, planes.weight), max(ALLOWANCE * self.tolerance, self.grain.slack)
         tree.split()
         while tree.open and self.nodes < self.method.max_iterations:
             tree.enter()
@@ -478,7 +481,7 @@ class CutsRun(PhasedRun):
         """Branch and bound by the solver, from the incumbent."""
         # Half of the tolerance is for the margin of the solver's bound, half for the gap at which it may end.
         program = program.in_unit(0.5 * self.tolerance)
-        gap = max(0.0, 0.99 * self.tolerance - program.margin)
+        gap = max(0.0, max(0.99 * self.tolerance, self.grain.slack) - program.margin)
         feasible = self.incumbent.value > -math.inf
         self.task = BranchTask(
             program,

@@ -139,7 +139,7 @@ class ProductForm:
     @cached_property
     def degree(self) -> Ints:
         """Spins of every column, ascending."""
-        return np.count_nonzero(self.member < self.n_spins, axis=1)
+        return np.asarray(np.count_nonzero(self.member < self.n_spins, axis=1), dtype=np.int64)
 
     @cached_property
     def pairs(self) -> Ints:

@@ -152,12 +152,19 @@ MISTAKES = {
     "linear: 1 weights for 2 indicators": lambda: constraints.linear([0, 1], [1.0], upper=1),
     "linear: a weight is not finite": lambda: constraints.linear([0], [math.inf], upper=1),
     "linear: found neither a lower nor an upper limit, expected one of them": lambda: constraints.linear([0], [1.0]),
+    "at_most_k: k is 1.5, expected a whole number of at least 0": lambda: constraints.at_most_k([0, 1], 1.5),
+    "exactly_k: k is -1, expected a whole number of at least 0": lambda: constraints.exactly_k([0, 1], -1),
     "or_with_output: no inputs, expected at least one": lambda: constraints.or_with_output([], 0),
     "all_different: found a pair, expected variables without states": lambda: constraints.all_different([(0, 1)]),
     "label_cost: the price is inf, expected a finite number": lambda: constraints.label_cost(0, math.inf),
     "xor: the indicators are 3, expected a list of (variable, state) pairs": lambda: constraints.xor(3),
     "linear: the limits are nan and inf, expected numbers": lambda: constraints.linear([0], [1.0], lower=math.nan),
 }
+
+
+def test_a_single_constraint_is_no_list() -> None:
+    with pytest.raises(GraphError, match="the constraints are Constraint.*, expected a list of them"):
+        FactorGraph.from_tables([2, 2], [], []).with_constraints(constraints.xor([0, 1]))
 
 
 @pytest.mark.parametrize("text", MISTAKES)

@@ -25,6 +25,8 @@ def attach(stated: Iterable[Constraint], names: Names | None, card: Ints) -> Con
         ...
     mapmrf.errors.GraphError: constraint 0 (at_most_one): variable 5 does not exist, expected 0 to 1
     """
+    if not isinstance(stated, Iterable):
+        raise GraphError(f"the constraints are {stated!r}, expected a list of them")
     parts = []
     for c, constraint in enumerate(stated):
         if not isinstance(constraint, Constraint):

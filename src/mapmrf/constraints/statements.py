@@ -66,6 +66,13 @@ def _listed(name: str, indicators: Iterable[Indicator]) -> tuple[Indicator, ...]
     return tuple(tuple(each) if isinstance(each, list) else each for each in indicators)
 
 
+def _number(name: str, k: float) -> float:
+    """A number of indicators."""
+    if isinstance(k, str) or not (k >= 0 and k % 1 == 0):
+        raise GraphError(f"{name}: k is {k!r}, expected a whole number of at least 0")
+    return float(k)
+
+
 def _counting(
     name: str, indicators: Iterable[Indicator], lower: float, upper: float, penalty: float | None
 ) -> Constraint:
@@ -128,7 +135,7 @@ def at_most_k(indicators: Iterable[Indicator], k: int, penalty: float | None = N
     >>> constraints.at_most_k(range(300), 12).upper
     12.0
     """
-    return _counting("at_most_k", indicators, -math.inf, k, penalty)
+    return _counting("at_most_k", indicators, -math.inf, _number("at_most_k", k), penalty)
 
 
 def exactly_k(indicators: Iterable[Indicator], k: int, penalty: float | None = None) -> Constraint:
@@ -140,7 +147,8 @@ def exactly_k(indicators: Iterable[Indicator], k: int, penalty: float | None = N
     >>> constraints.exactly_k([0, 1, 2], 2).lower
     2.0
     """
-    return _counting("exactly_k", indicators, k, k, penalty)
+    wanted = _number("exactly_k", k)
+    return _counting("exactly_k", indicators, wanted, wanted, penalty)
 
 
 def linear(

@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import LinearConstraint, linprog, minimize
 
 from mapmrf.arrays import Floats
+from mapmrf.engines.counting.group_kernels import threshold
 from mapmrf.engines.counting.marginal_kernels import GroupScores, best_value, max_marginals
 from mapmrf.engines.counting.price_kernels import find_prices
 from mapmrf.engines.counting.projection_kernels import project
@@ -208,3 +209,10 @@ def test_prices_prove_the_best_value(name: str, penalty: float) -> None:
         choices = np.maximum(np.maximum.reduceat(scores.on - prices, factors.item_ptr[:-1]), scores.off)
         proven, top = choices.sum() + best_value(0, factors, rest), best_value(0, factors, scores)
         assert proven == pytest.approx(top)
+
+
+def test_a_threshold_is_found_among_scores_that_round_off_blurs() -> None:
+    scores = 1e15 + np.array([0.375, 0.0, 0.25, 0.25, 0.375, 0.875])
+    plain = threshold.py_func  # type: ignore[attr-defined]
+    found = plain(0, 6, 1.0, 0.0, np.ones(6), scores)
+    assert abs(np.maximum(0.0, scores - found).sum() - 1.0) <= 1.0

@@ -37,7 +37,7 @@ def threshold(begin: int, end: int, radius: float, tau: float, weight: Floats, s
                 n += 1
         if n == 0:
             return top - radius  # round-off at a level that is the top
-        if n == count:
+        if n >= count >= 0:  # more than before by round-off alone
             return level
         count = n
         level = (total - radius) / n

@@ -34,14 +34,14 @@ class RuleLayout(NamedTuple):
 
 def lay_out_rules(problem: Problem, costs: WholeCosts, first_cell: int) -> RuleLayout:
     """The rules of a problem, whose cells begin with this one; none if it has no constraints."""
-    lists = _RuleLists(problem, costs, first_cell)
+    lists = _RuleBuilder(problem, costs, first_cell)
     constraints = problem.graph.constraints
     for c in range(0 if constraints is None else len(constraints)):
         lists.add(c)
     return lists.layout()
 
 
-class _RuleLists:
+class _RuleBuilder:
     def __init__(self, problem: Problem, costs: WholeCosts, first_cell: int) -> None:
         self.problem, self.costs, self.first_cell = problem, costs, first_cell
         self.card = problem.graph.card

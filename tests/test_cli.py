@@ -492,7 +492,7 @@ def test_ctrl_c_after_the_run_gives_its_labelling(model, tmp_path, monkeypatch):
     def impatient(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("mapmrf.solver._Run.report", impatient)
+    monkeypatch.setattr("mapmrf.run.Run.report", impatient)
     result = run("solve", model, "-m", "exhaustive", "--json", "-o", tmp_path / "out.MPE")
     assert result.exit_code == 130
     assert json.loads(result.stdout)["value"] == best["value"]

@@ -181,7 +181,7 @@ class Stuck(Method):
 
 
 def run(monkeypatch: pytest.MonkeyPatch, method: Stuck, **limits: Any) -> mapmrf.Result:
-    monkeypatch.setattr("mapmrf.solver._Run.options", lambda self: {})
+    monkeypatch.setattr("mapmrf.run.Run.options", lambda self: {})
     return mapmrf.solve(GRAPH, method, **limits)
 
 

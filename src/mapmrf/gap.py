@@ -1,11 +1,18 @@
-"""The relative gap between a bound and a value."""
+"""The relative gap between a bound and a value, and when it is small enough."""
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple, Protocol
+
+from mapmrf.errors import OptionError
+from mapmrf.options import check_number
 
 GAP_TOLERANCE = 1e-6
 """Relative gap at which a run may end, unless `solve` is told otherwise."""
+
+LEAST_PATIENCE, PATIENCE = 10, 0.25
+"""Iterations, and share of those done, that a run has to close a gap exactly once it is within the default one."""
 
 
 def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float | None:
@@ -25,3 +32,46 @@ def relative_gap(value: float, bound: float | None, unit: float = 1.0) -> float 
     if not math.isfinite(value):
         return math.inf
     return max(0.0, (bound - value) / max(unit, abs(value)))
+
+
+class Closable(Protocol):
+    """What has a gap: an incumbent, of a model or of its parts."""
+
+    def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
+        """Whether the gap is at most one of these."""
+
+
+class GapTolerance(NamedTuple):
+    """When a gap is small enough to end a run.
+
+    Attributes
+    ----------
+    relative, absolute
+        The relative gap, and the difference of bound and value, either of which is small enough.
+    patient
+        Whether a run that gets there goes on for a while in order to close the gap exactly.
+    """
+
+    relative: float
+    absolute: float
+    patient: bool
+
+    @classmethod
+    def of(cls, relative: float | None, absolute: float) -> GapTolerance:
+        """The tolerances as the user gave them; None for the default."""
+        for name, found in (("gap_tolerance", relative), ("abs_gap_tolerance", absolute)):
+            if found is not None:
+                check_number(name, found)
+            if found is not None and math.isnan(found):
+                raise OptionError(f"{name} is nan, expected a number")
+        if relative is None:
+            return cls(GAP_TOLERANCE, absolute, patient=absolute == 0)
+        return cls(relative, absolute, patient=False)
+
+    def met_by(self, incumbent: Closable) -> bool:
+        """Whether the gap is small enough."""
+        return incumbent.closed(self.relative, self.absolute)
+
+    def more_iterations(self, done: int) -> int:
+        """Iterations that a run may go on for after so many."""
+        return LEAST_PATIENCE + int(PATIENCE * done) if self.patient else 0

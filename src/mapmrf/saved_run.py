@@ -17,7 +17,7 @@ from mapmrf.problem import Problem
 from mapmrf.trace import TracePoint, checked_numbers
 
 if TYPE_CHECKING:
-    from mapmrf.solver import _Run
+    from mapmrf.run import Run
 
 
 class SavedRun:
@@ -27,7 +27,7 @@ class SavedRun:
         self.checkpoint = checkpoint
         self.found = checkpoint.read() if resume else None
 
-    def begin(self, run: _Run, start: Start) -> Start:
+    def begin(self, run: Run, start: Start) -> Start:
         """Take over labels and bound; the start of a method that cannot do more than begin with these."""
         if self.found is None:
             return start
@@ -44,7 +44,7 @@ class SavedRun:
         run.trace = trace
         return start if figures.get("method") is not None else Start(labels)
 
-    def restore(self, run: _Run, problem: Problem, state: Any) -> None:
+    def restore(self, run: Run, problem: Problem, state: Any) -> None:
         """Put the method's state back, if it was saved."""
         if self.found is None or self.found.figures.get("method") is None:
             return
@@ -55,7 +55,7 @@ class SavedRun:
         run.iterations, run.end, run.n_steps = figures["iterations"], figures["end"], figures["n_steps"]
         self.found = None
 
-    def save(self, run: _Run, problem: Problem, state: Any) -> None:
+    def save(self, run: Run, problem: Problem, state: Any) -> None:
         """Write a checkpoint."""
         snapshot = run.method.snapshot(problem, state)
         arrays: dict[str, Any] = {"incumbent": compact(run.incumbent.labels)}

@@ -28,13 +28,15 @@ from mapmrf.distributed.report import PartedResult
 from mapmrf.distributed.run import PartedModel, PartedRun, classify_parts, start_run
 from mapmrf.distributed.watch import RankWatch
 from mapmrf.errors import OptionError
+from mapmrf.gap import GapTolerance
 from mapmrf.method import Method, Progress, Start
 from mapmrf.methods.lslp import LSLP
 from mapmrf.polytope import TOLERANCE, Kind, KindFractions, Residuals
 from mapmrf.progress import ProgressBar
 from mapmrf.registry import make_method
 from mapmrf.result import Status, TracePoint
-from mapmrf.solver import MOST_STEPS, NEGLIGIBLE, GapTolerance, check_limits
+from mapmrf.run import MOST_STEPS, NEGLIGIBLE
+from mapmrf.solver import check_limits
 
 Listener = Callable[[TracePoint, Ints], bool | None]
 

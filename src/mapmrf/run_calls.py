@@ -1,0 +1,154 @@
+"""The calls of a run that may take too long: they are given up when time is over, or when the user interrupts."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
+
+from mapmrf import interrupts
+from mapmrf.compilation.clock import CompileClock
+from mapmrf.compilation.stopping import CompileWatch, stoppable
+from mapmrf.graph import FactorGraph
+from mapmrf.method import Method
+from mapmrf.problem import Problem
+from mapmrf.saved_run import SavedRun
+from mapmrf.supervision import GivenUp, Supervisor
+
+R = TypeVar("R")
+
+SMALL = 3000
+"""Variables, edges and table entries up to which nothing takes so long that it need be given up."""
+
+MEDIUM = 200_000
+"""The same for compiling the model and asking whether a method takes it, which is said whatever the limit is."""
+
+SAVING = 5.0
+"""Seconds more that a call may take in a run that is to be saved when it is cut short."""
+
+
+class Grace(NamedTuple):
+    """How long a call may go on when time is over.
+
+    Attributes
+    ----------
+    seconds, share
+        Seconds after the time limit, and share of the limit on top.
+    interrupted
+        Seconds after an interrupt beyond those that everything has; none after a second one.
+    """
+
+    seconds: float
+    share: float
+    interrupted: float
+
+
+STEPPING, ANSWERING, REPORTING = Grace(0.05, 0.005, 0.0), Grace(0.1, 0.01, 0.25), Grace(0.13, 0.015, 0.5)
+
+
+class RunCalls:
+    """The clock of a run, and calls that can be given up when it has run down.
+
+    Attributes
+    ----------
+    began, limit, deadline
+        When the run began, how many seconds it has, and when they are over.
+    """
+
+    def __init__(self) -> None:
+        self.saving: SavedRun | None = None
+        self.cancelled = False
+        self.thread = threading.get_ident()
+        self.compiling = CompileClock()
+        self.watch = CompileWatch(self.must_stop, lambda: self.deadline - time.perf_counter())
+        self.supervisor: Supervisor | None = None
+        self.lost: list[Any] = []
+        self.set_clock(time.perf_counter(), None)
+
+    def set_clock(self, began: float, time_limit: float | None) -> None:
+        """Say when the run began and how many seconds it has."""
+        self.began = self.asked = began
+        self.limit = math.inf if time_limit is None else time_limit
+        self.deadline = began + self.limit
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.deadline - time.perf_counter()
+
+    def ask(self) -> None:
+        """Ask whoever follows the run whether it must end, while a kernel is compiled."""
+
+    def must_stop(self) -> bool:
+        """Whether the run must end at once: asked, from any of its threads, while a kernel is compiled."""
+        if threading.get_ident() == self.thread:
+            self.ask()
+        return self.cancelled or time.perf_counter() >= self.deadline or interrupts.requested()
+
+    @contextmanager
+    def supervised(self, graph: FactorGraph) -> Iterator[None]:
+        """While the context is entered, calls are made on another thread, unless the model is small."""
+        size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + len(graph.theta_t)
+        self.medium = size <= MEDIUM
+        if size <= SMALL:
+            yield
+            return
+        self.supervisor = Supervisor(self.setting, self.idle)
+        try:
+            with interrupts.waiting():
+                yield
+        finally:
+            self.supervisor.close()
+
+    @contextmanager
+    def setting(self) -> Iterator[None]:
+        """What the other thread is entered in: it compiles for this run."""
+        self.compiling.join()
+        with stoppable(self.watch):
+            yield
+
+    def idle(self) -> None:
+        """Called while the run waits for the other thread."""
+        if self.compiling.running:
+            self.ask()
+
+    def wake(self) -> None:
+        """Called by the handler of signals."""
+        if self.supervisor is not None:
+            self.supervisor.wake()
+
+    def patience(self, grace: Grace) -> float:
+        """Seconds that a call may still take."""
+        over = self.deadline + grace.seconds + (grace.share * self.limit if self.limit < math.inf else 0.0)
+        extra = SAVING if self.saving is not None else 0.0  # what was given up could not be saved
+        return min(over + extra - time.perf_counter(), interrupts.patience(grace.interrupted + extra))
+
+    def attempt(
+        self, grace: Grace, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
+    ) -> R:
+        """Call a function that may take too long; raises GivenUp then, and `undo` is called with its late result."""
+        if self.supervisor is None:
+            return function(*arguments)
+        return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
+
+    def prepare(self, function: Callable[[Method], R], method: Method) -> R:
+        """The same for what comes before a run."""
+        return function(method) if self.medium else self.attempt(STEPPING, function, method)
+
+    def attempt_on(self, state: Any, method: Method, grace: Grace, function: Callable[..., R], problem: Problem) -> R:
+        """Call a function of a method on its state; one that is given up closes the state when it returns."""
+        try:
+            return self.attempt(grace, function, problem, state, undo=lambda late: method.close(problem, state))
+        except BaseException:
+            if self.supervisor is not None and self.supervisor.gave_up:
+                self.lost.append(state)
+            raise
+
+    def close(self, method: Method, problem: Problem, state: Any) -> None:
+        """Close the state of a method, if that is not left to a call that was given up."""
+        if not any(state is lost for lost in self.lost):
+            with suppress(GivenUp):
+                self.attempt(REPORTING, method.close, problem, state)

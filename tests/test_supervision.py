@@ -219,15 +219,6 @@ def test_a_run_leaves_no_thread_behind() -> None:
     assert threading.active_count() == before
 
 
-def test_the_search_for_a_feasible_labelling_has_its_share_of_the_limit() -> None:
-    graph = datasets.random_graph(2000, 3000, 3, 2, hard=0.3, seed=4)
-    began = time.perf_counter()
-    result = mapmrf.solve(graph, "bp", time_limit=1.0)
-    ended = [point.time for point in result.trace][-1]
-    if result.status is Status.TIME_LIMIT and result.trace[-1].value == -np.inf:
-        assert ended < 1.0 and time.perf_counter() - began < 60
-
-
 def test_patience_ends_with_the_second_signal() -> None:
     with Interrupts() as flag, interrupts.waiting():
         assert interrupts.patience() == np.inf

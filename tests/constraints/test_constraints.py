@@ -163,7 +163,7 @@ MISTAKES = {
 
 
 def test_a_single_constraint_is_no_list() -> None:
-    with pytest.raises(GraphError, match="the constraints are Constraint.*, expected a list of them"):
+    with pytest.raises(GraphError, match=r"the constraints are Constraint.*, expected a list of them"):
         FactorGraph.from_tables([2, 2], [], []).with_constraints(constraints.xor([0, 1]))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import lru_cache
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, cast
 
 from mapmrf.errors import OptionError
 
@@ -25,7 +25,7 @@ def check_types(method: Any, names: Iterable[str]) -> None:
 
     Types that are neither numbers, bools, text nor None are not checked.
     """
-    kinds_of = _kinds_of(type(method))
+    kinds_of = _kinds_of(cast(Hashable, type(method)))
     for name in names:
         kinds = kinds_of.get(name, (object,))
         if all(kind in _WANTED for kind in kinds) and not any(_is_a(getattr(method, name), kind) for kind in kinds):
@@ -48,7 +48,7 @@ def check_number(name: str, value: object, kind: type = float) -> None:
 
 
 @lru_cache(maxsize=256)
-def _kinds_of(cls: type) -> dict[str, tuple[Any, ...]]:
+def _kinds_of(cls: Hashable) -> dict[str, tuple[Any, ...]]:
     """The alternatives of every option of a method; finding them takes longer than a small model."""
     return {name: _kinds(hint) for name, hint in typing.get_type_hints(cls).items()}
 

@@ -26,7 +26,7 @@ from mapmrf.engines.program.local_polytope import LocalPolytope
 from mapmrf.engines.program.plane_tree import PlaneTree
 from mapmrf.engines.program.planes import Planes
 from mapmrf.engines.program.product_form import ProductForm, has_products
-from mapmrf.engines.program.product_planes import ProductPlanes
+from mapmrf.engines.program.product_planes import TREE_PLACES, ProductPlanes
 from mapmrf.engines.program.program import Formulation, Program, any_rows_bound, spread
 from mapmrf.engines.program.scip import solve_by_scip
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverRun
@@ -65,9 +65,6 @@ EXACT_PAIRS = 50_000
 
 ALLOWANCE = 1e-3
 """Share of the tolerance within which a node of that search counts as no better than the incumbent."""
-
-TREE_PLACES = 10_000
-"""Configurations of all factors above which branching over products is left to the first-order solver."""
 
 MAX_ENTRIES = 200_000_000
 """Entries of the largest constraint matrix that is built: some 20 GB in a solver."""

@@ -122,7 +122,8 @@ class PrimalDual:
                     kept[:] = part
                 turn, at_anchor = 0, length
             before = length
-        self._weigh(now, anchor)
+        if len(self.y_block):  # with rows of factors a round often ends before its first restart
+            self._weigh(now, anchor)
         self.bound = settle(self._program, now, self._scratch.values).bound
 
     def _advance(self, turn: int, now: SpinPoint, anchor: SpinPoint) -> Generator[None, None, float]:

@@ -21,6 +21,12 @@ EFFORTS = (
 """The next one is tried after rounds in which one has found nothing new. Most violated cycles are short: those near a
 variable are found in a hundredth of the time that all of them take."""
 
+TREE_PLACES = 10_000
+"""Configurations of all factors above which branching over products is left to the first-order solver."""
+
+OPEN_SHARE, OPEN_SPIN = 0.1, 0.9
+"""Share of the spins below a size from which such a branching is hopeless, and rounds are better."""
+
 
 class ProductPlanes(Planes):
     """The relaxation of a product form with the cuts so far.
@@ -31,7 +37,7 @@ class ProductPlanes(Planes):
         The product form.
     """
 
-    tail: ClassVar[tuple[int, float]] = (12, 0.8)
+    tail: ClassVar[tuple[int, float]] = (12, 0.95)
 
     def __init__(self, form: ProductForm) -> None:
         super().__init__(form)
@@ -77,7 +83,14 @@ class ProductPlanes(Planes):
 
     def tails_off(self, value: float) -> bool:
         """Whether the last rounds have closed little of the gap, no cuts are left, or many spins are fixed."""
-        return super().tails_off(value) or self._n_quiet > len(EFFORTS) or self.is_decisive
+        slow = super().tails_off(value) and not self._is_far
+        return slow or self._n_quiet > len(EFFORTS) or self.is_decisive
+
+    @property
+    def _is_far(self) -> bool:
+        """Whether a tree would have no end."""
+        is_open = np.abs(self.solver.z[: self.form.n_spins]) < OPEN_SPIN
+        return self.form.blocks.ptr[-1] > TREE_PLACES and float(np.mean(is_open)) > OPEN_SHARE
 
     @property
     def weight(self) -> Floats:

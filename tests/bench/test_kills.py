@@ -71,6 +71,38 @@ def kill_and_resume(folder: Path, n_kills: int, n_seeds: int) -> int:
     return done
 
 
+APPENDING = """
+import sys, time
+from mapmrf.bench.records import RecordFile
+blank = {"set": "own", "model": "m", "run": "icm", "method": "icm", "time_limit": 1.0, "message": "x" * 5000}
+blank |= {"outcome": "done", "value": 0.0, "status": "converged", "runtime": 0.1, "trace": [[0.5, 1, 2.0]] * 500}
+with RecordFile(sys.argv[1]) as file:
+    print("ready", flush=True)
+    for k in range(int(sys.argv[2])):
+        if str(k) not in file.keys:
+            file.append({"key": str(k), **blank, "value": k / 3})
+"""
+
+
+@pytest.mark.parametrize("n_kills", [4, pytest.param(50, marks=pytest.mark.slow)])
+def test_no_record_is_lost_doubled_or_torn_by_kills(tmp_path: Path, n_kills: int) -> None:
+    path, draw, n_records, seen = tmp_path / "r.jsonl", random.Random(2), 100_000, 0
+    for _ in range(n_kills):
+        process = subprocess.Popen([sys.executable, "-c", APPENDING, str(path), str(n_records)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(draw.uniform(0.0, 0.05))
+        process.kill()
+        process.communicate()
+        keys = [int(record["key"]) for record in read_records(path)]
+        assert keys == list(range(len(keys))) and len(keys) >= seen
+        assert [record["value"] for record in read_records(path)] == [k / 3 for k in keys]
+        seen = len(keys)
+    assert seen > 0
+    whole = subprocess.run([sys.executable, "-c", APPENDING, str(path), str(seen + 5)], capture_output=True, check=True)
+    assert whole.stdout == b"ready\n" and len(path.read_text().splitlines()) == seen + 5 == len(read_records(path))
+
+
 def test_records_survive_kills(tmp_path: Path) -> None:
     kill_and_resume(tmp_path, 2, 2)
 

@@ -203,7 +203,8 @@ def unpack_labels(text: str) -> Ints:
         kind, _, packed = text.partition(":")
         dtype = np.dtype({"u1": "<u1", "u4": "<u4"}[kind])
         # A few bytes may stand for very many: no more are unpacked than a record has.
-        data = zlib.decompressobj().decompress(base64.b64decode(packed), MAX_LABELS * dtype.itemsize + 1)
-        if len(data) <= MAX_LABELS * dtype.itemsize:
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(base64.b64decode(packed), MAX_LABELS * dtype.itemsize + 1)
+        if unpacker.eof and len(data) <= MAX_LABELS * dtype.itemsize:
             return np.frombuffer(data, dtype=dtype).astype(np.int64)
     raise FormatError(f"found {text[:20]!r}, expected packed labels")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from mapmrf.errors import FormatError, MapMRFError, OptionError
-from mapmrf.formats.budget import spending
+from mapmrf.formats.budget import spending as _spending
 from mapmrf.formats.files import AnyPath, plain_name, read_bytes
 from mapmrf.formats.names import names_lost
 from mapmrf.graph import FactorGraph
@@ -84,7 +84,7 @@ def read(
     """
     _check_values(values)
     path = Path(path)
-    with spending(max_bytes):
+    with _spending(max_bytes):
         graph = _format_to_read(path).read(path, values=values)
         if evidence is None:
             return graph

@@ -72,7 +72,9 @@ def read(path: Path, *, values: str | None = None, hard_threshold: float | None 
     try:
         with h5py.File(io.BytesIO(read_bytes(path)), "r") as file:
             return _read(_Group(path, file), values or "cost", hard_threshold)
-    except (OSError, RuntimeError, KeyError, UnicodeError) as error:
+    except FormatError:
+        raise
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise FormatError(f"{path}: damaged or cut off HDF5 file: {' '.join(str(error).split())[:200]}") from None
 
 

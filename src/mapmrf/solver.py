@@ -27,7 +27,7 @@ from mapmrf.feasible import REPAIR_SECONDS, fewest_violated, find_feasible
 from mapmrf.footprints import model_bytes
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
-from mapmrf.memory import NO_LIMIT, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, shown_bytes
+from mapmrf.memory import KERNELS, NO_LIMIT, MemoryBudget, MemoryWatch, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.method import Answer, Method, Progress, Start
 from mapmrf.options import check_number
 from mapmrf.polytope import classify, classify_vertex, relaxed_value, vertex
@@ -154,7 +154,7 @@ def solve(
     run = _Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
     run.set_clock(began, time_limit)
     run.polisher = polisher
-    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left)
+    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left + KERNELS)  # loaded on the way
     start = _start_from(graph, initial)
     if checkpoint is not None:
         run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)

@@ -170,7 +170,7 @@ def test_auto_leaves_out_what_does_not_fit(caplog: pytest.LogCaptureFixture) -> 
     assert result.value > -math.inf
     phases = {point.phase for point in result.trace}
     free = {point.phase for point in mapmrf.solve(graph, max_iterations=60).trace}
-    assert phases < free
+    assert phases - {"search"} < free  # the last phase says that nothing else fits
 
 
 def test_auto_is_the_same_with_a_wide_limit() -> None:

@@ -18,7 +18,7 @@ from mapmrf.errors import GraphError, OptionError
 from mapmrf.footprints import model_bytes
 from mapmrf.gap import GapTolerance
 from mapmrf.graph import FactorGraph
-from mapmrf.memory import MemoryBudget, MemoryWatch, byte_count
+from mapmrf.memory import KERNELS, MemoryBudget, MemoryWatch, byte_count
 from mapmrf.method import Method, Start
 from mapmrf.model_forms import ModelForms
 from mapmrf.options import check_number
@@ -122,7 +122,7 @@ def solve(
     run = Run(chosen, seed, GapTolerance.of(gap_tolerance, abs_gap_tolerance), callback)
     run.set_clock(began, time_limit)
     run.polisher = polisher
-    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left)
+    run.memory = MemoryWatch(math.inf if limit is None else forms.memory.left + KERNELS)  # loaded on the way
     start = _start_from(graph, initial)
     if checkpoint is not None:
         run.saving = SavedRun(RunCheckpoint(checkpoint, every, origin_of(chosen, seed, threads, graph)), resume)

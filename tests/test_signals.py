@@ -77,7 +77,7 @@ IMAGES: dict[str, Callable[[], FactorGraph]] = {"image.lg": lambda: datasets.pot
 FOR_IMAGES = ("ad3", "auto", "blocks", "bp", "chains", "dd_sg", "expansion", "flips", "fusion", "icm", "lp", "lslp",
               "maxflow", "mplp", "qpbo", "restarts", "trbp", "trws")  # fmt: skip
 
-NOT_FOR_COUNTED = ("l2box", "maxflow", "qpbo", "sdp", "tabu")
+NOT_FOR_COUNTED = ("expansion", "l2box", "maxflow", "qpbo", "sdp", "tabu")
 
 
 @cache

@@ -93,7 +93,7 @@ class Supervisor:
     Examples
     --------
     >>> import time
-    >>> from mapmrf.supervision import GivenUp, Supervisor
+    >>> from mapmrf.supervision import GivenUp, Supervisor, wait_for_all
     >>> supervisor = Supervisor()
     >>> supervisor.call(lambda: 1.0, pow, 2, 10)
     1024
@@ -103,6 +103,7 @@ class Supervisor:
     ...     print("too long")
     too long
     >>> supervisor.close()
+    >>> wait_for_all()
     """
 
     def __init__(
@@ -233,7 +234,8 @@ def left_alone() -> int:
 
     Examples
     --------
-    >>> from mapmrf.supervision import left_alone
+    >>> from mapmrf.supervision import left_alone, wait_for_all
+    >>> wait_for_all()
     >>> left_alone()
     0
     """

@@ -64,8 +64,9 @@ def test_a_kernel_works_from_python_and_from_kernels_in_any_order() -> None:
 
 
 def test_what_only_kernels_call_has_no_machine_code() -> None:
-    _three(np.arange(4.0))
-    linked = next(iter(_sum_twice.linked.overloads.values()))  # type: ignore[attr-defined]
+    kernel = _sum_twice.linked  # type: ignore[attr-defined]
+    kernel.compile((kernel.typeof_pyval(np.arange(4.0)),))
+    linked = next(iter(kernel.overloads.values()))
     assert isinstance(linked.library, LinkedLibrary)
     assert linked.library.get_pointer_to_function(linked.fndesc.llvm_func_name) == 0
 

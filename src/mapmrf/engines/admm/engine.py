@@ -426,12 +426,12 @@ class Engine:
             at += len(tasks)
             spans = [slice(*span) for span in self.workers.spans(len(tasks))]
             if kind == FactorKind.PAIR2_COMPACT:
-                calls = [(tasks[mine], *pairs, found[mine]) for mine in spans]
-                plan.append(KernelCalls(measurement.measure_compact_pairs, calls))
+                of_pairs = [(tasks[mine], *pairs, found[mine]) for mine in spans]
+                plan.append(KernelCalls(measurement.measure_compact_pairs, of_pairs))
             else:
                 shares = zip(spans, self.scratch, strict=True)
-                calls = [(tasks[mine], *tables, room, found[mine]) for mine, room in shares]
-                plan.append(KernelCalls(measurement.measure_tables, calls))
+                of_tables = [(tasks[mine], *tables, room, found[mine]) for mine, room in shares]
+                plan.append(KernelCalls(measurement.measure_tables, of_tables))
         return plan
 
     def variables(self) -> Floats:

@@ -14,6 +14,11 @@ _Base: Any = registry.CPUDispatcher
 _Library: Any = codegen.JITCodeLibrary
 _lock: Any = compiler_lock.global_compiler_lock
 
+KNOWN = hasattr(codegen.CPUCodegen, "_library_class") and all(
+    hasattr(_Library, name) for name in ("_finalize_final_module", "_finalize_dynamic_globals", "_verify_declare_only_symbols")
+)
+"""Whether numba is built as it is expected to be; otherwise kernels are compiled in its usual way, only slower."""
+
 
 class _NoEnvironments:
     """numba's code generator for a function that cannot be called by itself: its environment is that of its callers."""
@@ -51,6 +56,8 @@ class LinkedKernel(_Base):  # type: ignore[misc]
 
     def compile(self, signature: Any) -> Any:
         """Make the intermediate code for a signature."""
+        if not KNOWN:
+            return super().compile(signature)
         generator = self.targetctx.codegen()
         with _lock:
             usual = generator._library_class

@@ -14,8 +14,9 @@ _Base: Any = registry.CPUDispatcher
 _Library: Any = codegen.JITCodeLibrary
 _lock: Any = compiler_lock.global_compiler_lock
 
-KNOWN = hasattr(codegen.CPUCodegen, "_library_class") and all(
-    hasattr(_Library, name) for name in ("_finalize_final_module", "_finalize_dynamic_globals", "_verify_declare_only_symbols")
+KNOWN = hasattr(codegen.JITCPUCodegen, "_library_class") and all(
+    hasattr(_Library, name)
+    for name in ("_finalize_final_module", "_finalize_dynamic_globals", "_verify_declare_only_symbols")
 )
 """Whether numba is built as it is expected to be; otherwise kernels are compiled in its usual way, only slower."""
 

@@ -21,7 +21,7 @@ from mapmrf.interrupts import Interrupts
 from mapmrf.method import Answer, Method, Progress
 from mapmrf.supervision import GivenUp, Supervisor, given_up, left_alone
 
-GRAPH = datasets.grid(40, 40)
+GRAPH = datasets.grid(80, 80)
 """Large enough for a run on it to be supervised."""
 
 

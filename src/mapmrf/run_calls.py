@@ -20,7 +20,7 @@ from mapmrf.supervision import GivenUp, Supervisor
 
 R = TypeVar("R")
 
-SMALL = 3000
+SMALL = 50_000
 """Variables, edges and table entries up to which nothing takes so long that it need be given up."""
 
 MEDIUM = 200_000

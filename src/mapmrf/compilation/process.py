@@ -163,7 +163,10 @@ def main() -> None:
             reply = b"done"
         except Exception as error:  # the process that asks compiles it itself and so learns what is wrong
             reply = f"{type(error).__name__}: {error}".encode()
-        write_block(channel, reply)
+        try:
+            write_block(channel, reply)
+        except BrokenPipeError:  # nobody asks any more
+            os._exit(0)
 
 
 if __name__ == "__main__":

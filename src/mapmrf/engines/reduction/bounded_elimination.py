@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints, offsets, ranges, short
 from mapmrf.engines.reduction.reducible_kernels import EliminationLog
 from mapmrf.engines.reduction.reduction import LabelMap, ReductionCounts
 from mapmrf.engines.reduction.simplify import Simplified, simplify
@@ -172,8 +172,8 @@ class _Tables:
             card=self.problem.graph.card[kept],
             theta_v=np.concatenate([self.unary[i] for i in kept.tolist()] + none),
             scope_ptr=offsets(np.array([len(scope) for scope in scopes], dtype=np.int64)),
-            scope=np.array([j for scope in scopes for j in scope], dtype=np.int64),
-            table_of=np.arange(len(live)),
+            scope=short(np.array([j for scope in scopes for j in scope], dtype=np.int64)),
+            table_of=short(np.arange(len(live))),
             table_ptr=offsets(np.array([len(table) for table in tables], dtype=np.int64)),
             theta_t=np.concatenate(tables + none),
             constant=self.constant,

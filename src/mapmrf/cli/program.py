@@ -222,7 +222,8 @@ def read_model(model: str, evidence: str | None = None) -> FactorGraph:
     """Read a model file, with its evidence; a signal ends the command at once."""
     from mapmrf.formats import read
 
-    graph: FactorGraph = _read(lambda: read(model, evidence=evidence, max_bytes=max_bytes()))
+    budget = max_bytes()  # of this thread's context
+    graph: FactorGraph = _read(lambda: read(model, evidence=evidence, max_bytes=budget))
     return graph
 
 

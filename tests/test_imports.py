@@ -16,8 +16,8 @@ SOURCE = Path(mapmrf.__file__).parent
 FLOORS = (
     ("_version", "errors", "arrays", "compilation", "interrupts", "workers", "outputs"),
     ("pair_forms", "plugins", "memory", "arrayfile", "supervision"),
-    ("graph_checks", "names", "options", "gap", "kernels"),
-    ("graph_builders", "constraints"),
+    ("graph_checks", "names", "options", "kernels"),
+    ("graph_builders", "constraints", "gap"),
     ("graph",),
     ("footprints",),
     ("rewriting",),

@@ -21,7 +21,6 @@ from mapmrf.compilation.origins import origins
 from mapmrf.compilation.process import compile_elsewhere
 from mapmrf.compilation.sources import stamp_of
 from mapmrf.compilation.store import user_store
-from mapmrf.kernels.linking import LinkedKernel
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +42,7 @@ class Kernel(_Base):  # type: ignore[misc]
     def linked(self) -> Any:
         """What other kernels are compiled against. It is not kept on disk: their code contains it."""
         if self._linked is None:
-            self._linked = LinkedKernel(self.py_func, targetoptions={**self.targetoptions, "no_cpython_wrapper": True})
+            self._linked = _Base(self.py_func, targetoptions={**self.targetoptions, "no_cpython_wrapper": True})
         return self._linked
 
     def entry(self, arguments: tuple[Any, ...]) -> Any:

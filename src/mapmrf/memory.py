@@ -22,7 +22,7 @@ UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 LOOK = 0.1
 """Seconds between two looks at the memory of the process."""
 
-_TEXT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_TEXT = re.compile(r"\s*((?:\d+(?:\.\d*)?|\.\d+)(?:e\+?\d+)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
 
 
 def machine_bytes() -> float:
@@ -78,8 +78,8 @@ def shown_bytes(n: float) -> str:
     return f"{n:.3g} TB"
 
 
-def byte_count(limit: float | str | None) -> float | None:
-    """A limit in bytes, given as a number or as a text; None for none.
+def byte_count(limit: float | str | None, name: str = "memory_limit") -> float | None:
+    """A limit in bytes, given as a number or as a text; None for none. Errors call it by its name.
 
     Raises
     ------
@@ -89,8 +89,8 @@ def byte_count(limit: float | str | None) -> float | None:
     Examples
     --------
     >>> from mapmrf.memory import byte_count
-    >>> byte_count("2G"), byte_count("512 MiB"), byte_count(1e9)
-    (2000000000.0, 536870912.0, 1000000000.0)
+    >>> byte_count("2G"), byte_count("512 MiB"), byte_count("1e9"), byte_count(1e9)
+    (2000000000.0, 536870912.0, 1000000000.0, 1000000000.0)
     """
     if limit is None:
         return None
@@ -100,7 +100,7 @@ def byte_count(limit: float | str | None) -> float | None:
         power = "kmgt".find(unit.lower()) + 1
         limit = float(number) * (1024.0**power if binary else UNITS[unit.lower()])
     if isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0:
-        raise OptionError(f"memory_limit is {limit!r}, expected a number of bytes above 0 or a text such as '2G'")
+        raise OptionError(f"{name} is {limit!r}, expected a number of bytes above 0 or a text such as '2G'")
     return float(limit)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from mapmrf.graph import FactorGraph
 from mapmrf.plugins import revive, source_of
 from mapmrf.polytope import FactorMarginals
 from mapmrf.problem import Problem
-from mapmrf.result import Status
+from mapmrf.result import Status, TracePoint
 
 
 @dataclass(slots=True)
@@ -60,6 +60,17 @@ class Progress:
     relaxed_value: float | None = None
     phase: str = ""
     extra: dict[str, float] = field(default_factory=dict)
+
+    def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
+        """The row of this step in the trace, from one with the best so far, and the step's own value and bound."""
+        return replace(
+            best,
+            candidate=candidate,
+            bound_now=bound,
+            relaxed_value=self.relaxed_value,
+            phase=self.phase,
+            extra=self.extra,
+        )
 
 
 @dataclass(slots=True)

@@ -183,7 +183,7 @@ class Run(RunCalls):
         """What the method has to say at the end, as far as there is time for it."""
         answer = Answer()
         with suppress(GivenUp):
-            if not any(state is lost for lost in self.lost):
+            if not self.is_lost(state):
                 answer = self.attempt_on(state, method, ANSWERING, method.answer, problem)
                 if method is self.method:
                     self.dual = self.attempt_on(state, method, ANSWERING, method.dual, problem)
@@ -267,17 +267,8 @@ class Run(RunCalls):
             candidate = incumbent.offer(self.forms.project(progress.labels), claim)
         bound = None if progress.bound is None else progress.bound + self.round_off()
         incumbent.tighten(bound)
-        point = TracePoint(
-            time=time.perf_counter() - self.began,
-            iterations=progress.iterations,
-            value=incumbent.value,
-            bound=self.bound,
-            candidate=candidate,
-            bound_now=bound,
-            relaxed_value=progress.relaxed_value,
-            phase=progress.phase,
-            extra=progress.extra,
-        )
+        best = TracePoint(time.perf_counter() - self.began, progress.iterations, incumbent.value, self.bound)
+        point = progress.traced(best, candidate, bound)
         self.trace.append(point)
         return self.tell(point)
 

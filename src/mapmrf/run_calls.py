@@ -147,8 +147,12 @@ class RunCalls:
                 self.lost.append(state)
             raise
 
+    def is_lost(self, state: Any) -> bool:
+        """Whether a state is left to a call that was given up."""
+        return any(state is lost for lost in self.lost)
+
     def close(self, method: Method, problem: Problem, state: Any) -> None:
         """Close the state of a method, if that is not left to a call that was given up."""
-        if not any(state is lost for lost in self.lost):
+        if not self.is_lost(state):
             with suppress(GivenUp):
                 self.attempt(REPORTING, method.close, problem, state)

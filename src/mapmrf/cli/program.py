@@ -11,7 +11,6 @@ import contextlib
 import logging
 import math
 import os
-import re
 import signal
 import sys
 from collections.abc import Callable
@@ -20,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import click
 
 from mapmrf._version import __version__
-from mapmrf.errors import MapMRFError, OutOfMemory
+from mapmrf.errors import MapMRFError, OptionError, OutOfMemory
 from mapmrf.interrupts import Interrupts, begin_work, check, leaving, settle
-from mapmrf.memory import PROGRAM, address_space, is_lack_of_memory, shown_bytes
+from mapmrf.memory import PROGRAM, address_space, byte_count, is_lack_of_memory, shown_bytes
 from mapmrf.outputs import drop_old, keeping_old
 
 if TYPE_CHECKING:
@@ -190,7 +189,6 @@ def force_option(command: Command) -> Command:
     return click.option("--force", is_flag=True, expose_value=False, callback=act, help=text)(command)
 
 
-UNITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _BYTES = "mapmrf.max_bytes"
 
 
@@ -198,10 +196,10 @@ def bytes_option(command: Command) -> Command:
     """Add `--max-bytes`, which acts where models are read."""
 
     def act(context: click.Context, parameter: click.Parameter, text: str | None) -> float | None:
-        found = re.fullmatch(r"([\d.]+(?:e\d+)?) ?([kmgt]?)b?", (text or "").strip().lower())
-        if text is not None and (found is None or found[1].count(".") > 1 or not float(found[1]) > 0):
-            raise click.BadParameter(f"found {text!r}, expected a number of bytes such as 2e9 or 2GB")
-        number = None if found is None else float(found[1]) * UNITS[found[2]]
+        try:
+            number = byte_count(text, "max_bytes")
+        except OptionError:
+            raise click.BadParameter(f"found {text!r}, expected a number of bytes such as 2e9 or 2GB") from None
         context.meta[_BYTES] = number
         return number
 

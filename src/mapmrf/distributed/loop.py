@@ -248,17 +248,8 @@ class PartedLoop:
             candidate = incumbent.offer(progress.labels, progress.value)
         bound = None if progress.bound is None else progress.bound + self.round_off()
         incumbent.tighten(bound)
-        point = TracePoint(
-            time=self.elapsed,
-            iterations=progress.iterations,
-            value=incumbent.value,
-            bound=self.bound,
-            candidate=candidate,
-            bound_now=bound,
-            relaxed_value=progress.relaxed_value,
-            phase=progress.phase,
-            extra=progress.extra,
-        )
+        best = TracePoint(self.elapsed, progress.iterations, incumbent.value, self.bound)
+        point = progress.traced(best, candidate, bound)
         self.trace.append(point)
         return any([bool(listener(point, incumbent.labels)) for listener in self.listeners])
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from mapmrf.errors import FormatError, OptionError
-from mapmrf.memory import machine_bytes, shown_bytes
+from mapmrf.errors import FormatError
+from mapmrf.memory import byte_count, machine_bytes, shown_bytes
 
 if TYPE_CHECKING:
     from mapmrf.formats.files import AnyPath
@@ -43,10 +43,8 @@ class ByteBudget:
     """
 
     def __init__(self, limit: float | None = None) -> None:
-        if limit is not None and not limit > 0:
-            raise OptionError(f"max_bytes is {limit}, expected a number of bytes above 0")
-        self.limit = limit
-        self.allowed = min(machine_bytes(), MOST) if limit is None else float(limit)
+        self.limit = byte_count(limit, "max_bytes")
+        self.allowed = min(machine_bytes(), MOST) if self.limit is None else self.limit
         self.charged: dict[str, float] = {}
 
     def charge(self, path: AnyPath, needed: float, what: str, place: str = "") -> None:

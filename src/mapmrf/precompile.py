@@ -288,6 +288,30 @@ CERTAINTY = "certainty"
 """The group that asks for more than one labelling."""
 
 GROUPS: dict[str, list[Run]] = {
+    "messages": [
+        *_runs("trws adsal mplp bp"),
+        *_runs("bp trbp", ("spins", "mixed"), schedule="sequential"),
+        *_runs("trbp"),
+        *_runs("trws", ("spins20", "colouring", "pedigree"), order="breadth_first"),
+        *_runs("trws", _WIDE, threads=2, max_iterations=1),
+        *_runs("mplp", ("hard", "pedigree"), order="random"),
+        *_runs("mplp", ("hard", "spins"), schedule="forward"),
+        *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),
+        *_runs("mplp bp", ("counted", "tallied")),
+    ],
+    "LS-LP": [
+        *_runs("lslp", starts=2),
+        *_runs("lslp", ("spins", "triples", "hard"), sphere="factors"),
+        *_runs("lslp", ("spins", "mixed", "labels"), sphere="affine", relaxation=1.4),
+        *_runs("lslp", ("spins", "mixed", "triples"), preset="paper"),
+        *_runs("lslp", ("spins", "mixed", "triples"), variant="free", epsilon=0.01),
+        *_runs("lslp", ("spins", "tree"), sphere="off"),
+        *_runs("lslp", ("spins", "potts", "pedigree"), sphere_block=20),
+        *_runs("lslp", ("many", "smooth"), max_iterations=4),
+        *_runs("lslp", ("large",), max_iterations=4, threads=2),
+        *_runs("lslp", ("counted", "tallied"), starts=1),
+        *_runs("lslp", ("tallied",), sphere="affine", epsilon=0.01),
+    ],
     "branch and bound": [
         *_runs("branch", memory=16.0),
         *_runs("branch", ("pedigree", "mixed", "colouring", "dense", "spins20"), i_bound=4),
@@ -304,18 +328,26 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("annealing", _ANY),
         *_runs("annealing", ("labels", "spins", "mixed"), rule="heat_bath", max_iterations=20),
     ],
-    "LS-LP": [
-        *_runs("lslp", starts=2),
-        *_runs("lslp", ("spins", "triples", "hard"), sphere="factors"),
-        *_runs("lslp", ("spins", "mixed", "labels"), sphere="affine", relaxation=1.4),
-        *_runs("lslp", ("spins", "mixed", "triples"), preset="paper"),
-        *_runs("lslp", ("spins", "mixed", "triples"), variant="free", epsilon=0.01),
-        *_runs("lslp", ("spins", "tree"), sphere="off"),
-        *_runs("lslp", ("spins", "potts", "pedigree"), sphere_block=20),
-        *_runs("lslp", ("many", "smooth"), max_iterations=4),
-        *_runs("lslp", ("large",), max_iterations=4, threads=2),
-        *_runs("lslp", ("counted", "tallied"), starts=1),
-        *_runs("lslp", ("tallied",), sphere="affine", epsilon=0.01),
+    CERTAINTY: [
+        *_runs("trws", ("spins", "mixed", "smooth"), margins=True),
+    ],
+    "flow": [
+        *_runs("maxflow", ("mask", "differing", "circuit"), max_iterations=1000),
+        *_runs("qpbo", ("mask", "differing", "circuit", "spins", "hard"), rounds=1),
+        *_runs("expansion", ("mask", "circuit", "priced", *_PAIRS)),
+        *_runs("expansion", ("potts", "dense"), move="swap"),
+        *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
+    ],
+    "decomposition": [
+        *_runs("dd_sg psdd"),
+        *_runs("dd_sg", ("spins", "mixed"), decomposition="factors", rule="polyak"),
+        *_runs("dd_sg", ("spins", "mixed"), rule="diminishing", decode="majority"),
+        *_runs("psdd", ("spins",), rule="level", primal="last"),
+    ],
+    "clusters": [
+        *_runs("mplp_c", max_iterations=60),
+        *_runs("mplp_c", ("mixed", "spins20"), triplets=False, max_iterations=200),
+        *_runs("mplp_c", ("dense", "labels"), cycles=False, max_iterations=60),
     ],
     "restarts": [
         *_runs("restarts"),
@@ -327,28 +359,6 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("fusion", ("spins", "mixed"), descent="flips", max_iterations=3),
         *_runs("fusion", ("spins", "mixed"), descent="blocks", max_iterations=3),
     ],
-    "messages": [
-        *_runs("trws adsal mplp bp"),
-        *_runs("bp trbp", ("spins", "mixed"), schedule="sequential"),
-        *_runs("trbp"),
-        *_runs("trws", ("spins20", "colouring", "pedigree"), order="breadth_first"),
-        *_runs("trws", _WIDE, threads=2, max_iterations=1),
-        *_runs("mplp", ("hard", "pedigree"), order="random"),
-        *_runs("mplp", ("hard", "spins"), schedule="forward"),
-        *_runs("bp mplp", ("photo2", "photo3"), max_iterations=2, threads=2),
-        *_runs("mplp bp", ("counted", "tallied")),
-    ],
-    "clusters": [
-        *_runs("mplp_c", max_iterations=60),
-        *_runs("mplp_c", ("mixed", "spins20"), triplets=False, max_iterations=200),
-        *_runs("mplp_c", ("dense", "labels"), cycles=False, max_iterations=60),
-    ],
-    "decomposition": [
-        *_runs("dd_sg psdd"),
-        *_runs("dd_sg", ("spins", "mixed"), decomposition="factors", rule="polyak"),
-        *_runs("dd_sg", ("spins", "mixed"), rule="diminishing", decode="majority"),
-        *_runs("psdd", ("spins",), rule="level", primal="last"),
-    ],
     "AD3": [
         *_runs("ad3"),
         *_runs("ad3", ("spins", "mixed", "pedigree"), branch_and_bound=True, max_iterations=300),
@@ -356,18 +366,9 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("ad3", ("tallied",), branch_and_bound=True, max_iterations=300),
         *_runs("l2box", _PAIRS),
     ],
-    "flow": [
-        *_runs("maxflow", ("mask", "differing", "circuit"), max_iterations=1000),
-        *_runs("qpbo", ("mask", "differing", "circuit", "spins", "hard"), rounds=1),
-        *_runs("expansion", ("mask", "circuit", "priced", *_PAIRS)),
-        *_runs("expansion", ("potts", "dense"), move="swap"),
-        *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),
-    ],
-    "constraints": [
-        *_runs("icm tabu", ("counted",)),
-    ],
-    CERTAINTY: [
-        *_runs("trws", ("spins", "mixed", "smooth"), margins=True),
+    "programs": [
+        *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels", "protein"), solver="highs", rounds=3),
+        *_runs("lp", ("spins", "hard", "pedigree", "mixed")),
     ],
     "spins": [
         *_runs("tabu sdp", ("spins", "dense", "circuit", "differing")),
@@ -375,9 +376,8 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("sdp", ("spins",), max_iterations=1000),
         *_runs("sdp", ("spins20",), cut_spins=0),
     ],
-    "programs": [
-        *_runs("cuts", ("spins20", "potts", "mixed", "pedigree", "labels", "protein"), solver="highs", rounds=3),
-        *_runs("lp", ("spins", "hard", "pedigree", "mixed")),
+    "constraints": [
+        *_runs("icm tabu", ("counted",)),
     ],
 }
 """Runs that share kernels are together: one process compiles them. The longest come first."""

@@ -309,11 +309,11 @@ def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: In
 
 @bare
 def add_function(
-    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, spread: tuple[int, int]
+    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
 ) -> None:
-    """Add a weight times a function, whose offsets are spread, to the sums of all states of a variable and its scope."""
+    """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `spread`."""
     total, offset, row = sums.total, sums.offset, np.uintp(0)
-    size, run, one = np.uintp(spread[0]), np.uintp(spread[1]), np.uintp(1)
+    size, run, one = np.uintp(runs[0]), np.uintp(runs[1]), np.uintp(1)
     for k in range(n_states):
         first = base + k * stride
         if run == one:
@@ -372,8 +372,8 @@ def add_factor(
             least = min(least, place[u])
             step[u] = model.scope_stride[p]
     if least == at:
-        spread_out = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
-        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], spread_out)
+        runs = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
+        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], runs)
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
         step[model.scope[p]] = 0
 
@@ -389,8 +389,8 @@ def add_message(
     for k in range(end - 1, begin - 1, -1):
         step[scope[k]] = stride
         stride *= card[scope[k]]
-    spread_out = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
-    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], spread_out)
+    runs = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
+    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], runs)
     for k in range(begin, end):
         step[scope[k]] = 0
 

@@ -9,7 +9,8 @@ run in the tree before (HiGHS and SCIP work on threads of their own, and steps o
 
 Times are processor times, the smallest of several repeats. Where a method iterates, a short run is taken off a long
 one, so that reading and starting do not count. With `--kernels` only the time within compiled kernels counts, as their
-Python callers see it. The exit status is 1 if an answer differs.
+Python callers see it. Kernels are timed as a user has them, loaded and not compiled in the same process, where calls
+between kernels may go to other copies of the code. The exit status is 1 if an answer differs.
 """
 
 from __future__ import annotations
@@ -576,15 +577,26 @@ class Worker:
         environment = {**os.environ, "PYTHONPATH": str(source), "NUMBA_CACHE_DIR": cache, "MAPMRF_KERNELS": "compile"}
         command = [sys.executable, __file__, "--worker", str(source), str(source), "--data", data]
         pipe, void = subprocess.PIPE, subprocess.DEVNULL
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=void, text=True, env=environment)
+        self.start = lambda: subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=void, text=True, env=environment)
+        self.process, self.compiled = self.start(), 0
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Let the process end."""
         assert self.process.stdin
         self.process.stdin.close()
         self.process.wait()
+
+    def renew(self) -> None:
+        """Go on in another process, which loads what this one has compiled."""
+        if self.compiled:
+            self.end()
+            self.process, self.compiled = self.start(), 0
 
     def run(self, case: Case, iterations: int, runs: int = 1, kernels: bool = False) -> dict[str, Any]:
         """Solve, `runs` times: the answer and the processor time of one, or the time of its kernels."""
@@ -595,6 +607,7 @@ class Worker:
         if not line:
             raise SystemExit(f"the worker died in {case.title} on {case.model}")
         reply: dict[str, Any] = json.loads(line)
+        self.compiled = reply["compiled"]
         return reply
 
 
@@ -661,8 +674,12 @@ def measure(found: Comparison, workers: tuple[Worker, Worker], repeats: int, ker
     """Time a case: the smallest time of the long run less that of the short one, in each tree."""
     case = found.case
     lengths = [n for n in (case.short, case.iterations) if n]
+    for worker in workers:
+        for n in lengths:
+            worker.run(case, n)  # compiles what is still to be compiled
+        worker.renew()
     runs = []
-    for n in lengths:  # compiles what is still to be compiled
+    for n in lengths:
         once = max(min(worker.run(case, n)["seconds"] for _ in range(2)) for worker in workers)
         runs.append(min(200, max(1, math.ceil(LEAST_SECONDS / len(lengths) / max(once, 1e-4)))))
     least = np.full((2, len(lengths)), np.inf)

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
+from numba import typeof
 from numba.core.caching import NullCache
 
-from mapmrf.kernels.jit import compiled
+from mapmrf.kernels.jit import compiled, kind_of
 
 MODULE = """
 from typing import NamedTuple
@@ -95,3 +97,39 @@ def test_with_the_compiler_disabled_kernels_are_functions(tmp_path: Path) -> Non
     env = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     found = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "builtin_function_or_method"
+
+
+class Pair(NamedTuple):
+    values: np.ndarray
+    shift: float
+
+
+VALUES = np.arange(4.0)
+UNLIKE = [
+    Pair(VALUES, 1.0),
+    Pair(VALUES, 1),
+    Pair(VALUES, True),
+    Pair(VALUES, 2**63),
+    Pair(VALUES[::2], 1.0),
+    Pair(np.frombuffer(VALUES.tobytes()), 1.0),
+    Pair(VALUES.astype(np.int64), 1.0),
+    Pair(VALUES.reshape(2, 2), 1.0),
+    Pair(np.asfortranarray(VALUES.reshape(2, 2)), 1.0),
+    (VALUES, 1.0),
+]
+"""Arguments of different types: numbers, layouts, arrays that can be written to or not, and classes."""
+
+
+@pytest.mark.parametrize("one", UNLIKE)
+@pytest.mark.parametrize("other", UNLIKE)
+def test_arguments_are_of_one_kind_where_numba_gives_them_one_type(one: object, other: object) -> None:
+    same_type = typeof(one) == typeof(other)
+    assert (kind_of(one) == kind_of(other)) == same_type
+
+
+def test_machine_code_for_arguments_takes_others_of_their_types() -> None:
+    kernel = compiled(lambda pair: pair.values.sum() + pair.shift)
+    for pair in UNLIKE[:1] + UNLIKE[4:9]:
+        entry = kernel.entry((pair,))
+        assert entry is kernel.entry((pair._replace(shift=7.0),))
+        assert entry(pair._replace(shift=7.0)) == pair.values.sum() + 7.0

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 from llvmlite import binding, ir
 from numba import core
 from numba.core import registry, types
@@ -38,6 +39,10 @@ class Kernel(_Base):  # type: ignore[misc]
 
     _linked: Any = None
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._entries: dict[Any, Any] = {}
+
     @property
     def linked(self) -> Any:
         """What other kernels are compiled against. It is not kept on disk: their code contains it."""
@@ -46,8 +51,15 @@ class Kernel(_Base):  # type: ignore[misc]
         return self._linked
 
     def entry(self, arguments: tuple[Any, ...]) -> Any:
-        """The machine code for arguments like these; it takes no others."""
-        return self.compile(tuple(self.typeof_pyval(argument) for argument in arguments))
+        """The machine code for arguments like these; it takes no others.
+
+        numba needs half a millisecond to name the types of some dozen arrays, so it is asked once for each kind.
+        """
+        kind = kind_of(arguments)
+        found = self._entries.get(kind)
+        if found is None:
+            found = self._entries[kind] = self.compile(tuple(self.typeof_pyval(argument) for argument in arguments))
+        return found
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """How a kernel calls this one."""
@@ -57,6 +69,21 @@ class Kernel(_Base):  # type: ignore[misc]
     def get_overload(self, sig: Any) -> Any:
         """The code that a call between kernels goes to."""
         return self.linked.get_overload(sig)
+
+
+def kind_of(value: Any) -> Any:
+    """What numba's type of an argument depends on; the same for arguments of one type."""
+    if isinstance(value, np.ndarray):
+        flags = value.flags
+        return (type(value), value.dtype, value.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable,
+                flags.aligned)  # fmt: skip
+    if isinstance(value, tuple):
+        return type(value), *map(kind_of, value)
+    if isinstance(value, np.void):
+        return np.void, value.dtype
+    if isinstance(value, int):
+        return type(value), value.bit_length() > 63
+    return type(value) if isinstance(value, float | np.generic) else _numba.typing.typeof(value)
 
 
 def _wide(kind: Any) -> Any:

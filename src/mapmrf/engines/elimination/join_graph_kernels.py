@@ -13,10 +13,13 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 from mapmrf.engines.elimination.elimination_kernels import FunctionTables
 from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
-from mapmrf.kernels.jit import bare, compiled
+from mapmrf.kernels.jit import bare, compiled, inlined
 
 WIDTH = 1024
-"""Entries of a table whose places in a separator's table are computed once."""
+"""Runs of a table's entries whose places in a separator's table are computed once."""
+
+LONG = 8
+"""Entries of a run from which on it is read in a row; the maxima of shorter ones are taken one by one."""
 
 
 class JoinClusters(NamedTuple):
@@ -68,6 +71,25 @@ class SeparatorScratch(NamedTuple):
     inner: Ints
 
 
+class EntryRuns(NamedTuple):
+    """How the entries of a cluster's table fall on a separator's.
+
+    Attributes
+    ----------
+    length
+        Entries that follow each other and do so in the separator's table, too: a run.
+    times
+        How often a run is repeated on the same places.
+    width, cut
+        Repeated runs whose places are computed at once, and how many of the cluster's variables are left to count.
+    """
+
+    length: int
+    times: int
+    width: int
+    cut: int
+
+
 class SweepCursor(NamedTuple):
     """Where a sweep stands: the bucket, whether it is on its way back to the leaves, and the sweeps done."""
 
@@ -76,22 +98,33 @@ class SweepCursor(NamedTuple):
     n_sweeps: int
 
 
-@bare
-def inner_places(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> tuple[int, int]:
-    """Strides of a separator's table along a cluster's variables, and its places for the cluster's last variables.
-
-    Returns the first of these variables, and the number of their configurations.
-    """
-    card, var, scope, stride, inner = clusters.card, clusters.var, scratch.scope, scratch.stride, scratch.inner
-    first, n_dims = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m]
-    step, s = 1, n_scope - 1
-    for d in range(n_dims - 1, -1, -1):
+@inlined
+def separator_strides(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> None:
+    """Strides of a separator's table along a cluster's variables: 0 for those that it does not have."""
+    card, var, scope, stride = clusters.card, clusters.var, scratch.scope, scratch.stride
+    first, step, s = clusters.ptr[m], 1, n_scope - 1
+    for d in range(clusters.ptr[m + 1] - first - 1, -1, -1):
         stride[d] = 0
         if s >= 0 and scope[s] == var[first + d]:
             stride[d] = step
             step *= card[scope[s]]
             s -= 1
-    cut, width = n_dims, 1
+
+
+@bare
+def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
+    """How the entries of a cluster's table fall on a separator's, and where its runs of them do."""
+    card, var, stride, inner = clusters.card, clusters.var, scratch.stride, scratch.inner
+    separator_strides(m, clusters, n_scope, scratch)
+    first, d = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1
+    length, times = 1, 1
+    while d >= 0 and stride[d] > 0:
+        length *= card[var[first + d]]
+        d -= 1
+    while d >= 0 and stride[d] == 0:
+        times *= card[var[first + d]]
+        d -= 1
+    cut, width = d + 1, 1
     inner[0] = 0
     while cut > 0 and width * card[var[first + cut - 1]] <= WIDTH:
         cut -= 1
@@ -100,7 +133,7 @@ def inner_places(m: int, clusters: JoinClusters, n_scope: int, scratch: Separato
             for j in range(width):
                 inner[k * width + j] = inner[j] + k * stride[cut]
         width *= n_k
-    return cut, width
+    return EntryRuns(length, times, width, cut)
 
 
 @bare
@@ -118,25 +151,61 @@ def next_base(m: int, clusters: JoinClusters, cut: int, stride: Ints, digit: Int
     return base
 
 
+@inlined
+def max_run(length: int, times: int, tables: Floats, at: int, out: Floats, to: int) -> None:
+    """Maxima of a run of entries: as many as it is long, each over as many entries as it is repeated."""
+    n, step, row, place = np.uintp(length), np.uintp(length), np.uintp(at), np.uintp(to)
+    if length < LONG:
+        for i in range(n):
+            best, t = out[place + i], row + i
+            for _ in range(times):
+                best = max(best, tables[t])
+                t += step
+            out[place + i] = best
+    else:
+        for _ in range(times):
+            for i in range(n):
+                out[place + i] = max(out[place + i], tables[row + i])
+            row += step
+
+
+@inlined
+def add_run(length: int, times: int, tables: Floats, at: int, given: Floats, given_at: int) -> None:
+    """Add to a run of entries what is given for each, repeated."""
+    n, step, row, place = np.uintp(length), np.uintp(length), np.uintp(at), np.uintp(given_at)
+    if length < LONG:
+        for i in range(n):
+            shift, t = given[place + i], row + i
+            for _ in range(times):
+                tables[t] += shift
+                t += step
+    else:
+        for _ in range(times):
+            for i in range(n):
+                tables[row + i] += given[place + i]
+            row += step
+
+
 @bare
 def max_onto(
     m: int, clusters: JoinClusters, n_scope: int, out: Floats, out_at: int, scratch: SeparatorScratch
 ) -> int:  # fmt: skip
     """Max-marginals of a cluster on a separator; returns their number."""
-    tables, inner = clusters.tables, scratch.inner
-    cut, width = inner_places(m, clusters, n_scope, scratch)
+    tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
+    length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
     size = 1
     for s in range(n_scope):
         size *= clusters.card[scratch.scope[s]]
     for s in range(size):
         out[out_at + s] = -np.inf
     for d in range(cut):
-        scratch.digit[d] = 0
-    base = out_at
-    for at in range(clusters.at[m], clusters.at[m + 1], width):
+        digit[d] = 0
+    at, base = clusters.at[m], out_at
+    while at < clusters.at[m + 1]:
         for j in range(width):
-            out[base + inner[j]] = max(out[base + inner[j]], tables[at + j])
-        base = next_base(m, clusters, cut, scratch.stride, scratch.digit, base)
+            max_run(length, times, tables, at, out, base + inner[j])
+            at += length * times
+        base = next_base(m, clusters, cut, stride, digit, base)
     return size
 
 
@@ -145,15 +214,16 @@ def add_onto(
     m: int, clusters: JoinClusters, n_scope: int, given: Floats, given_at: int, scratch: SeparatorScratch
 ) -> None:  # fmt: skip
     """Add a separator's table to a cluster's."""
-    tables, inner = clusters.tables, scratch.inner
-    cut, width = inner_places(m, clusters, n_scope, scratch)
+    tables, inner, stride, digit = clusters.tables, scratch.inner, scratch.stride, scratch.digit
+    length, times, width, cut = entry_runs(m, clusters, n_scope, scratch)
     for d in range(cut):
-        scratch.digit[d] = 0
-    base = given_at
-    for at in range(clusters.at[m], clusters.at[m + 1], width):
+        digit[d] = 0
+    at, base = clusters.at[m], given_at
+    while at < clusters.at[m + 1]:
         for j in range(width):
-            tables[at + j] += given[base + inner[j]]
-        base = next_base(m, clusters, cut, scratch.stride, scratch.digit, base)
+            add_run(length, times, tables, at, given, base + inner[j])
+            at += length * times
+        base = next_base(m, clusters, cut, stride, digit, base)
 
 
 @bare

@@ -52,14 +52,18 @@ def soften_pair(
     rho: float, link: Record, weight: float, tables: Floats, lam: Floats, n_own: int, out: Floats, mass: Floats
 ) -> None:
     """Weigh the entries of a pair's table, for every state of this variable, against the best one."""
-    for k in range(n_own):
-        mass[k] = 0.0
-    for j in range(link.n_other):
-        for k in range(n_own):
-            theta = weight * tables[link.table + j * link.step_other + k * link.step_own]
-            below = (theta + lam[link.other + j] - out[k]) / rho
+    # Unsigned places need no check for negative ones.
+    begin, n, step = np.uintp(link.other), np.uintp(link.n_other), np.uintp(link.step_other)
+    row, step_own = np.uintp(link.table), np.uintp(link.step_own)
+    for k in range(np.uintp(n_own)):
+        top, total, at = out[k], 0.0, row
+        for j in range(n):
+            below = (weight * tables[at] + lam[begin + j] - top) / rho
             if below > -NOTHING:
-                mass[k] += math.exp(below)
+                total += math.exp(below)
+            at += step
+        mass[k] = total
+        row += step_own
 
 
 @inlined
@@ -67,7 +71,7 @@ def soften_table(
     rho: float, link: Record, weight: float, tables: Floats, edge_ptr: Ints, sums: Floats, out: Floats, mass: Floats
 ) -> None:
     """The same for a table of any arity; `sums` as `collect_table` left it."""
-    at, first = link.table, link.other
+    at, first, one = np.uintp(link.table), link.other, np.uintp(1)
     own = first + link.step_own
     size = edge_ptr[own + 1] - edge_ptr[own]
     n_outer, n_inner = 1, 1
@@ -78,13 +82,17 @@ def soften_table(
             n_inner *= edge_ptr[e + 1] - edge_ptr[e]
     for k in range(size):
         mass[k] = 0.0
+    n, begin = np.uintp(n_inner), np.uintp(n_outer)
     for o in range(n_outer):
+        outer = sums[o]
         for k in range(size):
-            for i in range(n_inner):
-                below = (weight * tables[at] + (sums[o] + sums[n_outer + i]) - out[k]) / rho
+            top, total = out[k], mass[k]
+            for i in range(n):
+                below = (weight * tables[at] + (outer + sums[begin + i]) - top) / rho
                 if below > -NOTHING:
-                    mass[k] += math.exp(below)
-                at += 1
+                    total += math.exp(below)
+                at += one
+            mass[k] = total
 
 
 @inlined
@@ -221,8 +229,9 @@ def scale_axis(w: Floats, n: int, inner: int, size: int, by: Floats) -> None:
     t = 0
     while t < n:
         for s in range(size):
+            factor = by[s]
             for _ in range(inner):
-                w[t] *= by[s]
+                w[t] *= factor
                 t += 1
 
 
@@ -234,9 +243,11 @@ def sum_axis(w: Floats, n: int, inner: int, size: int, out: Floats) -> None:
     t = 0
     while t < n:
         for s in range(size):
+            total = out[s]
             for _ in range(inner):
-                out[s] += w[t]
+                total += w[t]
                 t += 1
+            out[s] = total
 
 
 @bare
@@ -256,10 +267,14 @@ def soft_table(a: int, factors: SoftFactors, point: SoftPoint, w: Floats) -> int
     for e in range(root + 1, last):
         inner *= edge_ptr[e + 1] - edge_ptr[e]
     size = edge_ptr[root + 1] - edge_ptr[root]
-    total = 0.0
-    for t in range(n):
-        w[t] = point.mu[factors.mu_at[root] + t // inner % size] * math.exp((w[t] - top) / point.rho)
-        total += w[t]
+    total, t, mu_at = 0.0, 0, factors.mu_at[root]
+    while t < n:
+        for s in range(size):
+            mu = point.mu[mu_at + s]
+            for _ in range(inner):
+                w[t] = mu * math.exp((w[t] - top) / point.rho)
+                total += w[t]
+                t += 1
     for t in range(n):
         w[t] = w[t] / total if total > 0.0 else 0.0
     return n

@@ -9,6 +9,7 @@ import numpy as np
 from mapmrf.arrays import Ints
 from mapmrf.engines.moves.ascent_kernels import Climber, Round, RoundCursor, ascend
 from mapmrf.engines.moves.move_model import lay_out, table_places
+from mapmrf.kernels.jit import settled
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
@@ -35,6 +36,7 @@ class Ascent:
         stretch = 1 + math.isqrt(problem.n_vars)
         marked, marks_in = np.zeros(problem.n_vars, dtype=bool), np.zeros(stretch, dtype=np.int64)
         self._marks = Round(marked, marks_in, stretch, blank(RoundCursor))
+        self._ascend = settled(ascend)
 
     @property
     def labels(self) -> Ints:
@@ -57,7 +59,7 @@ class Ascent:
 
     def run(self, max_visits: int, entries: int = STEP_ENTRIES) -> None:
         """Visit marked variables until there is none, or so many were visited or table entries read."""
-        self.visits += ascend(self._model, self._climber, self._marks, max_visits, entries)
+        self.visits += self._ascend(self._model, self._climber, self._marks, max_visits, entries)
 
 
 def new_climber(problem: Problem) -> Climber:

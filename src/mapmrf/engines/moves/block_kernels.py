@@ -22,6 +22,9 @@ BUCKETS = 512
 """Weights that are told apart; a weight is a logarithm of a table size, in steps of `PER_BIT`."""
 PER_BIT = 8
 
+LONG = 8
+"""States of a run that get the same value from which on they are summed up without an offset for each."""
+
 
 class Block(NamedTuple):
     """The variables that a pass optimises; all others are frozen.
@@ -280,31 +283,49 @@ def sort_by(values: Ints, begin: int, end: int, place: Ints) -> None:
 
 
 @bare
-def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> int:
-    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest; returns their number."""
+def spread(offset: Ints, scope: Ints, begin: int, end: int, card: Ints, step: Ints) -> tuple[int, int]:
+    """Offsets of a function in all states of ``scope[begin:end]``, the last variable fastest.
+
+    Last variables that the function does not have are left out where there are many states of them: each offset stands
+    for a run of states. Returns the number of offsets, and the length of the runs.
+    """
+    last, run = end, 1
+    while last > begin and step[scope[last - 1]] == 0:
+        last -= 1
+        run *= card[scope[last]]
+    if run < LONG:
+        last, run = end, 1
     offset[0] = 0
     size = 1
-    for at in range(end - 1, begin - 1, -1):
+    for at in range(last - 1, begin - 1, -1):
         u = scope[at]
         shift = step[u]
         for k in range(1, card[u]):
             for j in range(size):
                 offset[k * size + j] = offset[j] + k * shift
         size *= card[u]
-    return size
+    return size, run
 
 
 @bare
 def add_function(
-    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, size: int
+    sums: BlockSums, table: Floats, weight: float, base: int, stride: int, n_states: int, runs: tuple[int, int]
 ) -> None:
-    """Add a weight times a function to the sums of all states of a variable and of its scope."""
-    total, offset = sums.total, sums.offset
+    """Add a weight times a function to the sums of all states of a variable and of its scope; `runs` as by `spread`."""
+    total, offset, row = sums.total, sums.offset, np.uintp(0)
+    size, run, one = np.uintp(runs[0]), np.uintp(runs[1]), np.uintp(1)
     for k in range(n_states):
         first = base + k * stride
-        row = k * size
-        for j in range(size):
-            total[row + j] += weight * table[first + offset[j]]
+        if run == one:
+            for j in range(size):
+                total[row + j] += weight * table[np.uintp(first + offset[j])]
+            row += size
+        else:
+            for j in range(size):
+                value = weight * table[np.uintp(first + offset[j])]
+                for i in range(run):
+                    total[row + i] += value
+                row += run
 
 
 @inlined
@@ -351,8 +372,8 @@ def add_factor(
             least = min(least, place[u])
             step[u] = model.scope_stride[p]
     if least == at:
-        size = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
-        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], size)
+        runs = spread(sums.offset, block.scope, block.scope_ptr[at], block.scope_ptr[at + 1], model.card, step)
+        add_function(sums, model.theta_t, weight_of(model.weight, a), base, step[v], model.card[v], runs)
     for p in range(model.scope_ptr[a], model.scope_ptr[a + 1]):
         step[model.scope[p]] = 0
 
@@ -368,8 +389,8 @@ def add_message(
     for k in range(end - 1, begin - 1, -1):
         step[scope[k]] = stride
         stride *= card[scope[k]]
-    size = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
-    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], size)
+    runs = spread(sums.offset, scope, block.scope_ptr[at], block.scope_ptr[at + 1], card, step)
+    add_function(sums, messages.best, 1.0, messages.at_ptr[child], step[v], card[v], runs)
     for k in range(begin, end):
         step[scope[k]] = 0
 

@@ -8,6 +8,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.moves.chain_kernels import Chain, ChainCursor, follow_chains
 from mapmrf.engines.moves.flip_state import begin_at, enqueue_all, is_empty, new_agenda, new_flip_state
 from mapmrf.engines.moves.flip_state_kernels import FlipList, refresh
+from mapmrf.kernels.jit import settled
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
@@ -30,6 +31,7 @@ class ChainSearch:
         self.random = np.random.default_rng(seed)
         self.visits = 0
         self.at_rest = True
+        self._follow_chains, self._refresh = settled(follow_chains), settled(refresh)
 
     def restart(self, labels: Ints) -> None:
         """Begin anew at a labelling."""
@@ -37,6 +39,7 @@ class ChainSearch:
         cursor.variable = -1
         cursor.state = cursor.second = cursor.improved = 0
         begin_at(self.problem, self.flips, self.agenda, labels)
+        self._refresh(self.flips, self.agenda, 0)
         enqueue_all(self.agenda, self.random)
         self.at_rest = False
 
@@ -44,7 +47,7 @@ class ChainSearch:
         """Read about so many table entries, visit at most so many variables; returns the entries."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
-            done, visits = follow_chains(self.flips, self.agenda, self.chain, entries - work, max_visits)
+            done, visits = self._follow_chains(self.flips, self.agenda, self.chain, entries - work, max_visits)
             work, max_visits = work + done, max_visits - visits
             self.visits += visits
             if self.chain.cursor.variable < 0 and is_empty(self.agenda):
@@ -53,7 +56,7 @@ class ChainSearch:
 
     def _go_round(self) -> int:
         """Start from every variable again, in another order, unless the last round helped nothing; returns entries."""
-        work = refresh(self.flips, self.agenda, 1)
+        work = self._refresh(self.flips, self.agenda, 1)
         self.at_rest = self.chain.cursor.improved == 0 and is_empty(self.agenda)
         self.chain.cursor.improved = 0
         if not self.at_rest:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints, block_sizes, segment_ends
-from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState, refresh
+from mapmrf.engines.moves.flip_state_kernels import Agenda, AgendaCounts, FlipState
 from mapmrf.engines.moves.move_model import lay_out, table_places
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
@@ -81,14 +81,13 @@ def new_agenda(n: int) -> Agenda:
 
 
 def begin_at(problem: Problem, flips: FlipState, agenda: Agenda, labels: Ints) -> None:
-    """Begin at a labelling: all scores summed, every variable ranked and queued."""
+    """Begin at a labelling, of which `refresh` has yet to sum the scores; nobody is ranked or queued."""
     set_labels(problem, flips, labels)
     agenda.origin[:] = labels
     agenda.counts.queue_begin = agenda.counts.queue_length = agenda.counts.heap_length = agenda.counts.n_changed = 0
     agenda.where[:] = -1
     agenda.queued[:] = False
     agenda.is_changed[:] = False
-    refresh(flips, agenda, 0)
 
 
 def enqueue_all(agenda: Agenda, random: np.random.Generator | None = None) -> None:

@@ -8,6 +8,7 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.moves.flip_kernels import SetCursor, SetSearch, flip_sets
 from mapmrf.engines.moves.flip_state import begin_at, enqueue_all, is_empty, new_agenda, new_flip_state
 from mapmrf.engines.moves.flip_state_kernels import refresh
+from mapmrf.kernels.jit import settled
 from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
@@ -32,19 +33,21 @@ class FlipSearch:
         self.sets = new_set_search(problem.n_vars, self.depth)
         self.visits = 0
         self.at_rest = True
+        self._flip_sets, self._refresh = settled(flip_sets), settled(refresh)
 
     def restart(self, labels: Ints) -> None:
         """Begin anew at a labelling."""
         self.sets.listed[:] = False
         self.sets.cursor.level, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
         begin_at(self.problem, self.flips, self.agenda, labels)
+        self._refresh(self.flips, self.agenda, 0)
         self.at_rest = False
 
     def run(self, entries: int, max_visits: int = 1 << 60) -> int:
         """Read about so many table entries, visit at most so many variables; returns the entries."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
-            done, visits = flip_sets(self.flips, self.agenda, self.sets, entries - work, max_visits)
+            done, visits = self._flip_sets(self.flips, self.agenda, self.sets, entries - work, max_visits)
             work, max_visits = work + done, max_visits - visits
             self.visits += visits
             if self.sets.cursor.level < 0 and is_empty(self.agenda):
@@ -53,7 +56,7 @@ class FlipSearch:
 
     def _go_deeper(self) -> int:
         """Search larger sets from here on; those of `depth` variables are the last. Returns the entries read."""
-        work = refresh(self.flips, self.agenda, 1)
+        work = self._refresh(self.flips, self.agenda, 1)
         if is_empty(self.agenda) and self.sets.cursor.reach < self.depth:
             self.sets.cursor.reach += 1
             enqueue_all(self.agenda)

@@ -7,9 +7,9 @@
 First every method is run on every shape of `random_models.py`, small and large; then rounds follow until ten in a row
 have loaded no kernel: that is the warm-up. The rounds after it are like these, until the time is over: single solves by
 all methods in turn on models that were never seen before, with one thread or two, some of them ended by a time limit or
-a callback; batches in threads, and from time to time in processes; now and then a benchmark in worker processes. After
-every round `soak_samples.py` counts what the process holds. What has grown over the second half of the time is a leak:
-a cache that fills has filled by then. Needs Linux with glibc.
+a callback; a large model whose calls are given up; batches in threads, and from time to time in processes; now and then
+a benchmark in worker processes. After every round `soak_samples.py` counts what the process holds. What has grown over
+the second half of the time is a leak: a cache that fills has filled by then. Needs Linux with glibc.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 import mapmrf
 import random_models
 import soak_samples
+from mapmrf import supervision
 from mapmrf.errors import MapMRFError, UnsupportedModel
 
 ITERATIONS, SECONDS = 10, 0.3
@@ -112,11 +113,19 @@ class Soak:
                 if kind == 1:
                     limits["time_limit"] = 0.005
                 self.solve(next(self.turns), graph, **limits)
+        self.give_up(number)
         self.batch("processes" if number % PROCESSES_EVERY == 0 else "threads")
         if number % BENCH_EVERY == 0:
             models = {f"{shape} {n}": graph for n, (shape, graph) in enumerate(self.models(2))}
             records = mapmrf.bench.run([mapmrf.ICM(), mapmrf.TRWS(max_iterations=5)], models, time_limit=1.0, jobs=2)
             self.done["benchmark runs"] += len(records)
+
+    def give_up(self, number: int) -> None:
+        """A run on a large model that ends within a call of its method; that goes on, on a thread of its own."""
+        graph = mapmrf.datasets.grid(80, 80, seed=number)
+        self.solve(self.methods[number % len(self.methods)], graph, threads=2, time_limit=0.02)
+        self.done["calls given up"] += supervision.left_alone()
+        supervision.wait_for_all()
 
     def batch(self, backend: str) -> None:
         """A batch of models and a file that is not there."""

@@ -2,8 +2,9 @@
 
 Resident memory is not what a process holds: glibc keeps freed memory of every thread's arena, up to the most that the
 arena ever had, and `malloc_trim` does not give back what is at the end of an arena. So the bytes in use are counted:
-those that malloc has given out and not got back, and what is resident outside of malloc's heaps. Python's own
-allocator must be malloc for that (`PYTHONMALLOC=malloc`), and numba must count (`NUMBA_NRT_STATS=1`).
+those that malloc has given out and not got back, and what is resident outside of malloc's heaps without the pages of
+files, which the system loads and drops as it likes. Python's own allocator must be malloc for that
+(`PYTHONMALLOC=malloc`), and numba must count (`NUMBA_NRT_STATS=1`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from numba.core.dispatcher import Dispatcher
-from numba.core.runtime import rtsys
+from numba.core.runtime.nrt import rtsys
 
 SETTINGS = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}
 """The environment in which everything is counted."""
@@ -45,8 +46,9 @@ class Sample(NamedTuple):
     ----------
     solves
         Solves so far, those of batches and benchmarks with them.
-    resident, used
-        Bytes of resident memory, and bytes in use.
+    resident, heaps, mapped
+        Bytes of resident memory; bytes in malloc's heaps that are given out; resident bytes outside of them that are
+        not those of files: large blocks, machine code, stacks.
     objects
         Python's objects that the garbage collector knows.
     arrays
@@ -59,13 +61,19 @@ class Sample(NamedTuple):
     round: int
     solves: int
     resident: int
-    used: int
+    heaps: int
+    mapped: int
     objects: int
     arrays: int
     kernels: int
     threads: int
     files: int
     children: int
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        return self.heaps + self.mapped
 
 
 class _Mallinfo(ctypes.Structure):
@@ -84,13 +92,14 @@ def take_sample(seconds: float, number: int, solves: int) -> Sample:
     objects = len(known) - number  # the samples of the rounds before are no leak
     kernels = sum(len(one.overloads) for one in known if isinstance(one, Dispatcher))
     del known
-    inside, outside = resident()
+    size, mapped = resident()
     return Sample(
         seconds=seconds,
         round=number,
         solves=solves,
-        resident=inside + outside,
-        used=given_out() + outside,
+        resident=size,
+        heaps=given_out(),
+        mapped=mapped,
         objects=objects,
         arrays=arrays_alive(),
         kernels=kernels,
@@ -108,8 +117,8 @@ def given_out() -> int:
 
 
 def resident() -> tuple[int, int]:
-    """Bytes of resident memory in malloc's heaps, and elsewhere: code, stacks, large blocks."""
-    inside = outside = 0
+    """Bytes of resident memory, and those outside of malloc's heaps that are not those of files."""
+    everything = mapped = 0
     in_heap = False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         words = line.split()
@@ -118,9 +127,10 @@ def resident() -> tuple[int, int]:
             name = words[5] if len(words) > 5 else ""
             in_heap = name == "[heap]" or (not name and words[1] == "rw-p" and int(start, 16) % ARENA == 0)
         elif words[0] == "Rss:":
-            inside += 1024 * int(words[1]) * in_heap
-            outside += 1024 * int(words[1]) * (not in_heap)
-    return inside, outside
+            everything += 1024 * int(words[1])
+        elif words[0] == "Anonymous:" and not in_heap:
+            mapped += 1024 * int(words[1])
+    return everything, mapped
 
 
 def arrays_alive() -> int:

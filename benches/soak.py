@@ -1,15 +1,15 @@
 """A soak: `solve`, `solve_many` and `bench` on random models in one process, for hours; what grows is reported.
 
-    python benches/soak.py --minutes 120                       # figures at the end; exit code 1 if something grows
+    python benches/soak.py --minutes 120                       # a table over time; exit code 1 if something grows
     python benches/soak.py --minutes 5 --csv soak.csv          # also every sample as a line
     python benches/soak.py --minutes 10 --methods trws lslp
 
-First every method is run on every shape of `random_models.py`, which loads all kernels; that is the warm-up. Then
-rounds follow until the time is over: single solves by all methods in turn on models that were never seen before, with
-one thread or two, some of them ended by a time limit or a callback; batches in threads, and from time to time in
-processes; now and then a benchmark in worker processes. After every round the resident memory, the threads, the open
-files and the child processes are counted. Growth is the difference of the medians of the first and of the last quarter
-of the rounds; a kernel that is loaded on the way may take its megabyte. Needs Linux.
+First every method is run on every shape of `random_models.py`, small and large; then rounds follow until ten in a row
+have loaded no kernel: that is the warm-up. The rounds after it are like these, until the time is over: single solves by
+all methods in turn on models that were never seen before, with one thread or two, some of them ended by a time limit or
+a callback; a large model whose calls are given up; batches in threads, and from time to time in processes; now and then
+a benchmark in worker processes. After every round `soak_samples.py` counts what the process holds. What has grown over
+the second half of the time is a leak: a cache that fills has filled by then. Needs Linux with glibc.
 """
 
 from __future__ import annotations
@@ -17,34 +17,21 @@ from __future__ import annotations
 import argparse
 import contextlib
 import csv
-import ctypes
-import gc
-import io
 import itertools
-import math
 import os
-import resource
-import statistics
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numba.core.dispatcher import Dispatcher
 
 import mapmrf
 import random_models
+import soak_samples
+from mapmrf import supervision
 from mapmrf.errors import MapMRFError, UnsupportedModel
-
-MOST_BYTES, MOST_SHARE = 8e6, 0.03
-"""Growth of memory that counts as none: bytes, and share of the memory at the beginning."""
-
-KERNEL_BYTES = 1e6
-"""Bytes that a kernel takes at most."""
 
 ITERATIONS, SECONDS = 10, 0.3
 """Limits of a single solve."""
@@ -55,58 +42,8 @@ SOLVES, MANY = 25, 6
 PROCESSES_EVERY, BENCH_EVERY = 10, 20
 """Rounds after which a batch runs in processes, and a benchmark."""
 
-
-class Sample(NamedTuple):
-    """What the process holds after a round.
-
-    Attributes
-    ----------
-    resident, held
-        Bytes of resident memory, and of those what stays when the allocator has given back all that is free: glibc
-        keeps freed memory of every thread for a while.
-    kernels
-        Machine code that is loaded: kernels, by signature. There is an end of them, but some are only for large models.
-    """
-
-    seconds: float
-    round: int
-    resident: int
-    held: int
-    threads: int
-    files: int
-    children: int
-    kernels: int
-
-
-def resident() -> int:
-    """Bytes of memory that this process has now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _children() -> int:
-    """Child processes of all threads; a thread may end while it is looked at."""
-    count = 0
-    for task in Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            count += len((task / "children").read_text().split())
-    return count
-
-
-def take_sample(began: float, number: int) -> Sample:
-    """Count, after the garbage is gone."""
-    gc.collect()
-    size = resident()
-    ctypes.CDLL(None).malloc_trim(0)
-    return Sample(
-        seconds=time.monotonic() - began,
-        round=number,
-        resident=size,
-        held=resident(),
-        threads=len(list(Path("/proc/self/task").iterdir())),
-        files=len(os.listdir("/proc/self/fd")),
-        children=_children(),
-        kernels=sum(len(one.overloads) for one in gc.get_objects() if isinstance(one, Dispatcher)),
-    )
+WARM, MOST_WARM = 10, 100
+"""The warm-up ends after so many rounds without a new kernel, and at the latest after so many."""
 
 
 class Soak:
@@ -145,13 +82,25 @@ class Soak:
         except MapMRFError as error:
             self.failures.append(f"{method}: {error}")
 
-    def warm_up(self) -> None:
-        """Every method on every shape, with one thread and with two."""
-        for shape, method in itertools.product(random_models.SHAPES, self.methods):
-            graph = random_models.model(shape, 0)
+    @property
+    def solves(self) -> int:
+        """Solves so far, all in all."""
+        return sum(self.done[kind] for kind in ("solves", "solves in batches", "benchmark runs"))
+
+    def warm_up(self) -> int:
+        """Load all kernels and start all pools; returns how many rounds it took after the single solves."""
+        for scale, shape, method in itertools.product((1.0, 10.0), random_models.SHAPES, self.methods):
+            graph = random_models.model(shape, 0, scale)
             for threads in (1, 2):
-                self.solve(method, graph, threads=threads, time_limit=None)
-        self.round(0)
+                self.solve(method, graph, threads=threads, time_limit=None if scale == 1.0 else SECONDS)
+        quiet = known = 0
+        for number in range(MOST_WARM):
+            self.round(number)
+            before, known = known, soak_samples.take_sample(0.0, number, 0).kernels
+            quiet = quiet + 1 if known == before else 0
+            if quiet == WARM:
+                break
+        return number + 1
 
     def round(self, number: int) -> None:
         """Some solves and a batch, at times more."""
@@ -164,11 +113,19 @@ class Soak:
                 if kind == 1:
                     limits["time_limit"] = 0.005
                 self.solve(next(self.turns), graph, **limits)
+        self.give_up(number)
         self.batch("processes" if number % PROCESSES_EVERY == 0 else "threads")
         if number % BENCH_EVERY == 0:
             models = {f"{shape} {n}": graph for n, (shape, graph) in enumerate(self.models(2))}
             records = mapmrf.bench.run([mapmrf.ICM(), mapmrf.TRWS(max_iterations=5)], models, time_limit=1.0, jobs=2)
             self.done["benchmark runs"] += len(records)
+
+    def give_up(self, number: int) -> None:
+        """A run on a large model that ends within a call of its method; that goes on, on a thread of its own."""
+        graph = mapmrf.datasets.grid(80, 80, seed=number)
+        self.solve(self.methods[number % len(self.methods)], graph, threads=2, time_limit=0.02)
+        self.done["calls given up"] += supervision.left_alone()
+        supervision.wait_for_all()
 
     def batch(self, backend: str) -> None:
         """A batch of models and a file that is not there."""
@@ -180,39 +137,26 @@ class Soak:
                 self.failures.append(f"{method}, in {backend}: {one}")
 
 
-def growth(samples: list[Sample], what: str) -> tuple[float, float]:
-    """Medians of the first and of the last quarter."""
-    quarter = max(1, len(samples) // 4)
-    first, last = samples[:quarter], samples[-quarter:]
-    return tuple(statistics.median(getattr(one, what) for one in part) for part in (first, last))  # type: ignore[return-value]
+def soak_for(soak: Soak, minutes: float, path: Path | None) -> list[soak_samples.Sample]:
+    """Rounds until the time is over; returns what was counted after each."""
+    reading = soak_samples.Reading(60 * minutes)
+    with contextlib.ExitStack() as stack:
+        lines = stack.enter_context(path.open("w", newline="", buffering=1)) if path else None
+        out = csv.writer(lines) if lines else None
+        if out is not None:
+            out.writerow(soak_samples.Sample._fields)
+        while not reading.samples or reading.samples[-1].seconds < 60 * minutes:
+            soak.round(len(reading.samples) + 1)
+            sample = reading.take(soak.solves)
+            if out is not None:
+                out.writerow(sample)
+    return reading.samples
 
 
-def per_hour(samples: list[Sample]) -> float:
-    """Slope of the memory held by least squares, bytes per hour."""
-    if len(samples) < 3:
-        return 0.0
-    hours = np.array([one.seconds for one in samples]) / 3600
-    return float(np.polyfit(hours, [one.held for one in samples], 1)[0])
-
-
-def verdict(samples: list[Sample]) -> list[str]:
-    """Print the figures; return what grows."""
-    grown = []
-    print("| | first quarter | last quarter | most |\n|---|---|---|---|")
-    for what in ("resident", "held", "kernels", "threads", "files", "children"):
-        first, last = growth(samples, what)
-        most = max(getattr(one, what) for one in samples)
-        if what in ("resident", "held"):
-            print(f"| memory {what}, MB | {first / 1e6:.1f} | {last / 1e6:.1f} | {most / 1e6:.1f} |")
-            code = KERNEL_BYTES * float(np.diff(growth(samples, "kernels"))[0])
-            allowed = code + max(MOST_BYTES, MOST_SHARE * first) if what == "held" else math.inf
-        else:
-            print(f"| {what} | {first:.0f} | {last:.0f} | {most} |")
-            allowed = math.inf if what == "kernels" else 0.0
-        if last - first > allowed:
-            grown.append(what)
-    print(f"\nmemory held, by least squares: {per_hour(samples) / 1e6:+.1f} MB per hour")
-    return grown
+def count_everything() -> None:
+    """Begin again in the environment in which everything is counted, if this is another one."""
+    if any(os.environ.get(name) != value for name, value in soak_samples.SETTINGS.items()):
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **soak_samples.SETTINGS})
 
 
 def main() -> int:
@@ -222,29 +166,19 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path, help="write every sample")
     given = parser.parse_args()
+    count_everything()
     warnings.simplefilter("ignore")
-    soak, began = Soak(given.methods, given.seed), time.monotonic()
-    soak.warm_up()
-    warm = time.monotonic()
-    print(f"warm after {warm - began:.0f} s: {dict(soak.done)}", flush=True)
-    samples: list[Sample] = []
-    with contextlib.ExitStack() as stack:
-        lines = stack.enter_context(given.csv.open("w", newline="")) if given.csv else io.StringIO()
-        out = csv.writer(lines) if given.csv else None
-        if out is not None:
-            out.writerow(Sample._fields)
-        while time.monotonic() < warm + 60 * given.minutes:
-            soak.round(len(samples) + 1)
-            samples.append(take_sample(warm, len(samples) + 1))
-            if out is not None:
-                out.writerow(samples[-1])
-                lines.flush()
-    print(f"{samples[-1].seconds / 60:.0f} minutes, {len(samples)} rounds: {dict(soak.done)}\n")
-    grown = verdict(samples)
+    soak = Soak(given.methods, given.seed)
+    rounds = soak.warm_up()
+    print(f"warm after {rounds} rounds: {dict(soak.done)}\n", flush=True)
+    soak.done.clear()
+    samples = soak_for(soak, given.minutes, given.csv)
+    print(f"\n{samples[-1].seconds / 60:.0f} minutes, {len(samples)} rounds: {dict(soak.done)}\n")
+    print(soak_samples.by_quarters(samples))
+    grown = soak_samples.what_grows(samples)
     for failure in sorted(set(soak.failures)):
         print(f"failed: {failure}")
-    if grown:
-        print(f"grows: {', '.join(grown)}")
+    print(f"grows: {', '.join(grown) or 'nothing'}")
     return int(bool(grown or soak.failures))
 
 

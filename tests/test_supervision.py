@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import subprocess
@@ -55,6 +56,16 @@ def test_results_and_errors_come_from_one_other_thread(supervisor: Supervisor) -
     with pytest.raises(ZeroDivisionError):
         supervisor.call(forever, divmod, 1, 0)
     assert supervisor.call(forever, divmod, 7, 2) == (3, 1)
+
+
+def test_calls_that_are_given_up_leave_nothing_behind_for_the_exit(supervisor: Supervisor) -> None:
+    counts = []
+    for _ in range(3):
+        with pytest.raises(GivenUp):
+            supervisor.call(lambda: 0.0, time.sleep, 0.05)
+        supervision.wait_for_all()
+        counts.append(atexit._ncallbacks())
+    assert counts[0] == counts[-1]
 
 
 def test_settings_of_numpy_go_along(supervisor: Supervisor) -> None:

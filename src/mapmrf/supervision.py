@@ -11,6 +11,7 @@ import contextvars
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
@@ -178,8 +179,7 @@ class Supervisor:
     def _leave_alone(self) -> None:
         helper, self._helper, self.gave_up = self._helper, None, True
         if helper is not None:
-            if not _left_alone:
-                atexit.register(wait_for_all)
+            _wait_at_exit()
             _left_alone.add(helper.thread)
             helper.inbox.put(None)
 
@@ -240,6 +240,12 @@ def left_alone() -> int:
     0
     """
     return sum(thread.is_alive() for thread in tuple(_left_alone))
+
+
+@cache
+def _wait_at_exit() -> None:
+    """Wait when the interpreter ends; registered once, however many calls are given up."""
+    atexit.register(wait_for_all)
 
 
 def wait_for_all() -> None:

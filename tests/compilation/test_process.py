@@ -68,6 +68,22 @@ def test_a_run_without_patience_goes_on_and_the_process_finishes_by_itself() -> 
     assert process._process is None
 
 
+def postpone() -> CompileProcess:
+    """Have a run go on without its kernel; returns the process that finishes by itself."""
+    with stoppable(CompileWatch(lambda: False, left=lambda: 1e-9)), patience(0.5), pytest.raises(CompilingPostponed):
+        compile_elsewhere("mapmrf.kernels.jit.nothing", ())
+    return process._left_alone[-1]
+
+
+def test_nothing_remains_of_processes_that_finished_by_themselves() -> None:
+    first = postpone()
+    first.listener.join()
+    assert first.process.returncode == 0  # not a zombie
+    assert first.process.stdout is not None and first.process.stdout.closed
+    assert process._left_alone == [first]
+    assert process._left_alone == [postpone()]
+
+
 def test_patience_outside_of_runs_does_nothing() -> None:
     with patience(0.5):
         assert watch_of_run() is None

@@ -48,6 +48,8 @@ class CompileProcess:
         while reply := read_block(self.process.stdout):
             self.replies.put(reply)
         self.replies.put(b"")  # it has ended
+        self.process.wait()  # no zombie and no open pipe remain of a process that was left alone
+        self.process.stdout.close()
 
     def compile(self, name: str, signature: Any, watch: CompileWatch) -> bool:
         """Have a kernel compiled; whether that worked. Raises CompilingStopped as soon as the run must go on or end."""
@@ -124,6 +126,9 @@ def _leave_alone() -> None:
     global _process
     if _process is not None and _process.process.stdin is not None:
         _process.process.stdin.close()
+        for finished in [process for process in _left_alone if not process.alive]:
+            atexit.unregister(finished.close)
+            _left_alone.remove(finished)
         _left_alone.append(_process)
         _process = None
 

@@ -1,0 +1,256 @@
+"""What a process holds after each round of `soak.py`, and whether that grows. Needs Linux with glibc.
+
+Resident memory is not what a process holds: glibc keeps freed memory of every thread's arena, up to the most that the
+arena ever had, and `malloc_trim` does not give back what is at the end of an arena. So the bytes in use are counted:
+those that malloc has given out and not got back, and what is resident outside of malloc's heaps without the pages of
+files, which the system loads and drops as it likes. Python's own allocator must be malloc for that
+(`PYTHONMALLOC=malloc`), and numba must count (`NUMBA_NRT_STATS=1`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from numba.core.dispatcher import Dispatcher
+from numba.core.runtime.nrt import rtsys
+
+SETTINGS = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}
+"""The environment in which everything is counted."""
+
+BYTES, BYTES_PER_SOLVE = 1e6, 50.0
+"""Growth of the memory in use over the second half of a run that counts as none, plus so many bytes per solve."""
+
+OBJECTS, OBJECTS_PER_SOLVE = 500.0, 0.02
+"""The same for Python's objects."""
+
+RESIDENT_SHARE = 0.05
+"""Growth of the resident memory from the third quarter to the last that counts as none."""
+
+ARENA = 64 << 20
+"""Where glibc puts the heaps of arenas: at multiples of this."""
+
+
+class Sample(NamedTuple):
+    """What the process holds after a round.
+
+    Attributes
+    ----------
+    solves
+        Solves so far, those of batches and benchmarks with them.
+    resident, heaps, mapped
+        Bytes of resident memory; bytes in malloc's heaps that are given out; resident bytes outside of them that are
+        not those of files: large blocks, machine code, stacks.
+    objects
+        Python's objects that the garbage collector knows.
+    arrays
+        Arrays of kernels that are alive.
+    kernels
+        Machine code that is loaded: kernels, by signature. There is an end of them, but some are only for rare models.
+    """
+
+    seconds: float
+    round: int
+    solves: int
+    resident: int
+    heaps: int
+    mapped: int
+    objects: int
+    arrays: int
+    kernels: int
+    threads: int
+    files: int
+    children: int
+
+    @property
+    def used(self) -> int:
+        """Bytes in use."""
+        return self.heaps + self.mapped
+
+
+class _Mallinfo(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+def take_sample(seconds: float, number: int, solves: int) -> Sample:
+    """Count, after the garbage is gone."""
+    gc.collect()
+    known = gc.get_objects()
+    objects = len(known) - number  # the samples of the rounds before are no leak
+    kernels = sum(len(one.overloads) for one in known if isinstance(one, Dispatcher))
+    del known
+    size, mapped = resident()
+    return Sample(
+        seconds=seconds,
+        round=number,
+        solves=solves,
+        resident=size,
+        heaps=given_out(),
+        mapped=mapped,
+        objects=objects,
+        arrays=arrays_alive(),
+        kernels=kernels,
+        threads=len(list(Path("/proc/self/task").iterdir())),
+        files=len(os.listdir("/proc/self/fd")),
+        children=_children(),
+    )
+
+
+def given_out() -> int:
+    """Bytes in malloc's heaps that were given out and not freed; large blocks are not in heaps."""
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = _Mallinfo
+    return int(libc.mallinfo2().uordblks)
+
+
+def resident() -> tuple[int, int]:
+    """Bytes of resident memory, and those outside of malloc's heaps that are not those of files."""
+    everything = mapped = 0
+    in_heap = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if not words[0].endswith(":"):
+            start, _, _ = words[0].partition("-")
+            name = words[5] if len(words) > 5 else ""
+            in_heap = name == "[heap]" or (not name and words[1] == "rw-p" and int(start, 16) % ARENA == 0)
+        elif words[0] == "Rss:":
+            everything += 1024 * int(words[1])
+        elif words[0] == "Anonymous:" and not in_heap:
+            mapped += 1024 * int(words[1])
+    return everything, mapped
+
+
+def arrays_alive() -> int:
+    """Arrays that kernels have made and nobody has freed, if numba counts them and was needed so far."""
+    try:
+        counts = rtsys.get_allocation_stats()
+    except RuntimeError:
+        return 0
+    return int(counts.mi_alloc - counts.mi_free)
+
+
+def _children() -> int:
+    """Child processes of all threads; a thread may end while it is looked at."""
+    count = 0
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            count += len((task / "children").read_text().split())
+    return count
+
+
+# -- what grows -------------------------------------------------------------------------------------------------------
+
+
+def what_grows(samples: list[Sample]) -> list[str]:
+    """What has grown over the second half of a run.
+
+    A cache that fills has filled by then; what is lost in every solve, or in every hundredth, is lost to the end. The
+    memory of kernels that were loaded on the way is left out. Of resident memory that is not in use, which is kept by
+    glibc, only the last two quarters are compared.
+    """
+    half = samples[len(samples) // 2 :]
+    solves = half[-1].solves - half[0].solves
+    allowed = {
+        "memory in use": ("used", BYTES + BYTES_PER_SOLVE * solves),
+        "objects": ("objects", OBJECTS + OBJECTS_PER_SOLVE * solves),
+        "arrays of kernels": ("arrays", 0.0),
+    }
+    grown = [name for name, (what, most) in allowed.items() if sum(_steps(half, what)) > most]
+    for what in ("threads", "files", "children"):
+        _, second, _, last = quarters(samples, what)
+        if last > second:
+            grown.append(what)
+    *_, third, last = quarters(samples, "resident")
+    if last - third > RESIDENT_SHARE * third:
+        grown.append("resident memory")
+    return grown
+
+
+def _steps(samples: list[Sample], what: str) -> Iterator[float]:
+    """Differences from one round to the next, without those in which kernels were loaded."""
+    for before, after in itertools.pairwise(samples):
+        if before.kernels == after.kernels:
+            yield getattr(after, what) - getattr(before, what)
+
+
+def growth(samples: list[Sample], what: str) -> float:
+    """Growth per solve over the second half, without rounds in which kernels were loaded."""
+    half = samples[len(samples) // 2 :]
+    return sum(_steps(half, what)) / max(1, half[-1].solves - half[0].solves)
+
+
+def quarters(samples: list[Sample], what: str) -> list[float]:
+    """Medians of the four quarters of a run."""
+    ends = [len(samples) * part // 4 for part in range(5)]
+    return [
+        statistics.median(getattr(one, what) for one in samples[begin : max(end, begin + 1)])
+        for begin, end in itertools.pairwise(ends)
+    ]
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    "minutes", "rounds", "solves", "kernels", "in use, MB", "resident, MB",
+    "objects", "arrays", "threads", "files", "children",
+)  # fmt: skip
+HEAD = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
+
+
+def row(one: Sample) -> str:
+    """A sample as a row below `HEAD`."""
+    return (
+        f"| {one.seconds / 60:.1f} | {one.round} | {one.solves} | {one.kernels} | {one.used / 1e6:.1f} | "
+        f"{one.resident / 1e6:.1f} | {one.objects} | {one.arrays} | {one.threads} | {one.files} | {one.children} |"
+    )
+
+
+def by_quarters(samples: list[Sample]) -> str:
+    """A table of medians, and the growth that the verdict is about."""
+    rows = ["| median of | first quarter | second | third | last | most |", "|---|---|---|---|---|---|"]
+    for what, name in {"used": "memory in use, MB", "resident": "resident memory, MB"}.items():
+        figures = [*quarters(samples, what), max(getattr(one, what) for one in samples)]
+        rows.append(f"| {name} | " + " | ".join(f"{figure / 1e6:.1f}" for figure in figures) + " |")
+    for what in ("objects", "arrays", "kernels", "threads", "files", "children"):
+        figures = [*quarters(samples, what), max(getattr(one, what) for one in samples)]
+        rows.append(f"| {what} | " + " | ".join(f"{figure:.0f}" for figure in figures) + " |")
+    used, objects = growth(samples, "used"), growth(samples, "objects")
+    grown = f"{used:+.1f} bytes and {objects:+.4f} objects per solve"
+    return "\n".join([*rows, "", f"second half, without rounds that loaded kernels: {grown}"])
+
+
+class Reading:
+    """Samples of a run, printed about `lines` times over its time.
+
+    Parameters
+    ----------
+    seconds
+        How long the run takes.
+    """
+
+    def __init__(self, seconds: float, lines: int = 24) -> None:
+        self.samples: list[Sample] = []
+        self.began, self._every, self._shown = time.monotonic(), seconds / lines, 0
+        print(HEAD, flush=True)
+
+    def take(self, solves: int) -> Sample:
+        """Sample the process after a round."""
+        one = take_sample(time.monotonic() - self.began, len(self.samples) + 1, solves)
+        self.samples.append(one)
+        if one.seconds >= self._shown * self._every:
+            self._shown = int(one.seconds / self._every) + 1
+            print(row(one), flush=True)
+        return one

@@ -23,7 +23,10 @@ from mapmrf.supervision import GivenUp, Supervisor
 R = TypeVar("R")
 
 SMALL = 50_000
-"""Variables, edges and configurations of factors up to which nothing takes so long that it need be given up."""
+"""Variables, edges and configurations of factors up to which a run without a time limit need not give up anything."""
+
+TINY = 2_000
+"""The same for one with a time limit: some methods have steps of a second on models that are not much larger."""
 
 MEDIUM = 200_000
 """The same for compiling the model and asking whether a method takes it, which is said whatever the limit is."""
@@ -92,10 +95,10 @@ class RunCalls:
 
     @contextmanager
     def supervised(self, graph: FactorGraph) -> Iterator[None]:
-        """While the context is entered, calls are made on another thread, unless the model is small."""
+        """While the context is entered, calls are made on another thread, unless the model is small. Set the clock first."""
         size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + _n_configs(graph)
         self.medium = size <= MEDIUM
-        if size <= SMALL:
+        if size <= (SMALL if self.limit == math.inf else TINY):
             yield
             return
         self.supervisor = Supervisor(self.setting, self.idle)

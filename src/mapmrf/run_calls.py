@@ -95,7 +95,7 @@ class RunCalls:
 
     @contextmanager
     def supervised(self, graph: FactorGraph) -> Iterator[None]:
-        """While the context is entered, calls are made on another thread, unless the model is small. Set the clock first."""
+        """While the context is entered, calls are made on another thread, unless the model is small for the limit."""
         size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + _n_configs(graph)
         self.medium = size <= MEDIUM
         if size <= (SMALL if self.limit == math.inf else TINY):

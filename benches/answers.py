@@ -3,7 +3,7 @@
     python benches/answers.py                                  # all, some minutes; exit code 1 if an answer changed
     python benches/answers.py --threads 2 --batch              # other ways to the same answers
     python benches/answers.py --per-shape 2 --methods trws bp --twice
-    NUMBA_CACHE_DIR=$(mktemp -d) python benches/answers.py --per-shape 1       # with kernels compiled here and now
+    python benches/answers.py --cold --per-shape 1             # with kernels compiled here and now, none that ship
     python benches/answers.py --update                         # after a change that was meant; look at the diff
 
 The models are those of `random_models.py`. Runs are limited by iterations, never by time. A digest has three parts: of
@@ -17,8 +17,11 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import os
 import platform
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections import Counter
@@ -159,6 +162,14 @@ def compare(given: argparse.Namespace) -> int:
     return count.total()
 
 
+def run_cold() -> int:
+    """The same command in a new process that compiles all its kernels, for this very CPU."""
+    command = [sys.executable, *(word for word in sys.argv if word != "--cold")]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {"MAPMRF_KERNELS": "compile", "NUMBA_CACHE_DIR": folder}
+        return subprocess.run(command, env={**os.environ, **settings}, check=False).returncode
+
+
 def main() -> int:
     methods = [name for name in sorted(mapmrf.methods()) if name not in LEFT_OUT]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -167,9 +178,12 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--batch", action="store_true", help="by solve_many, each model twice on two jobs")
     parser.add_argument("--twice", action="store_true", help="everything again in the same process")
+    parser.add_argument("--cold", action="store_true", help="with an empty cache, and without the kernels that ship")
     parser.add_argument("--values", action="store_true", help="compare values and bounds, not labels")
     parser.add_argument("--update", action="store_true", help="write the file of digests")
     given = parser.parse_args()
+    if given.cold:
+        return run_cold()
     warnings.simplefilter("ignore")
     began = time.process_time()
     if given.update:

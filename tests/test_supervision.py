@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ import mapmrf
 from mapmrf import Status, datasets, interrupts, supervision
 from mapmrf.interrupts import Interrupts
 from mapmrf.method import Answer, Method, Progress
+from mapmrf.rewriting import rewrite
 from mapmrf.supervision import GivenUp, Supervisor, given_up, left_alone
 
 GRAPH = datasets.grid(80, 80)
@@ -191,9 +193,11 @@ class Stuck(Method):
         self.at("close")
 
 
-def run(monkeypatch: pytest.MonkeyPatch, method: Stuck, **limits: Any) -> mapmrf.Result:
+def run(
+    monkeypatch: pytest.MonkeyPatch, method: Stuck, graph: mapmrf.FactorGraph = GRAPH, **limits: Any
+) -> mapmrf.Result:
     monkeypatch.setattr("mapmrf.run.Run.options", lambda self: {})
-    return mapmrf.solve(GRAPH, method, **limits)
+    return mapmrf.solve(graph, method, **limits)
 
 
 @pytest.mark.parametrize("where", ["start", "step", "answer", "close"])
@@ -207,6 +211,53 @@ def test_a_method_that_hangs_does_not_keep_the_run_from_ending(monkeypatch: pyte
     method.go.set()
     supervision.wait_for_all()
     assert method.log.count("close") == 1  # by the thread that was left alone
+
+
+def shared_table(n_factors: int) -> mapmrf.FactorGraph:
+    """Factors of 2000 configurations each, of which one is stored."""
+    graph = mapmrf.FactorGraph.from_tables([20, 10, 10], [(0, 1, 2)], [np.zeros((20, 10, 10))])
+    return dataclasses.replace(
+        graph,
+        card=np.full(3 * n_factors, 10) + 10 * (np.arange(3 * n_factors) % 3 == 0),
+        theta_v=np.zeros(40 * n_factors),
+        scope_ptr=3 * np.arange(n_factors + 1),
+        scope=np.arange(3 * n_factors),
+        table_of=np.zeros(n_factors, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize("graph", [datasets.grid(20, 20), shared_table(40)], ids=["small", "shared tables"])
+def test_with_a_limit_small_models_are_no_exception(monkeypatch: pytest.MonkeyPatch, graph: mapmrf.FactorGraph) -> None:
+    method = Stuck()
+    assert run(monkeypatch, method, graph, time_limit=0.3).status is Status.TIME_LIMIT and left_alone() == 1
+    method.go.set()
+
+
+def test_a_table_counts_for_every_factor_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = Stuck(presses=2)
+    assert len(shared_table(40).theta_t) == 2000
+    assert run(monkeypatch, method, shared_table(40)).status is Status.INTERRUPTED and left_alone() == 1
+    method.go.set()
+
+
+def test_a_rewriting_that_nobody_waits_for_ends() -> None:
+    counted = datasets.grid(10, 10).with_constraints([mapmrf.constraints.at_most_k(range(100), 30)])
+    gave_up, errors = threading.Event(), []
+
+    def work() -> None:
+        assert gave_up.wait(60)
+        try:
+            rewrite(counted)
+        except GivenUp as error:
+            errors.append(error)
+
+    supervisor = Supervisor()
+    with pytest.raises(GivenUp):
+        supervisor.call(lambda: 0.0, work)
+    gave_up.set()
+    supervision.wait_for_all()
+    assert len(errors) == 1
+    assert rewrite(counted).graph.n_vars == 198
 
 
 @pytest.mark.parametrize("times", [1, 2])

@@ -290,6 +290,7 @@ CERTAINTY = "certainty"
 GROUPS: dict[str, list[Run]] = {
     "messages": [
         *_runs("trws adsal mplp bp"),
+        *_runs("adsal", ("mixed",), presolve_iterations=5),  # soon enough to be smoothed
         *_runs("bp trbp", ("spins", "mixed"), schedule="sequential"),
         *_runs("trbp"),
         *_runs("trws", ("spins20", "colouring", "pedigree"), order="breadth_first"),

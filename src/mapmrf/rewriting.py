@@ -17,6 +17,7 @@ from mapmrf.constraints.counters import Counter, counter_of, worth_of
 from mapmrf.constraints.flat import ConstraintKind
 from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
+from mapmrf.supervision import check_awaited
 
 MOST_ENTRIES = 1 << 26
 """Table entries that a rewriting may add."""
@@ -165,6 +166,7 @@ class _Rewriter:
             else:
                 self.count(c)
         for i, j in hard_pairs:
+            check_awaited()
             self.add_difference(i, j)
         return Rewriting(self.original, self.graph(), self.counters)
 
@@ -196,6 +198,7 @@ class _Rewriter:
         carrier, first = variables[0], len(self.card)
         self.counters.append((counter, first))
         for step in range(n_steps):
+            check_awaited()
             last = step == n_steps - 1
             if step == 0 and counter.first_step == 1:
                 continue

@@ -82,7 +82,8 @@ class Run(RunCalls):
         """Compile the graph, run the method and the polisher, and report."""
         forms.graph.check_sums()
         self.forms, self.graph = forms, forms.graph
-        self.fit()
+        if not self.unloaded:  # or the model as the method sees it is not there yet
+            self.fit()
         self.incumbent = Incumbent(self.graph, Start().first_labels(self.graph), threads=forms.threads)
         self.started = start.labels is not None
         if start.labels is not None:

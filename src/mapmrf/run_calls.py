@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from mapmrf import interrupts
 from mapmrf.compilation.clock import CompileClock
 from mapmrf.compilation.stopping import CompileWatch, stoppable
@@ -21,7 +23,10 @@ from mapmrf.supervision import GivenUp, Supervisor
 R = TypeVar("R")
 
 SMALL = 50_000
-"""Variables, edges and table entries up to which nothing takes so long that it need be given up."""
+"""Variables, edges and configurations of factors up to which a run without a time limit need not give up anything."""
+
+TINY = 2_000
+"""The same for one with a time limit: some methods have steps of a second on models that are not much larger."""
 
 MEDIUM = 200_000
 """The same for compiling the model and asking whether a method takes it, which is said whatever the limit is."""
@@ -90,10 +95,10 @@ class RunCalls:
 
     @contextmanager
     def supervised(self, graph: FactorGraph) -> Iterator[None]:
-        """While the context is entered, calls are made on another thread, unless the model is small."""
-        size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + len(graph.theta_t)
+        """While the context is entered, calls are made on another thread, unless the model is small for the limit."""
+        size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + _n_configs(graph)
         self.medium = size <= MEDIUM
-        if size <= SMALL:
+        if size <= (SMALL if self.limit == math.inf else TINY):
             yield
             return
         self.supervisor = Supervisor(self.setting, self.idle)
@@ -156,3 +161,8 @@ class RunCalls:
         if not self.is_lost(state):
             with suppress(GivenUp):
                 self.attempt(REPORTING, method.close, problem, state)
+
+
+def _n_configs(graph: FactorGraph) -> int:
+    """Configurations of all factors: a table that many of them share takes a method's time once for each."""
+    return int(np.diff(graph.table_ptr)[graph.table_of].sum())

@@ -226,6 +226,18 @@ def given_up() -> bool:
     return errand is not None and errand.in_vain
 
 
+def check_awaited() -> None:
+    """Raise GivenUp if nobody waits any more for what this thread does: for the pieces of a step that may take long.
+
+    Examples
+    --------
+    >>> from mapmrf.supervision import check_awaited
+    >>> check_awaited()
+    """
+    if given_up():
+        raise GivenUp
+
+
 interrupts.count_as_interrupt(given_up)
 
 

@@ -13,6 +13,7 @@ from mapmrf.engines.messages.message_passing import Decoding, MessagePassing, Sc
 from mapmrf.kernels.forests import grow_forest
 from mapmrf.options import check_at_least, check_choice
 from mapmrf.problem import Problem
+from mapmrf.supervision import check_awaited
 
 Weighting = Literal["forests", "uniform", "degree"]
 
@@ -98,6 +99,7 @@ def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FO
     taken = np.zeros(problem.n_factors, dtype=bool)
     n_forests = 0
     while n_forests < n_least or times.min() == 0:
+        check_awaited()
         if n_forests > n_least and n_forests * problem.n_factors > max_work:
             rho = degree_weights(problem)
             return ForestWeights(rho, parent_shares(problem, rho))

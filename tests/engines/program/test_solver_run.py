@@ -40,6 +40,17 @@ def test_a_run_that_nobody_waits_for_is_stopped() -> None:
     assert stopped.wait(60)
 
 
+def test_the_interpreter_waits_for_a_solver_that_a_daemon_has_started() -> None:
+    """A thread that Python ends while it is in C++ takes the whole process down."""
+    runs = []
+    starter = threading.Thread(target=lambda: runs.append(SolverRun(until_stopped)), daemon=True)
+    starter.start()
+    starter.join()
+    (solver,) = (thread for thread in threading.enumerate() if thread.name == "mapmrf-solver")
+    assert not solver.daemon
+    runs[0].close(60)
+
+
 def test_closing_a_run_ends_its_thread() -> None:
     before = set(threading.enumerate())
     run = SolverRun(until_stopped)

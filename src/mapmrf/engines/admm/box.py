@@ -11,9 +11,12 @@ from mapmrf.arrays import Bools, Floats, Ints, segment_argmax, segment_ends
 from mapmrf.engines.admm.box_form import BinaryTerms, BoxForm, TableTerms, largest_curvature
 from mapmrf.engines.admm.scale import interaction_scale
 from mapmrf.problem import Batch, Problem
+from mapmrf.supervision import check_awaited
 
 POWER_STEPS, POWER_WORK = 100, 200_000_000
 """Steps of the power method for the form's largest eigenvalue, fewer where they would touch more entries than this."""
+CALL_WORK = 20_000_000
+"""Entries that one call of the kernel touches: some hundredths of a second."""
 CHUNK = 1 << 18
 """Table entries that are laid out together: bounds the memory on the way."""
 
@@ -63,7 +66,11 @@ class BoxProgram:
         size = self.form.tables.size
         entries = 4 * self.form.pairs.strength.size + int((size[0] * size[1]).sum())
         steps = int(np.clip(POWER_WORK // max(1, entries), POWER_STEPS // 5, POWER_STEPS))
-        return np.asarray(shape * largest_curvature(steps, self.form, shape, v, np.empty_like(v)))
+        each, found, room = max(1, CALL_WORK // max(1, entries)), 0.0, np.empty_like(v)
+        for done in range(0, steps, each):  # v is where the next call goes on
+            check_awaited()
+            found = largest_curvature(min(each, steps - done), self.form, shape, v, room)
+        return np.asarray(shape * found)
 
 
 def softened(problem: Problem, forbidden: float) -> Problem:

@@ -15,6 +15,7 @@ from mapmrf.engines.admm.lattice import LatticeSteps
 from mapmrf.engines.admm.layout import Layout, isolated
 from mapmrf.engines.admm.measurement import FACTOR_SUMS, N_SUMS, NO_SUMS, FactorSums, Measurement
 from mapmrf.engines.admm.penalty import PenaltyOptions, SphereKind, new_penalty, set_rho
+from mapmrf.engines.admm.rounds import rounds_of
 from mapmrf.engines.admm.structs import (
     Batches,
     FactorKind,
@@ -27,6 +28,7 @@ from mapmrf.engines.admm.structs import (
 from mapmrf.engines.admm.work import KernelCalls, cut_tasks, new_scratch
 from mapmrf.polytope import FactorMarginals, dense
 from mapmrf.problem import Batch, Problem
+from mapmrf.supervision import check_awaited
 from mapmrf.workers import Workers
 
 VAR_CHUNK = 16384
@@ -295,7 +297,10 @@ class Engine:
 
     def _factor_step(self, pair_calls: KernelCalls, factor_calls: list[KernelCalls], keep: bool) -> None:
         pair_calls.run(self.workers)
+        in_rounds = len(factor_calls) > len(TABLE_STEPS) + 1  # more calls than kinds of factors
         for calls in factor_calls:
+            if in_rounds:
+                check_awaited()
             if calls.kernel is factor_steps.update_pairs:
                 self.workers.run(calls.kernel, [(*arguments, keep) for arguments in calls.arguments])
             else:
@@ -356,8 +361,9 @@ class Engine:
                 step = TABLE_STEPS[kind]
                 if kind == FactorKind.FOREST and len(self.layout.tables.forms.of):
                     step = factor_steps.update_structured
-                shares = zip(self._shares(pieces), self.scratch, strict=True)
-                plan.append(KernelCalls(step, [(mine, *arrays, room) for mine, room in shares]))
+                for part in rounds_of(pieces, self.workers.n):
+                    shares = zip(self._shares(part), self.scratch, strict=True)
+                    plan.append(KernelCalls(step, [(mine, *arrays, room) for mine, room in shares]))
         return plan
 
     def _shares(self, tasks: Batches | None) -> list[Batches]:

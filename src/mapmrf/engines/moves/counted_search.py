@@ -263,16 +263,16 @@ class _RuleLists:
         else:
             looks_at = PARITY if kind == ConstraintKind.XOR else OUTPUT
             self.add_rule(looks_at, (float(constraints.lower[c]), np.inf), float(constraints.penalty[c]), weights)
-        last = len(places) - 1
-        for at, place in enumerate(places):
-            self.touch(place, float(weights[at]), kind == ConstraintKind.OR and at == last)
+        self.touch(places, weights.tolist())
+        if kind == ConstraintKind.OR:
+            self.is_output[-1] = True
 
     def add_states(self, constraints: Constraints, c: int) -> None:
         scope = constraints.var[constraints.span(c)]
         for k in range(int(self.graph.card[scope].max())):
             self.add_rule(SUM, (-np.inf, 1.0), float(constraints.penalty[c]), np.ones(1))
-            for place in (self.graph.var_ptr[scope] + k)[self.graph.card[scope] > k].tolist():
-                self.touch(place, 1.0, False)
+            places = (self.graph.var_ptr[scope] + k)[self.graph.card[scope] > k].tolist()
+            self.touch(places, [1.0] * len(places))
 
     def add_rule(self, kind: int, limits: tuple[float, float], price: float, weights: Floats) -> None:
         self.kind.append(kind)
@@ -281,8 +281,10 @@ class _RuleLists:
         self.price.append(price)
         self.unit.append(max(float(np.abs(weights).mean()), 1e-300))
 
-    def touch(self, place: int, weight: float, is_output: bool) -> None:
-        self.state.append(place)
-        self.rule.append(len(self.kind) - 1)
-        self.weight.append(weight)
-        self.is_output.append(is_output)
+    def touch(self, places: list[int], weights: list[float]) -> None:
+        """Note what the states at these places add to the last rule."""
+        n = len(places)
+        self.state.extend(places)
+        self.rule.extend([len(self.kind) - 1] * n)
+        self.weight.extend(weights)
+        self.is_output.extend([False] * n)

@@ -12,6 +12,9 @@ from mapmrf.engines.program.loading import load_highs
 from mapmrf.engines.program.program import DUAL_TOL, Program, Rows
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport, SolverRun
 
+PIECE = 20_000
+"""Rows or columns that HiGHS is given at a time: some milliseconds."""
+
 Settings = Mapping[str, Any]
 """Options of HiGHS by their names there."""
 
@@ -126,20 +129,32 @@ def _highs(program: Program, seed: int, settings: Settings) -> Any:
     highs = highspy.Highs()
     for key, value in {"output_flag": False, "threads": 1, "random_seed": seed % 2**31, **settings}.items():
         highs.setOptionValue(key, value)
-    n = len(program.cost)
-    none = np.zeros(0)
-    upper = np.minimum(program.upper, highspy.kHighsInf)
-    highs.addCols(n, program.cost, program.lower, upper, 0, np.zeros(n), none, none)
+    _add_columns(highs, program)
     _add_rows(highs, program.rows)
     highs.changeObjectiveSense(highspy.ObjSense.kMaximize)
     return highs
 
 
+def _add_columns(highs: Any, program: Program) -> None:
+    """Add empty columns, piece by piece: HiGHS keeps Python's lock while it takes one."""
+    upper, none = np.minimum(program.upper, load_highs().kHighsInf), np.zeros(0)
+    for begin in range(0, len(upper), PIECE):
+        part = slice(begin, begin + PIECE)
+        n = len(upper[part])
+        highs.addCols(n, program.cost[part], program.lower[part], upper[part], 0, np.zeros(n), none, none)
+
+
 def _add_rows(highs: Any, rows: Rows) -> None:
+    """Add rows at the end, piece by piece for the same reason."""
     infinity = load_highs().kHighsInf
     lower, upper = np.maximum(rows.lower, -infinity), np.minimum(rows.upper, infinity)
-    matrix = rows.matrix
-    highs.addRows(rows.n, lower, upper, matrix.nnz, matrix.indptr[:-1], matrix.indices, matrix.data)
+    ptr, indices, data = rows.matrix.indptr, rows.matrix.indices, rows.matrix.data
+    for begin in range(0, rows.n, PIECE):
+        part, end = slice(begin, begin + PIECE), min(begin + PIECE, rows.n)
+        entries = slice(ptr[begin], ptr[end])
+        n_entries = int(ptr[end] - ptr[begin])
+        starts = ptr[begin:end] - ptr[begin]
+        highs.addRows(end - begin, lower[part], upper[part], n_entries, starts, indices[entries], data[entries])
 
 
 def _solve_relaxation(highs: Any, report: SolverReport) -> None:

@@ -163,7 +163,8 @@ class SolverRun:
     def __init__(self, solve: Callable[[SolverReport], None], reports: float = math.inf) -> None:
         self.report = SolverReport(allowance=Allowance(reports))
         weakref.finalize(self, self.report.stop.set)  # nobody waits any more: the solver need not go on
-        self._thread = threading.Thread(target=_work, args=(solve, self.report), name="mapmrf-solver")
+        # No daemon, as it would be if one starts it: the interpreter must not end under a solver written in C++.
+        self._thread = threading.Thread(target=_work, args=(solve, self.report), name="mapmrf-solver", daemon=False)
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Ints, segment_argmax
 from mapmrf.engines.reduction.reduction import LabelMap, Reduction, ReductionCounts
 from mapmrf.problem import Problem
+from mapmrf.supervision import check_awaited
 
 STEP_WORK = 3_000_000
 """Table entries that a step looks at: some hundredths of a second."""
@@ -79,6 +80,7 @@ def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
     """
     steps = simplify_in_steps(problem, excluded)
     while True:
+        check_awaited()
         try:
             next(steps)
         except StopIteration as end:

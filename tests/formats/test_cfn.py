@@ -262,11 +262,6 @@ ZOO = {
     "an open quote": (T3.replace('.000"}', ".000}"), ["mustbe (line 1)"]),
     "more": (T3 + " x", ["after the last bracket (line 9)", "'x'"]),
     "no end": (T3.rstrip()[:-1], ["end of the file", "ends in line 8"]),
-    "huge table": (
-        '{problem: {name: m, mustbe: "<9"}, variables: {a: 9999999 b: 9999999}, functions: '
-        "{{scope: [a b] defaultcost: 0 costs: []}}}",
-        ["function 0", "1e+14 entries", "at most"],
-    ),
 }
 
 

@@ -119,10 +119,6 @@ ZOO = {
     "nan": (GOOD.replace("1 2 4", "1 2 nan"), ["tuple of factor 1", "'nan'"]),
     "negative default": (GOOD.replace("0 2\n", "-1 2\n"), ["default of factor 1", "'-1'"]),
     "more": (GOOD + "7", ["after the last table", "'7'"]),
-    "huge table": (
-        f"SPARSEMARKOV 40 {'2 ' * 40} 1 40 {' '.join(map(str, range(40)))} 0 0",
-        ["1.1e+12 entries", "at most"],
-    ),
 }
 
 

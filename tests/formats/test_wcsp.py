@@ -265,10 +265,6 @@ ZOO = {
     ),
     "two constants in one": ("m 1 2 1 10  2  0 3 2 4 5", ["number of tuples of function 0", "'2'", "0 or 1"]),
     "more": (T3 + "7", ["after the last function", "'7'", "end of the file"]),
-    "huge table": (
-        f"m 40 2 1 10 {'2 ' * 40} 40 {' '.join(map(str, range(40)))} 0 0",
-        ["1.1e+12 entries", "factor 0", "at most"],
-    ),
 }
 
 

@@ -32,6 +32,8 @@ NETWORK = FactorGraph.from_tables(
     names=Names(("Rain", "Grass"), (("no", "yes"), ("dry", "wet"))),
 )
 
+MANY = " ".join(map(str, range(18)))
+"""So many binary variables have a table that is kept as a list of tuples."""
 TEXTS: dict[str, list[str]] = {
     ".uai": [
         "MARKOV\n3\n2 3 2\n3\n1 0\n2 0 1\n2 2 1\n\n2\n 1 1.5\n\n6\n 1 2 0.5 0.25 1 1\n\n6\n 1 1 2 2 0 1e-3\n",
@@ -42,14 +44,21 @@ TEXTS: dict[str, list[str]] = {
     ".suai": [
         "SPARSEMARKOV\n3\n2 3 2\n2\n2 0 1\n3 2 1 0\n\n1 2\n0 2 3\n1 0 .5\n\n0.5 1\n1 2 1 4\n",
         "SPARSEBAYES 1 2 1 1 0 0.5 0",
+        f"SPARSEMARKOV 18 {'2 ' * 18} 2 18 {MANY} 18 {MANY} 0.5 1 {'1 ' * 18} 2 0 2 {'0 ' * 18} 1 {'0 1 ' * 9} 0.25",
     ],
-    ".fg": ["2\n\n2\n0 1\n2 3\n3\n0 1\n3 2.5\n5 1\n\n1\n2\n2\n1\n1 4\n", "# empty\n0\n"],
+    ".fg": [
+        "2\n\n2\n0 1\n2 3\n3\n0 1\n3 2.5\n5 1\n\n1\n2\n2\n1\n1 4\n",
+        "# empty\n0\n",
+        f"1\n\n18\n{MANY}\n{'2 ' * 18}\n3\n0 1\n262143 2\n77 0.5\n",
+    ],
     ".wcsp": [
         "t 3 3 4 100\n2 3 2\n2 0 1 0 2\n0 0 5\n1 2 7\n1 2 3 1\n1 0\n0 4 0\n2 1 2 100 1\n2 1 0\n",
         "s 4 3 3 50\n3 3 3 3\n-2 0 1 0 1\n0 0 5\n2 1 2 0 -1\n3 0 1 2 -1 salldiff var 50\n",
         "g 3 3 4 50\n3 3 3\n3 0 1 2 -1 sgcc var 50 3 0 0 1 1 0 1 2 0 1\n3 0 1 2 -1 samong var 3 1 2 2 0 1\n"
         "3 0 1 2 -1 knapsackp 2 1 0 3 1 1 2 0\n2 0 1 -1 clique 1 1 0 2 0 1\n",
         "mapmrf:decimals=2:offset=150 2 2 1 1000\n2 2\n2 0 1 0 1\n0 0 50\n",
+        f"l 19 3 2 50\n{'2 ' * 18} 3\n-18 {MANY} 50 2 {'1 ' * 18} 3 {'0 1 ' * 9} 0\n18 {MANY} 50 -1\n",
+        f"l 18 2 1 50\n{'2 ' * 18}\n18 {MANY} 5 3\n{'1 ' * 18} 3 {'0 1 ' * 9} 50 {'0 ' * 18} 9\n",
     ],
     ".cfn": [
         '{problem: {name: t, mustbe: "<100.00"},\n variables: {x: 2, y: [red green blue], z: 2},\n'
@@ -63,6 +72,11 @@ TEXTS: dict[str, list[str]] = {
         "s:{scope:[a b c] type:samong params:{metric:var cost:3 min:1 max:2 values:[0 1]}}"
         "c:{scope:[a b] type:sgcc params:{metric:var cost:50 bounds:[[0 0 1][1 0 1]]}}"
         "q:{scope:[a b] type:clique params:{rhs:1 values:[[0][0 1]]}}}}",
+        '{problem:{name:l mustbe:"<50"} variables:{'
+        + " ".join(f"v{i}:2" for i in range(18))
+        + "} functions:{f:{scope:["
+        f"{MANY}] defaultcost:inf costs:[{'1 ' * 18} 3 {'0 1 ' * 9} -2]}} "
+        f"g:{{scope:[{MANY}] defaultcost:1 costs:[]}}}}}}",
     ],
     ".bif": [
         "network toy { property x; }\nvariable A { type discrete [ 2 ] { a0, a1 }; }\n"
@@ -133,9 +147,7 @@ def written(suffix: str, *graphs: FactorGraph) -> list[bytes]:
 
 
 def opengm() -> list[bytes]:
-    """A file with every type of function; needs h5py."""
-    import h5py
-
+    """Files with every type of function; they need h5py."""
     kinds: dict[int, tuple[list[int], list[float]]] = {
         16000: ([2, 2, 3], [1, 2, 3, 4, 5, 6]),
         16001: ([2, 2, 3, 2, 0, 5], [1, 4, 5]),
@@ -148,21 +160,29 @@ def opengm() -> list[bytes]:
         16008: ([1, 2], [3]),
         16011: ([3, 2, 3, 2], [1, 2, 3, 4, 5]),
     }
-    scopes = {1: [0], 2: [0, 1], 3: [0, 1, 2]}
+    shape = [18, *[2] * 18]
+    lists = {16001: ([*shape, 2, 0, 77], [1.0, 4, 5]), 16007: (shape, [0.0, 1]), 16008: (shape, [3.0])}
+    return [_opengm(kinds, [2, 3, 2]), _opengm(lists, [2] * 18), *written(".h5", GRAPH)]
+
+
+def _opengm(kinds: dict[int, tuple[list[int], list[float]]], card: list[int]) -> bytes:
+    """A function of every type, on the first variables."""
+    import h5py
+
     memory = io.BytesIO()
     with h5py.File(memory, "w") as file:
         group = file.create_group("gm")
         types = [x for kind in kinds for x in (kind, 1)]
-        group["header"] = np.array([2, 0, 3, len(kinds), len(kinds), *types, 1], dtype=np.uint64)
-        group["numbers-of-states"] = np.array([2, 3, 2], dtype=np.uint64)
+        group["header"] = np.array([2, 0, len(card), len(kinds), len(kinds), *types, 1], dtype=np.uint64)
+        group["numbers-of-states"] = np.array(card, dtype=np.uint64)
         factors: list[int] = []
         for place, (kind, (indices, values)) in enumerate(kinds.items()):
             group[f"function-id-{kind}/indices"] = np.array(indices, dtype=np.uint64)
             group[f"function-id-{kind}/values"] = np.array(values, dtype=np.float64)
-            scope = scopes[indices[0] if kind in (16000, 16001, 16007, 16008, 16011) else 2]
-            factors += [0, place, len(scope), *scope]
+            arity = indices[0] if kind in (16000, 16001, 16007, 16008, 16011) else 2
+            factors += [0, place, arity, *range(arity)]
         group["factors"] = np.array(factors, dtype=np.uint64)
-    return [memory.getvalue(), *written(".h5", GRAPH)]
+    return memory.getvalue()
 
 
 def certificates(folder: Path) -> list[bytes]:

@@ -1,16 +1,19 @@
 """Run a reader on many files that are almost right: it must return or raise one of our errors, soon and in few bytes.
 
-``python tests/fuzz/fuzzer.py --inputs 1e7`` runs all of them; ``--only .wcsp --seed 3`` one, with other files.
+``python tests/fuzz/fuzzer.py --inputs 1e7`` runs all of them; ``--only .wcsp --seed 3`` one, with other files; and
+``--minutes 45`` goes on with other files until the time is over.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import random
 import signal
 import sys
 import tempfile
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +29,8 @@ PATIENCE = 20.0
 """Seconds after which a reader of a tiny file hangs."""
 CHUNK = 500
 """Files between two looks at the memory."""
+LONGEST = 2000
+"""Bytes of a file that are printed."""
 ROOM = 48_000_000
 """Bytes beyond the budget that a process may grow by, for what libraries load and keep."""
 
@@ -51,10 +56,22 @@ class Fuzzed:
         if what not in self.examples or len(data) < len(self.examples[what]):
             self.examples[what] = data
 
+    def take(self, other: Fuzzed) -> None:
+        """Add what another run has found."""
+        self.read, self.refused = self.read + other.read, self.refused + other.refused
+        self.seconds, self.slowest = self.seconds + other.seconds, max(self.slowest, other.slowest)
+        self.harm += other.harm
+        self.examples = other.examples | self.examples
+
     def text(self) -> str:
         each = 1e6 * self.seconds / max(1, self.read + self.refused)
         line = f"{self.name:18} {self.read:9} read {self.refused:9} refused {each:7.0f} us each"
-        return "\n".join([line, *(f"    {n} x {what}: {self.examples[what]!r}" for what, n in self.harm.items())])
+        return "\n".join([line, *(f"    {n} x {what}: {shown(self.examples[what])}" for what, n in self.harm.items())])
+
+
+def shown(data: bytes) -> str:
+    """A file in a line; of a long one, which a seed makes again, the beginning."""
+    return repr(data) if len(data) <= LONGEST else f"{data[:LONGEST]!r}... ({len(data)} bytes)"
 
 
 @contextmanager
@@ -141,26 +158,43 @@ def _one(found: Fuzzed, target: Target, folder: Path, data: bytes) -> None:
 def main() -> int:
     """Run all readers, or some."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--inputs", type=float, default=1e5, help="files in all")
+    parser.add_argument("--inputs", type=float, default=1e5, help="files in all, or in a round")
     parser.add_argument("--only", default="", help="part of the name of the file")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=0.0, help="go on in rounds, a seed each, until this is over")
     options = parser.parse_args()
-    import logging
-    import warnings
-
     logging.getLogger("mapmrf").addHandler(logging.NullHandler())
     warnings.simplefilter("error")
-    harm = 0
+    began, found, seed = time.monotonic(), dict[int, Fuzzed](), options.seed
     with tempfile.TemporaryDirectory() as folder:
         all_of_them = targets(Path(folder))
-        shares = sum(target.share for target in all_of_them)
-        for k, target in enumerate(all_of_them):
-            if options.only in target.name:
-                n = max(1, round(options.inputs * target.share / shares))
-                found = fuzz(target, n, options.seed, Path(folder, str(k)))
-                print(found.text(), flush=True)
-                harm += sum(found.harm.values())
+        while True:
+            run_all(all_of_them, options, seed, Path(folder), found)
+            seed += 1
+            n = sum(each.read + each.refused for each in found.values())
+            harm = sum(sum(each.harm.values()) for each in found.values())
+            seconds = sum(each.seconds for each in found.values())
+            print(f"{n} files in {seconds:.0f} s, {harm} did harm", flush=True)
+            if time.monotonic() - began >= 60.0 * options.minutes:
+                break
+    if options.minutes:
+        print("\n".join(each.text() for each in found.values()), flush=True)
     return min(harm, 1)
+
+
+def run_all(
+    all_of_them: list[Target], options: argparse.Namespace, seed: int, folder: Path, total: dict[int, Fuzzed]
+) -> None:
+    """A round of all readers, added to what was found before."""
+    shares = sum(target.share for target in all_of_them)
+    for k, target in enumerate(all_of_them):
+        if options.only not in target.name:
+            continue
+        n = max(1, round(options.inputs * target.share / shares))
+        found = fuzz(target, n, seed, folder / str(k))
+        total.setdefault(k, Fuzzed(target.name)).take(found)
+        if found.harm or not options.minutes:
+            print(found.text(), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
+from mapmrf.formats._listed import LISTS, keeps_list, shape_bounds, states_at, stays_list
 from mapmrf.formats._tables import last_fastest, same_shapes, table_offsets, table_sizes
+from mapmrf.formats.budget import charge
 
 EXPLICIT = 16000
 REFUSED = {
@@ -56,7 +58,8 @@ class Source:
 class OpenGMTables:
     """Functions as tables; the cardinalities of function f are ``shape[shape_ptr[f]:shape_ptr[f + 1]]``.
 
-    Function f is ``weight[f]`` times the table ``table_of[f]``.
+    Function f is ``weight[f]`` times the table ``table_of[f]``. The entries of a table in `lists` are a default and the
+    values of some tuples, which `lists` has.
     """
 
     shape: Ints
@@ -65,12 +68,15 @@ class OpenGMTables:
     weight: Floats
     table_ptr: Ints
     theta_t: Floats
+    lists: dict[int, Ints] = field(default_factory=dict)
 
     @classmethod
-    def one_each(cls, shapes: tuple[Ints, Ints], table_ptr: Ints, theta_t: Floats) -> OpenGMTables:
+    def one_each(
+        cls, shapes: tuple[Ints, Ints], table_ptr: Ints, theta_t: Floats, lists: dict[int, Ints] | None = None
+    ) -> OpenGMTables:
         """Functions with a table of their own each."""
         n = len(table_ptr) - 1
-        return cls(*shapes, np.arange(n), np.ones(n), table_ptr, theta_t)
+        return cls(*shapes, np.arange(n), np.ones(n), table_ptr, theta_t, lists or {})
 
 
 def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
@@ -86,6 +92,7 @@ def joined(path: Path, parts: list[OpenGMTables]) -> OpenGMTables:
         np.concatenate([np.zeros(0), *(part.weight for part in parts)]),
         table_offsets(path, sizes),
         np.concatenate([np.zeros(0), *(part.theta_t for part in parts)]),
+        {first + t: tuples for first, part in zip(before, parts, strict=False) for t, tuples in part.lists.items()},
     )
 
 
@@ -159,22 +166,40 @@ def _sparse(source: Source) -> OpenGMTables:
     start, order, n_keys = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     source.check_values(int((n_keys + 1).sum()))
     shape, shape_ptr = _checked(source, source.indices[ranges(start, order)]), np.append(0, np.cumsum(order))
-    table_ptr = table_offsets(Path(source.path), table_sizes(shape, shape_ptr))
+    size = table_sizes(shape, shape_ptr)
+    stays = keeps_list(size, n_keys, shape_bounds(shape, shape_ptr)) & (size < 2.0**62)
+    table_ptr = table_offsets(Path(source.path), np.where(stays, n_keys + 1.0, size))
     default_at = np.append(0, np.cumsum(n_keys + 1)[:-1])
     theta = np.repeat(source.values[default_at], np.diff(table_ptr))
     keys = source.indices[ranges(start + order + 1, n_keys)]
-    if (keys >= np.repeat(np.diff(table_ptr), n_keys)).any():
+    if (keys >= np.repeat(size, n_keys)).any():
         source.fail("a key beyond the last entry of its table", "keys inside")
-    theta[np.repeat(table_ptr[:-1], n_keys) + keys] = source.values[ranges(default_at + 1, n_keys)]
-    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, last_fastest(theta, table_ptr, shape, shape_ptr))
+    within = 1 + ranges(np.zeros(len(n_keys), dtype=np.int64), n_keys)
+    place = np.where(np.repeat(stays, n_keys), within, keys)
+    theta[np.repeat(table_ptr[:-1], n_keys) + place] = source.values[ranges(default_at + 1, n_keys)]
+    lists, turned, first = dict[int, Ints](), shape.copy(), offsets(n_keys)
+    for t in np.flatnonzero(stays).tolist():
+        mine = slice(int(shape_ptr[t]), int(shape_ptr[t + 1]))
+        lists[t] = states_at(keys[first[t] : first[t + 1]], shape[mine])
+        turned[mine] = 1  # nothing to be turned round
+        turned[mine.start] = n_keys[t] + 1
+    theta = last_fastest(theta, table_ptr, turned, shape_ptr)
+    return OpenGMTables.one_each((shape, shape_ptr), table_ptr, theta, lists)
 
 
-Formula = Callable[[Floats, tuple[int, ...]], Floats]
-"""Values of some functions, a row each, and their shape -> their tables, with a first axis for the functions."""
+Formula = Callable[[Floats, tuple[int, ...], int], Floats]
+"""Values of some functions, a row each, and a shape -> their tables, with a first axis for the functions.
+
+The first variable's states are those from a number on, the last argument, so that large tables are filled in parts.
+"""
+Tuples = Callable[[tuple[int, ...]], int]
+"""The shape of functions -> the number of tuples of equal states at which they have their first value, not the last."""
 Scale = Callable[[Floats], Floats]
 """Values of some functions, a row each -> what they are multiples of, by which the values are then divided."""
 
 
+PART = 1 << 20
+"""Entries of large tables that are computed at a time."""
 FEW_ENTRIES = 1 << 16
 """Entries up to which functions of a shape get a table each: what these have in common is found later."""
 
@@ -190,11 +215,17 @@ class Units(NamedTuple):
 
 
 def _by_formula(
-    source: Source, shapes: tuple[Ints, Ints], values: tuple[Ints, Ints], formula: Formula, scale: Scale | None = None
+    source: Source,
+    shapes: tuple[Ints, Ints],
+    values: tuple[Ints, Ints],
+    formula: Formula,
+    scale: Scale | None = None,
+    tuples: Tuples | None = None,
 ) -> OpenGMTables:
     """Write out functions that are given by a few values, all those of one shape at once.
 
-    Functions with the same values share a table; if the tables would be large, so do multiples of one function.
+    Functions with the same values share a table; if the tables would be large, so do multiples of one function, and
+    those that differ from a constant at few tuples stay lists.
     """
     shape, shape_ptr = shapes
     value_at, n_values = values
@@ -202,18 +233,51 @@ def _by_formula(
     for members, dims in same_shapes(shape, shape_ptr):
         rows = source.values[value_at[members][:, None] + np.arange(n_values[members[0]])]
         groups.append(_units(members, dims, rows, scale if source.linear else None))
-    sizes = [np.full(len(group.values), math.prod(map(float, group.dims))) for group in groups]
+    listed = [None if tuples is None else _few_tuples(source, group.dims, tuples(group.dims)) for group in groups]
+    sizes = [
+        np.full(len(group.values), math.prod(map(float, group.dims)) if found is None else len(found) + 1.0)
+        for group, found in zip(groups, listed, strict=True)
+    ]
     table_ptr = table_offsets(Path(source.path), np.concatenate([np.zeros(0), *sizes]))
     theta, n_functions = np.empty(int(table_ptr[-1])), len(shape_ptr) - 1
     table_of, weight, first = np.zeros(n_functions, dtype=np.int64), np.ones(n_functions), 0
-    for group in groups:
+    lists: dict[int, Ints] = {}
+    for group, found in zip(groups, listed, strict=True):
         table_of[group.members], weight[group.members] = first + group.table_of, group.weight
         last = first + len(group.values)
-        with np.errstate(invalid="ignore"):  # 0 times infinity is reported as what it is, not a number
-            tables = formula(group.values.reshape(*group.values.shape, *(1 for _ in group.dims)), group.dims)
-        theta[table_ptr[first] : table_ptr[last]] = tables.reshape(-1)
+        tables = theta[table_ptr[first] : table_ptr[last]]
+        if found is None:
+            _fill(tables.reshape(len(group.values), *group.dims), group.values, formula)
+        else:
+            tables.reshape(len(group.values), -1)[:] = group.values[:, :1]
+            tables.reshape(len(group.values), -1)[:, 0] = group.values[:, -1]
+            lists |= dict.fromkeys(range(first, last), found)
         first = last
-    return OpenGMTables(shape, shape_ptr, table_of, weight, table_ptr, theta)
+    return OpenGMTables(shape, shape_ptr, table_of, weight, table_ptr, theta, lists)
+
+
+def _few_tuples(source: Source, dims: tuple[int, ...], count: int) -> Ints | None:
+    """The first tuples of equal states, if functions that differ from a constant there stay lists; else None."""
+    if not stays_list(math.prod(map(float, dims)), count, dims):
+        return None
+    charge(source.path, 16.0 * count * len(dims), LISTS, f"a function has {count} tuples")
+    return np.repeat(np.arange(count), len(dims)).reshape(-1, len(dims))
+
+
+def _fill(tables: Floats, values: Floats, formula: Formula) -> None:
+    """Fill tables of one shape, in parts that are small beside them."""
+    n, dims = len(tables), tables.shape[1:]
+    values = values.reshape(*values.shape, *(1 for _ in dims))
+    with np.errstate(invalid="ignore"):  # 0 times infinity is reported as what it is, not a number
+        if not dims:
+            tables[:] = formula(values, dims, 0)
+            return
+        row = math.prod(dims[1:])
+        some, states = max(1, PART // (row * dims[0])), max(1, PART // row)
+        for begin in range(0, n, some):
+            for first in range(0, dims[0], states):
+                part = tables[begin : begin + some, first : first + states]
+                part[:] = formula(values[begin : begin + some], part.shape[1:], first)
 
 
 def _units(members: Ints, dims: tuple[int, ...], rows: Floats, scale: Scale | None) -> Units:
@@ -247,7 +311,7 @@ def _take_out_difference(rows: Floats) -> Floats:
 
 
 def _few_values(
-    n_values: int, formula: Formula, *, pairs: bool, scale: Scale | None = None
+    n_values: int, formula: Formula, *, pairs: bool, scale: Scale | None = None, tuples: Tuples | None = None
 ) -> Callable[[Source], OpenGMTables]:
     """Make a reader of functions with so many values each."""
 
@@ -255,23 +319,29 @@ def _few_values(
         shapes = _pair_shapes(source) if pairs else _any_shapes(source)
         source.check_values(n_values * source.count)
         values = (n_values * np.arange(source.count), np.full(source.count, n_values))
-        return _by_formula(source, shapes, values, formula, scale)
+        return _by_formula(source, shapes, values, formula, scale, tuples)
 
     return reader
 
 
-def _difference(dims: tuple[int, ...]) -> Floats:
-    """How far the states of two variables are from each other."""
-    apart: Floats = np.abs(np.arange(dims[0], dtype=np.float64)[:, None] - np.arange(dims[1]))
+def _difference(dims: tuple[int, ...], first: int) -> Floats:
+    """How far the states of two variables are from each other, those of the first from a number on."""
+    apart: Floats = np.abs(np.arange(first, first + dims[0], dtype=np.float64)[:, None] - np.arange(dims[1]))
     return apart
 
 
-def _all_equal(dims: tuple[int, ...]) -> Bools:
-    if not dims:
-        return np.ones((), dtype=bool)
-    states = np.indices(dims)
-    equal: Bools = (states == states[:1]).all(axis=0)
+def _all_equal(dims: tuple[int, ...], first: int) -> Bools:
+    """Whether the states of all variables are the same."""
+    equal = np.ones(dims, dtype=bool)
+    if dims:
+        leader = np.arange(first, first + dims[0]).reshape(-1, *(1 for _ in dims[1:]))
+        for j in range(1, len(dims)):
+            equal &= np.arange(dims[j]).reshape(-1, *(1 for _ in dims[j + 1 :])) == leader
     return equal
+
+
+def _potts(values: Floats, dims: tuple[int, ...], first: int) -> Floats:
+    return np.where(_all_equal(dims, first), values[:, 0], values[:, 1])
 
 
 def _potts_g(source: Source) -> OpenGMTables:
@@ -286,8 +356,10 @@ def _potts_g(source: Source) -> OpenGMTables:
     return _by_formula(source, (shape, shape_ptr), (value_at, n_values), _potts_g_formula)
 
 
-def _potts_g_formula(values: Floats, dims: tuple[int, ...]) -> Floats:
-    rank = np.searchsorted(_partitions(len(dims)), _equalities(np.indices(dims)))
+def _potts_g_formula(values: Floats, dims: tuple[int, ...], first: int) -> Floats:
+    states = np.indices(dims)
+    states[:1] += first
+    rank = np.searchsorted(_partitions(len(dims)), _equalities(states))
     return values.reshape(values.shape[0], -1)[:, rank]
 
 
@@ -313,21 +385,22 @@ def _partitions(d: int) -> Ints:
 READERS: dict[int, Callable[[Source], OpenGMTables]] = {
     EXPLICIT: _explicit,
     16001: _sparse,
-    16002: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims), pairs=True, scale=_take_out(0)),
+    16002: _few_values(1, lambda v, dims, k: v[:, 0] * _difference(dims, k), pairs=True, scale=_take_out(0)),
     16003: _few_values(
-        2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims), v[:, 0]), pairs=True, scale=_take_out(1)
+        2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k), v[:, 0]), pairs=True, scale=_take_out(1)
     ),
-    16004: _few_values(1, lambda v, dims: v[:, 0] * _difference(dims) ** 2, pairs=True, scale=_take_out(0)),
+    16004: _few_values(1, lambda v, dims, k: v[:, 0] * _difference(dims, k) ** 2, pairs=True, scale=_take_out(0)),
     16005: _few_values(
-        2, lambda v, dims: v[:, 1] * np.minimum(_difference(dims) ** 2, v[:, 0]), pairs=True, scale=_take_out(1)
+        2, lambda v, dims, k: v[:, 1] * np.minimum(_difference(dims, k) ** 2, v[:, 0]), pairs=True, scale=_take_out(1)
     ),
-    16006: _few_values(
-        2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=True, scale=_take_out_difference
+    16006: _few_values(2, _potts, pairs=True, scale=_take_out_difference),
+    16007: _few_values(2, _potts, pairs=False, scale=_take_out_difference, tuples=lambda dims: min(dims, default=0)),
+    16008: _few_values(
+        1,
+        lambda v, dims, _: np.broadcast_to(v[:, 0], (len(v), *dims)),
+        pairs=False,
+        tuples=lambda dims: 0,
     ),
-    16007: _few_values(
-        2, lambda v, dims: np.where(_all_equal(dims), v[:, 0], v[:, 1]), pairs=False, scale=_take_out_difference
-    ),
-    16008: _few_values(1, lambda v, dims: np.broadcast_to(v[:, 0], (len(v), *dims)), pairs=False),
     16011: _potts_g,
 }
 """Id of a type -> what makes tables of its functions."""

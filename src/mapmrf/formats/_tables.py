@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats.budget import charge
 from mapmrf.formats.multiples import find_multiples
-from mapmrf.formats.sharing import first_equal
+from mapmrf.formats.sharing import blocks, first_equal
 from mapmrf.graph import FactorGraph, Names
 
 MOST_STATES = 2**30
 """States of all variables together; more would be 8 GB of unary potentials, rather a wrong file than a model."""
-COPIES = 2.5
-"""Bytes that reading takes for each byte of a table: the table, a copy, and what checks and comparisons need."""
+COPIES = 3.0
+"""Bytes that reading takes for each byte of a table: the table, up to two copies without those that are not needed."""
 TABLES = "its tables"
 MOST_COUNT = 2**53
 _CHUNK = 1 << 20
@@ -97,7 +97,7 @@ def _distinct(factors: Factors) -> Factors:
     used, place = np.unique(first_equal(factors.theta_t, factors.table_ptr[:-1], sizes), return_inverse=True)
     if len(used) == len(sizes):
         return factors
-    theta_t = factors.theta_t[ranges(factors.table_ptr[used], sizes[used])]
+    theta_t = blocks(factors.theta_t, factors.table_ptr[used], sizes[used])
     return replace(factors, table_of=place[factors.table_of], table_ptr=offsets(sizes[used]), theta_t=theta_t)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.formats._listed import keeps_list, shape_bounds
 from mapmrf.formats._tables import most_common, table_offsets, table_sizes
 from mapmrf.formats.tokens import NumberFile
 from mapmrf.graph import FactorGraph
@@ -33,11 +34,18 @@ class Lists:
     shape_ptr: Ints
 
 
-def read_lists(file: NumberFile, lists: Lists) -> tuple[Ints, Floats]:
-    """Offsets and entries of the tables, last variable fastest; of repeated tuples the last one counts."""
-    table_ptr = table_offsets(Path(file.path), table_sizes(lists.shape, lists.shape_ptr))
-    theta_t = np.repeat(lists.default, np.diff(table_ptr))
+def read_lists(file: NumberFile, lists: Lists) -> tuple[Ints, Floats, dict[int, Ints]]:
+    """Offsets and entries of the tables, last variable fastest, and the tuples of those that stay lists.
+
+    The entries of a table that stays a list are its default and the values of its tuples. In all others the last of
+    repeated tuples counts.
+    """
+    size = table_sizes(lists.shape, lists.shape_ptr)
     arity = np.diff(lists.shape_ptr)
+    stays = keeps_list(size, lists.count, shape_bounds(lists.shape, lists.shape_ptr))
+    table_ptr = table_offsets(Path(file.path), np.where(stays, lists.count + 1.0, size))
+    theta_t = np.repeat(lists.default, np.diff(table_ptr))
+    kept: dict[int, Ints] = {t: np.zeros((0, int(arity[t])), dtype=np.int64) for t in np.flatnonzero(stays).tolist()}
     for k in np.unique(arity[lists.count > 0]).tolist():
         members = np.flatnonzero((arity == k) & (lists.count > 0))
         count = lists.count[members]
@@ -50,9 +58,14 @@ def read_lists(file: NumberFile, lists: Lists) -> tuple[Ints, Floats]:
             states = lists.shape[lists.shape_ptr[members] + j]
             _check_states(file, places[:, j], rows[:, j], np.repeat(states, count), owner)
             at += rows[:, j].astype(np.int64) * np.repeat(stride, count)
-            stride *= states
+            stride *= np.where(stays[members], 0, states)
+        begin = offsets(count)
+        for m in np.flatnonzero(stays[members]).tolist():
+            mine = slice(int(begin[m]), int(begin[m + 1]))
+            kept[int(members[m])] = rows[mine, :k].astype(np.int64)
+            at[mine] = table_ptr[members[m]] + 1 + np.arange(int(count[m]))
         theta_t[at] = rows[:, k]
-    return table_ptr, theta_t
+    return table_ptr, theta_t, kept
 
 
 def value_places(lists: Lists) -> tuple[Ints, Ints]:

@@ -23,6 +23,8 @@ from mapmrf.graph_checks import MOST_VARIABLES
 _ROW_TOL = 1e-6
 #: Tables in print have two digits: so far may the sum of a row be from 1 in a network that is written.
 _SUM_TOL = 1e-2
+#: Rows that are looked at together.
+_ROWS = 1 << 18
 _log = logging.getLogger("mapmrf")
 
 
@@ -52,7 +54,7 @@ def table_size(path: Path, shape: Sequence[int], what: str, before: int = 0) -> 
 
 
 def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> FactorGraph:
-    """The graph of a network; the scope of a factor is the parents, then the child."""
+    """The graph of a network; the scope of a factor is the parents, then the child. The list is emptied."""
     card = np.array([len(states) for states in names.states or ()], dtype=np.int64)
     check_states(path, card)
     missing = np.setdiff1d(np.arange(len(card)), [table.child for table in tables])
@@ -60,13 +62,15 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
         raise FormatError(f"{path}: found no probabilities of variable {names.variables[missing[0]]!r}, expected some")
     _warn_about_rows(path, tables, names)
     scopes = [(*table.parents, table.child) for table in tables]
+    sizes = [table.probability.size for table in tables]
     theta_t = np.concatenate([np.zeros(0), *(table.probability.ravel() for table in tables)])
+    tables.clear()  # they are as large
     scales.to_log(theta_t, "potential")
     factors = Factors(
         offsets([len(scope) for scope in scopes]),
         np.array([i for scope in scopes for i in scope], dtype=np.int64),
-        np.arange(len(tables)),
-        offsets([table.probability.size for table in tables]),
+        np.arange(len(sizes)),
+        offsets(sizes),
         theta_t,
     )
     return build(path, card, factors, names)
@@ -74,13 +78,20 @@ def network_graph(path: Path, tables: list[ConditionalTable], names: Names) -> F
 
 def _warn_about_rows(path: Path, tables: list[ConditionalTable], names: Names) -> None:
     """Say to the log which rows do not sum to 1."""
-    wrong = [(t.child, int((np.abs(t.probability.sum(axis=-1) - 1.0) > _ROW_TOL).sum())) for t in tables]
+    wrong = [(table.child, _n_wrong(table.probability)) for table in tables]
     n_bad = sum(n for _, n in wrong)
     if n_bad:
         first = names.variables[next(child for child, n in wrong if n)]
         _log.warning(
             "%s: rows of conditional probability tables do not sum to 1: %d, the first of %r", path, n_bad, first
         )
+
+
+def _n_wrong(probability: Floats) -> int:
+    """Number of rows that do not sum to 1, counted in parts that are small beside a large table."""
+    rows = probability.reshape(-1, probability.shape[-1])
+    parts = (rows[begin : begin + _ROWS] for begin in range(0, len(rows), _ROWS))
+    return sum(int((np.abs(part.sum(axis=-1) - 1.0) > _ROW_TOL).sum()) for part in parts)
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------

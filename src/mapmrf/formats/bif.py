@@ -158,7 +158,9 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         else:
             scanner.fail(what, "'network', 'variable' or 'probability'")
     names = Names(tuple(network.states), tuple(map(tuple, network.states.values())))
-    return network_graph(path, list(network.tables.values()), names)
+    tables = list(network.tables.values())
+    network.tables.clear()
+    return network_graph(path, tables, names)
 
 
 def _skip_network(scanner: _Scanner) -> None:
@@ -246,11 +248,13 @@ def _rows(scanner: _Scanner, rows: Floats, parents: list[list[str]], what: str) 
             rows[row] = scanner.numbers(rows.shape[1], what)
         else:
             scanner.fail(what, "'table', 'default', 'property' or '(', and every table and default once")
-    missing = np.flatnonzero(np.isnan(rows[:, 0]))
-    if len(missing) and default is None:
-        scanner.fail(what, f"{len(rows)} rows or a default", f"no row {missing[0]}")
-    if len(missing):
-        rows[missing] = default
+    missing = np.isnan(rows[:, 0])
+    if not missing.any():
+        return
+    if default is None:
+        scanner.fail(what, f"{len(rows)} rows or a default", f"no row {missing.argmax()}")
+    for k, probability in enumerate(default):
+        rows[missing, k] = probability
 
 
 def _row(scanner: _Scanner, places: list[dict[str, int]], what: str) -> int:

@@ -16,8 +16,9 @@ from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats._cfn_globals import CFN_TYPES, Params, ScopeNames, constraints_of, read_nested, text_of
 from mapmrf.formats._decimals import DIGITS, choose_decimals, rounding
 from mapmrf.formats._globals import WrittenFunction, writable, written
+from mapmrf.formats._listed import build_listed, stays_list
 from mapmrf.formats._relaxed_json import OPEN, Scanner
-from mapmrf.formats._tables import COPIES, TABLES, Factors, build, check_states, shaped_tables
+from mapmrf.formats._tables import COPIES, TABLES, Factors, check_states, shaped_tables
 from mapmrf.formats.budget import charge
 from mapmrf.formats.files import replacing
 from mapmrf.formats.names import Allowed, fitting_names, names_replaced
@@ -54,7 +55,10 @@ class _Dense:
 
 @dataclass(eq=False)
 class _CfnModel:
-    """What has been read so far; `refers` are the functions that use the table of another, by its name."""
+    """What has been read so far; `refers` are the functions that use the table of another, by its name.
+
+    `lists` has the tuples of those functions whose tables are their default and the costs of their tuples.
+    """
 
     sign: float = 1.0
     bound: float = np.inf
@@ -65,6 +69,7 @@ class _CfnModel:
     scopes: list[list[int]] = field(default_factory=list)
     tables: list[Floats | None] = field(default_factory=list)
     dense: list[_Dense] = field(default_factory=list)
+    lists: dict[int, Ints] = field(default_factory=dict)
     refers: dict[int, bytes] = field(default_factory=dict)
     functions: dict[bytes, int] = field(default_factory=dict)
     n_entries: float = 0.0
@@ -75,7 +80,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a CFN; costs are minimised or maximised as its bound says, and forbidden where no total can meet it.
 
     Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
-    ``knapsackp``, ``knapsackv`` and ``clique`` become constraints; others, and interval variables, are refused.
+    ``knapsackp``, ``knapsackv`` and ``clique`` become constraints, and so do large functions with few tuples; others,
+    and interval variables, are refused.
     """
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
@@ -107,7 +113,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
         table_ptr,
         costs,
     )
-    graph = build(path, np.array(model.card, dtype=np.int64), factors, _names(model))
+    lists = {int(table_of[a]): tuples for a, tuples in model.lists.items()}
+    graph = build_listed(path, np.array(model.card, dtype=np.int64), factors, lists, _names(model))
     if not model.constraints:
         return graph
     try:
@@ -242,18 +249,36 @@ def _costs(scanner: Scanner, model: _CfnModel, scope: list[int], default: float 
         model.tables.append(None)
         return
     scanner.open(f"costs of {what}")
-    size = math.prod([float(model.card[i]) for i in scope])
-    model.n_entries += size
-    charge(scanner.path, 8.0 * COPIES * model.n_entries, TABLES, f"{what} has {size:.4g} entries")
     text = scanner.rest(f"costs of {what}")
+    shape = [model.card[i] for i in scope]
+    size = math.prod(map(float, shape))
     if default is not None:
-        model.tables.append(_tuples(scanner, model, scope, default, (text, what)))
+        tuples, costs = _tuples(scanner, model, scope, (text, what))
+        if stays_list(size, len(costs), shape):
+            model.lists[a] = tuples
+            _charge(scanner, model, len(costs) + 1.0, what)
+            model.tables.append(np.append(default, costs))
+            return
+        _charge(scanner, model, size, what)
+        at = np.zeros(len(costs), dtype=np.int64)
+        for j, states in enumerate(shape):
+            at = at * states + tuples[:, j]
+        table = np.full(int(size), default)
+        table[at] = costs
+        model.tables.append(table)
         return
+    _charge(scanner, model, size, what)
     count = len(text.split())
     if count != size:
         scanner.fail(f"costs of {what}", f"{size:.0f} numbers", f"{count} words")
     model.dense.append(_Dense(a, count, text, what, scanner.place))
     model.tables.append(None)
+
+
+def _charge(scanner: Scanner, model: _CfnModel, size: float, what: str) -> None:
+    """Charge for a table."""
+    model.n_entries += size
+    charge(scanner.path, 8.0 * COPIES * model.n_entries, TABLES, f"{what} has {size:.4g} entries")
 
 
 def _parse_dense(scanner: Scanner, model: _CfnModel) -> None:
@@ -297,23 +322,20 @@ def _checked(scanner: Scanner, model: _CfnModel, numbers: Floats, what: str) -> 
     return np.where(np.isinf(numbers), np.inf, model.sign * numbers)
 
 
-def _tuples(scanner: Scanner, model: _CfnModel, scope: list[int], default: float, listing: tuple[bytes, str]) -> Floats:
-    """Fill a table from tuples of values, by name or index, each with a cost; of repeated ones the last counts."""
+def _tuples(scanner: Scanner, model: _CfnModel, scope: list[int], listing: tuple[bytes, str]) -> tuple[Ints, Floats]:
+    """Tuples (n_tuples, arity) of states, given by name or index, and their costs; of repeated ones the last counts."""
     text, what = listing
     words = text.split()
     k = len(scope)
     if len(words) % (k + 1):
         scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", f"{len(words)} words")
-    shape = [model.card[i] for i in scope]
-    table = np.full(int(np.prod(shape, dtype=np.int64)), default)
     costs = parse_numbers(b" ".join(words[k :: k + 1]))
     if costs is None:
         scanner.fail(f"costs of {what}", f"tuples of {k} values and a cost", "a cost that is not a number")
-    at = np.zeros(len(costs), dtype=np.int64)
+    tuples = np.zeros((len(costs), k), dtype=np.int64)
     for j, i in enumerate(scope):
-        at = at * shape[j] + _states(scanner, model, i, (words[j :: k + 1], what))
-    table[at] = _checked(scanner, model, costs, what)
-    return table
+        tuples[:, j] = _states(scanner, model, i, (words[j :: k + 1], what))
+    return tuples, _checked(scanner, model, costs, what)
 
 
 def _states(scanner: Scanner, model: _CfnModel, i: int, listing: tuple[list[bytes], str]) -> Ints:

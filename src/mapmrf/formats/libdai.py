@@ -7,15 +7,16 @@ the number of entries, and the entries as pairs of index and value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from mapmrf.arrays import Floats, Ints, ranges
+from mapmrf.arrays import Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, tokens
-from mapmrf.formats._tables import MOST_COUNT, Factors, build, check_states, last_fastest, table_offsets, table_sizes
+from mapmrf.formats._listed import build_listed, keeps_list, shape_bounds, states_at
+from mapmrf.formats._tables import MOST_COUNT, Factors, check_states, last_fastest, table_offsets, table_sizes
 from mapmrf.formats.files import replacing
 from mapmrf.formats.tokens import NumberFile, parse_numbers, read_text
 from mapmrf.graph import FactorGraph, Names
@@ -42,8 +43,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     if bad is not None:
         file.fail(int(places[bad, 1]), f"value in factor {_owner(layout, bad)}", scales.expected(values))
     scales.to_log(numbers, values)
-    table_ptr, theta_t = _tables(file, layout, places[:, 0], numbers)
-    return build(path, card, Factors(layout.scope_ptr, scope, np.arange(len(layout.count)), table_ptr, theta_t), names)
+    factors, lists = _tables(file, layout, places[:, 0], numbers)
+    return build_listed(path, card, replace(factors, scope=scope), lists, names)
 
 
 def _numbers(path: Path) -> NumberFile:
@@ -129,18 +130,32 @@ def _variables(file: NumberFile, layout: _LibdaiLayout) -> tuple[Ints, Ints, Nam
     return card, scope, None if plain else Names(tuple(map(str, labels.tolist())))
 
 
-def _tables(file: NumberFile, layout: _LibdaiLayout, index_at: Ints, theta: Floats) -> tuple[Ints, Floats]:
-    """Tables with the last variable fastest."""
-    table_ptr = table_offsets(Path(file.path), table_sizes(layout.shape, layout.scope_ptr))
-    size = np.repeat(np.diff(table_ptr), layout.count)
+def _tables(file: NumberFile, layout: _LibdaiLayout, index_at: Ints, theta: Floats) -> tuple[Factors, dict[int, Ints]]:
+    """Scopes and tables with the last variable fastest, and the tuples of the tables that stay lists."""
+    size = table_sizes(layout.shape, layout.scope_ptr)
+    stays = keeps_list(size, layout.count, shape_bounds(layout.shape, layout.scope_ptr)) & (size <= MOST_COUNT)
+    table_ptr = table_offsets(Path(file.path), np.where(stays, layout.count + 1.0, size))
+    most = np.repeat(size, layout.count)
     index = file.numbers[index_at]
-    bad = np.flatnonzero(~((index >= 0) & (index < size) & (index == np.floor(index))))
+    bad = np.flatnonzero(~((index >= 0) & (index < most) & (index == np.floor(index))))
     if len(bad):
         j = int(bad[0])
-        file.fail(int(index_at[j]), f"index in factor {_owner(layout, j)}", f"a whole number from 0 to {size[j] - 1}")
+        file.fail(
+            int(index_at[j]), f"index in factor {_owner(layout, j)}", f"a whole number from 0 to {most[j] - 1:.0f}"
+        )
     table = np.full(int(table_ptr[-1]), -np.inf)
-    table[np.repeat(table_ptr[:-1], layout.count) + index.astype(np.int64)] = theta
-    return table_ptr, last_fastest(table, table_ptr, layout.shape, layout.scope_ptr)
+    within = 1 + ranges(np.zeros(len(layout.count), dtype=np.int64), layout.count)
+    place = np.where(np.repeat(stays, layout.count), within, index.astype(np.int64))
+    table[np.repeat(table_ptr[:-1], layout.count) + place] = theta
+    shape, lists = layout.shape.copy(), dict[int, Ints]()
+    begin = offsets(layout.count)
+    for t in np.flatnonzero(stays).tolist():
+        mine = slice(int(layout.scope_ptr[t]), int(layout.scope_ptr[t + 1]))
+        lists[t] = states_at(index[begin[t] : begin[t + 1]].astype(np.int64), layout.shape[mine])
+        shape[mine] = 1  # nothing to be turned round
+        shape[mine.start] = layout.count[t] + 1
+    theta_t = last_fastest(table, table_ptr, shape, layout.scope_ptr)
+    return Factors(layout.scope_ptr, np.zeros(0, dtype=np.int64), np.arange(len(size)), table_ptr, theta_t), lists
 
 
 def _owner(layout: _LibdaiLayout, entry: int) -> int:

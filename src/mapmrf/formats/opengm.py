@@ -14,8 +14,9 @@ from mapmrf.arrays import Bools, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import _opengm_functions as functions
 from mapmrf.formats import scales
+from mapmrf.formats._listed import build_listed
 from mapmrf.formats._opengm_explicit import explicit_model
-from mapmrf.formats._tables import Factors, build, check_states
+from mapmrf.formats._tables import Factors, check_states
 from mapmrf.formats.budget import charge
 from mapmrf.formats.files import read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
@@ -158,7 +159,7 @@ def _read(group: _Group, values: str, hard_threshold: float | None) -> FactorGra
         theta_t[theta_t <= -hard_threshold] = -np.inf
     weight = None if (tables.weight == 1.0).all() else tables.weight[function]
     factors = Factors(scope_ptr, scope, tables.table_of[function], tables.table_ptr, theta_t, weight)
-    return build(group.path, card, factors)
+    return build_listed(group.path, card, factors, tables.lists)
 
 
 def _header(group: _Group) -> _Header:

@@ -15,7 +15,8 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
-from mapmrf.formats._tables import Factors, build, shaped_tables
+from mapmrf.formats._listed import build_listed
+from mapmrf.formats._tables import Factors, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import replacing
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
@@ -34,19 +35,20 @@ def sniff(data: bytes) -> bool:
 def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a sparse UAI model; the numbers are potentials unless `values` says otherwise.
 
-    A variable is a state from 0 on, a repeated tuple counts as it is given last. Tables are stored in full.
+    A variable is a state from 0 on, a repeated tuple counts as it is given last. Large tables with few tuples become
+    constraints.
     """
     word, file = read_numbers(path, _WORDS)
     card, scope_ptr, scope, at = read_scopes(file)
     lists = _lists(file, at, scope_ptr, card[scope])
     values = values or "potential"
     _check_numbers(file, lists, values)
-    table_ptr, theta_t = read_lists(file, lists)
+    table_ptr, theta_t, kept = read_lists(file, lists)
     scales.to_log(theta_t, values)
     factors = Factors(scope_ptr, scope, np.arange(len(lists.count)), table_ptr, theta_t)
-    if word == "SPARSEBAYES":
+    if word == "SPARSEBAYES" and not kept:
         warn_about_rows(path, card, factors)
-    return build(path, card, factors)
+    return build_listed(path, card, factors, kept)
 
 
 def read_scopes(file: NumberFile) -> tuple[Ints, Ints, Ints, int]:

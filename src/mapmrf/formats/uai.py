@@ -18,7 +18,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats import scales
-from mapmrf.formats._tables import MOST_COUNT, MOST_STATES, Factors, assemble, charge_tables, check_states
+from mapmrf.formats._tables import COPIES, MOST_COUNT, MOST_STATES, Factors, assemble, charge_tables, check_states
 from mapmrf.formats.files import plain_name, replacing
 from mapmrf.formats.sharing import first_equal
 from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
@@ -291,7 +291,9 @@ def _distinct_tables(path: Path, theta: Floats, layout: UaiLayout) -> UaiTables:
         return UaiTables(table_of, offsets(size[used]), kept)
     potts = _potts_tables(theta, layout)
     table_of[layout.potts] = len(used) + potts.table_of
-    charge_tables(path, potts.card.astype(np.float64) ** 2)
+    # They are filled in place, and no copies are made but of the others.
+    copies = 1.5 if len(kept) == 0 else COPIES
+    charge_tables(path, potts.card.astype(np.float64) ** 2, copies)
     sizes = np.concatenate([size[used], potts.card**2])
     tables = np.empty(int(sizes.sum()))
     tables[: len(kept)] = kept

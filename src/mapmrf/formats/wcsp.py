@@ -19,7 +19,8 @@ from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats import tokens
 from mapmrf.formats._decimals import MOST_DECIMALS, choose_decimals, rounding, scaled, unscaled
 from mapmrf.formats._globals import WrittenFunction, writable, written
-from mapmrf.formats._tables import MOST_COUNT, Factors, build, check_states, shaped_tables
+from mapmrf.formats._listed import build_listed
+from mapmrf.formats._tables import MOST_COUNT, Factors, check_states, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats._wcsp_globals import WordFunction, constraints_of, split, text_of
 from mapmrf.formats.files import read_bytes, replacing
@@ -41,7 +42,8 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     """Read a WCSP; a cost c is the log potential -c, costs that reach the upper bound are forbidden.
 
     Tables that the file shares are shared. The global functions ``salldiff``, ``sgcc``, ``samong``, ``knapsack``,
-    ``knapsackp`` and ``clique`` become constraints. Others, arithmetic functions and interval variables are refused.
+    ``knapsackp`` and ``clique`` become constraints, and so do large functions with few tuples. Other global functions,
+    arithmetic functions and interval variables are refused.
     """
     if values not in (None, "cost"):
         raise FormatError(f"{path}: values={values!r}, but the numbers of this format are costs")
@@ -51,11 +53,12 @@ def read(path: Path, *, values: str | None = None) -> FactorGraph:
     scope_ptr, scope = _scopes(file, walk, len(card))
     table_of, lists = _lists(file, walk, card[scope], scope_ptr)
     _check_costs(file, lists)
-    table_ptr, costs = read_lists(file, lists)
+    table_ptr, costs, kept = read_lists(file, lists)
     forbidden = costs >= upper
     np.negative(costs, out=costs)
     costs += 0.0  # no "-0"
-    graph = _graph(path, card, Factors(scope_ptr, scope, table_of, table_ptr, costs), forbidden, name)
+    factors = _undo_scale(path, Factors(scope_ptr, scope, table_of, table_ptr, costs), forbidden, name)
+    graph = build_listed(path, card, factors, kept)
     return _constrained(path, graph, functions, upper)
 
 
@@ -69,7 +72,7 @@ def _constrained(path: Path, graph: FactorGraph, functions: list[WordFunction], 
         raise FormatError(f"{path}: {error}") from None
 
 
-def _graph(path: Path, card: Ints, factors: Factors, forbidden: Bools, name: str) -> FactorGraph:
+def _undo_scale(path: Path, factors: Factors, forbidden: Bools, name: str) -> Factors:
     """Undo the scale that one of our own files has been written with."""
     ours = _OUR_NAME.fullmatch(name)
     theta_t = factors.theta_t
@@ -79,17 +82,16 @@ def _graph(path: Path, card: Ints, factors: Factors, forbidden: Bools, name: str
         unscaled(theta_t, int(ours[1]))
     theta_t[forbidden] = -np.inf
     if ours is None or ours[2] == "0":
-        return build(path, card, factors)
+        return factors
     offset = np.array([float(ours[2])])
     unscaled(offset, int(ours[1]))
-    with_offset = Factors(
+    return Factors(
         np.append(factors.scope_ptr, factors.scope_ptr[-1]),
         factors.scope,
         np.append(factors.table_of, len(factors.table_ptr) - 1),
         np.append(factors.table_ptr, len(theta_t) + 1),
         np.append(theta_t, offset),
     )
-    return build(path, card, with_offset)
 
 
 class _WcspFile(NumberFile):

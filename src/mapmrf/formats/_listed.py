@@ -1,0 +1,275 @@
+"""Factors with one value but for a few tuples, kept without a table: as constraints on the states of their variables.
+
+A tuple that is worse than the default is a constraint that not all variables have their states of the tuple, with the
+difference as its penalty; one that is better is a constraint that all have them. If the default is forbidden, the
+tuples are the paths of a tree that reads one variable after another, and every node of it is a clause: whoever comes
+here goes on to one of its children. A labelling has the value that a table would give it, up to round-off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from mapmrf.arrays import Bools, Floats, Ints, offsets, ranges
+from mapmrf.constraints.flat import ConstraintKind, Constraints
+from mapmrf.errors import FormatError
+from mapmrf.formats._tables import Factors, build
+from mapmrf.formats.budget import charge
+from mapmrf.formats.sharing import blocks
+from mapmrf.graph import FactorGraph, Names
+
+LARGE = 1 << 16
+"""Entries of a table from which a list of tuples may take its place."""
+INDICATOR_BYTES = 48.0
+"""What an indicator of a constraint takes, copies on the way included."""
+LISTS = "its lists of tuples"
+
+
+def keeps_list(size: Floats, count: Ints, shape: tuple[Ints, Ints]) -> Bools:
+    """Which tables of a size, with so many tuples, stay lists: large ones for which that takes less memory.
+
+    Parameters
+    ----------
+    size, count
+        Entries and tuples of every table.
+    shape
+        Number of variables of every table, and the largest number of states of one of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> two = np.array([2, 2])
+    >>> keeps_list(np.array([2.0**10, 2.0**28]), np.array([3, 3]), (np.array([10, 28]), two)).tolist()
+    [False, True]
+    """
+    arity, widest = shape
+    entries = INDICATOR_BYTES / 8.0 * count * arity.astype(np.float64) * (arity + widest)
+    return np.asarray((size > LARGE) & (entries < size))
+
+
+def shape_bounds(shape: Ints, shape_ptr: Ints) -> tuple[Ints, Ints]:
+    """Number of variables of every table, and the largest number of states of one of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [part.tolist() for part in shape_bounds(np.array([2, 3, 4]), np.array([0, 2, 2, 3]))]
+    [[2, 0, 1], [3, 1, 4]]
+    """
+    arity = np.diff(shape_ptr)
+    widest: Ints = np.ones(len(arity), dtype=np.int64)
+    if len(shape):
+        widest[arity > 0] = np.maximum.reduceat(shape, shape_ptr[:-1][arity > 0])
+    return arity, widest
+
+
+def states_at(index: Ints, shape: Ints) -> Ints:
+    """The tuples (n_tuples, arity) at some places of a table whose first variable is fastest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> states_at(np.array([0, 4]), np.array([3, 2])).tolist()
+    [[0, 0], [1, 1]]
+    """
+    tuples = np.empty((len(index), len(shape)), dtype=np.int64)
+    for j, states in enumerate(shape.tolist()):
+        index, tuples[:, j] = np.divmod(index, states)
+    return tuples
+
+
+def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
+    """Whether one table does.
+
+    Examples
+    --------
+    >>> stays_list(2.0**28, 3, [2] * 28)
+    True
+    """
+    shapes = np.array([len(shape)]), np.array([max(shape, default=1)])
+    return bool(keeps_list(np.array([size]), np.array([count]), shapes)[0])
+
+
+def build_listed(
+    path: Path, card: Ints, factors: Factors, lists: Mapping[int, Ints], names: Names | None = None
+) -> FactorGraph:
+    """Make a graph of factors some of whose tables are lists.
+
+    Parameters
+    ----------
+    path
+        The file, for errors.
+    card
+        Cardinalities.
+    factors
+        All factors. The entries of a table that is a list are its default and the values of its tuples.
+    lists
+        The tuples (n_tuples, arity) of these tables; of repeated ones the last counts.
+    names
+        Names of variables and states.
+    """
+    if not lists:
+        return build(path, card, factors, names)
+    is_list = np.zeros(len(factors.table_ptr) - 1, dtype=bool)
+    is_list[list(lists)] = True
+    kept = _Kept(path, card)
+    for a in np.flatnonzero(is_list[factors.table_of]).tolist():
+        t = int(factors.table_of[a])
+        entries = factors.theta_t[factors.table_ptr[t] : factors.table_ptr[t + 1]]
+        if factors.weight is not None:
+            entries = factors.weight[a] * entries
+        kept.add(a, factors.scope[factors.scope_ptr[a] : factors.scope_ptr[a + 1]], lists[t], entries)
+    graph = build(path, card, _with_unary(_without(factors, is_list), kept), names)
+    return replace(graph, constraints=Constraints.join(kept.parts))
+
+
+def _without(factors: Factors, is_list: Bools) -> Factors:
+    """The factors whose tables are no lists."""
+    stay = np.flatnonzero(~is_list[factors.table_of])
+    arity, sizes = np.diff(factors.scope_ptr), np.diff(factors.table_ptr)
+    tables = np.flatnonzero(~is_list)
+    return Factors(
+        offsets(arity[stay]),
+        factors.scope[ranges(factors.scope_ptr[stay], arity[stay])],
+        (np.cumsum(~is_list) - 1)[factors.table_of[stay]],
+        offsets(sizes[tables]),
+        blocks(factors.theta_t, factors.table_ptr[tables], sizes[tables]),
+        None if factors.weight is None else factors.weight[stay],
+    )
+
+
+def _with_unary(factors: Factors, kept: _Kept) -> Factors:
+    """The factors with a constant and factors of one variable behind them."""
+    scopes, tables = [(), *((i,) for i, _ in kept.unary)], [np.array([kept.constant]), *(t for _, t in kept.unary)]
+    arity = np.array([len(scope) for scope in scopes])
+    n = len(factors.table_ptr) - 1
+    return Factors(
+        offsets(np.concatenate([np.diff(factors.scope_ptr), arity])),
+        np.concatenate([factors.scope, np.array([i for scope in scopes for i in scope], dtype=np.int64)]),
+        np.concatenate([factors.table_of, n + np.arange(len(tables))]),
+        offsets(np.concatenate([np.diff(factors.table_ptr), [len(table) for table in tables]])),
+        np.concatenate([factors.theta_t, *tables]),
+        None if factors.weight is None else np.concatenate([factors.weight, np.ones(len(tables))]),
+    )
+
+
+@dataclass(eq=False)
+class _Kept:
+    """What lists of tuples have become: unary potentials by variable, a constant, and constraints."""
+
+    path: Path
+    card: Ints
+    unary: list[tuple[int, Floats]] = field(default_factory=list)
+    constant: float = 0.0
+    parts: list[Constraints] = field(default_factory=list)
+    n_indicators: int = 0
+
+    def add(self, a: int, scope: Ints, tuples: Ints, entries: Floats) -> None:
+        """Add a factor: its default, and tuples with values of their own."""
+        if len(np.unique(scope)) < len(scope):
+            twice = np.flatnonzero(np.bincount(scope) > 1)[0]
+            raise FormatError(f"{self.path}: factor {a}: variable {twice} occurs twice in its scope")
+        default, theta = float(entries[0]), entries[1:]
+        tuples, last = np.unique(tuples[::-1], axis=0, return_index=True)
+        theta = theta[::-1][last]
+        if default > -math.inf:
+            self.constant += default
+            self.add_differences(a, scope, tuples, self.gains(a, theta, default))
+            return
+        tuples, theta = tuples[theta > -np.inf], theta[theta > -np.inf]
+        if len(tuples) == 0:
+            self.constant = -math.inf
+            return
+        self.add_tree(a, scope, tuples)
+        best = float(theta.max())
+        self.constant += best
+        self.add_differences(a, scope, tuples, self.gains(a, theta, best))
+
+    def gains(self, a: int, theta: Floats, base: float) -> Floats:
+        """What tuples are worth beyond a base."""
+        with np.errstate(over="ignore"):
+            gain = theta - base
+        if np.any(np.isinf(gain) & np.isfinite(theta)):
+            raise FormatError(f"{self.path}: factor {a}: its numbers differ by more than a float can hold")
+        return gain
+
+    def charge(self, a: int, n_indicators: float) -> None:
+        """Charge for indicators that are to come."""
+        self.n_indicators += int(min(n_indicators, 2.0**60))
+        charge(self.path, INDICATOR_BYTES * self.n_indicators, LISTS, f"factor {a} takes {n_indicators:.4g} indicators")
+
+    def add_differences(self, a: int, scope: Ints, tuples: Ints, gain: Floats) -> None:
+        """Tuples that are worth more or less than the rest."""
+        tuples, gain = tuples[gain != 0], gain[gain != 0]
+        n, k = tuples.shape
+        if n == 0:
+            return
+        self.charge(a, n * k)
+        self.constant += float(gain[gain > 0].sum())
+        self.parts.append(
+            _sums(
+                np.full(n, k),
+                (np.tile(scope, n), tuples.ravel()),
+                np.where(gain > 0, float(k), -np.inf),
+                np.where(gain > 0, np.inf, k - 1.0),
+                np.abs(gain),
+            )
+        )
+
+    def add_tree(self, a: int, scope: Ints, tuples: Ints) -> None:
+        """Forbid all but some tuples: a clause for every node of the tree in which they are the paths."""
+        kinds = np.array([len(np.unique(column)) for column in tuples.T])
+        for place in np.flatnonzero(kinds == 1).tolist():
+            allowed = np.full(int(self.card[scope[place]]), -np.inf)
+            allowed[tuples[0, place]] = 0.0
+            self.unary.append((int(scope[place]), allowed))
+        order = np.argsort(kinds, kind="stable")
+        order = order[kinds[order] > 1]
+        levels = list(_levels(tuples[:, order]))
+        widths = self.card[scope[order]]
+        self.charge(a, sum(len(nodes) * (d + float(widths[d])) for d, (nodes, _) in enumerate(levels)))
+        for d, (nodes, of) in enumerate(levels):
+            self.add_level(scope[order[: d + 1]], tuples[:, order[: d + 1]], nodes, of)
+
+    def add_level(self, scope: Ints, rows: Ints, nodes: Ints, of: Ints) -> None:
+        """The clauses of nodes with the same number of variables before them: none of the states that do not follow."""
+        d = len(scope) - 1
+        follows = np.zeros((len(nodes), int(self.card[scope[d]])), dtype=bool)
+        follows[of, rows[:, d]] = True
+        at, state = np.nonzero(~follows)
+        count = np.bincount(at, minlength=len(nodes))
+        if d == 0:
+            self.unary.append((int(scope[0]), np.where(follows[0], 0.0, -np.inf)))
+            return
+        some = np.flatnonzero(count)
+        sizes = d + count[some]
+        first = offsets(sizes)[:-1]
+        var, states = np.empty(int(sizes.sum()), dtype=np.int64), np.empty(int(sizes.sum()), dtype=np.int64)
+        before = first[:, None] + np.arange(d)
+        var[before], states[before] = scope[:d], rows[nodes[some], :d]
+        after = ranges(first + d, count[some])
+        var[after], states[after] = scope[d], state
+        none, hard = np.full(len(some), -np.inf), np.full(len(some), np.inf)
+        if len(some):
+            self.parts.append(_sums(sizes, (var, states), none, np.full(len(some), float(d)), hard))
+
+
+def _levels(rows: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """For each column, a row of every distinct beginning before it, and the beginning of every row; rows are sorted."""
+    of = np.zeros(len(rows), dtype=np.int64)
+    for column in rows.T:
+        yield np.unique(of, return_index=True)[1], of
+        of = np.unique(of * (int(column.max()) + 1) + column, return_inverse=True)[1]
+
+
+def _sums(sizes: Ints, indicators: tuple[Ints, Ints], lower: Floats, upper: Floats, penalty: Floats) -> Constraints:
+    """Constraints that count their indicators, each of which has the weight 1."""
+    n = len(sizes)
+    kind = np.full(n, int(ConstraintKind.LINEAR))
+    weight = np.ones(len(indicators[0]))
+    return Constraints(kind, offsets(sizes), *indicators, weight, lower, upper, penalty, ("tuple",) * n)

@@ -1,0 +1,271 @@
+"""Factors with one value but for a few tuples have no table, however many variables they have."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import mapmrf
+from mapmrf import FormatError
+from mapmrf.formats import _listed
+from mapmrf.graph import FactorGraph
+
+FORBIDDEN = 100
+
+
+class Sparse(NamedTuple):
+    """A function: its variables, its default cost, and tuples with costs; from 100 on a cost is forbidden."""
+
+    scope: list[int]
+    default: int
+    tuples: list[tuple[list[int], int]]
+
+    def cost(self, labels: tuple[int, ...]) -> float:
+        found: float = self.default
+        for states, cost in self.tuples:  # of repeated ones the last counts
+            if states == [labels[i] for i in self.scope]:
+                found = cost
+        return math.inf if found >= FORBIDDEN else found
+
+
+def rows(functions: list[Sparse], number: Callable[[int], str]) -> list[list[str]]:
+    """The tuples of every function as text."""
+    return [[f"{' '.join(map(str, states))} {number(cost)}" for states, cost in each.tuples] for each in functions]
+
+
+def words(numbers: list[int]) -> str:
+    return " ".join(map(str, numbers))
+
+
+def wcsp(card: list[int], functions: list[Sparse]) -> str:
+    lists = rows(functions, str)
+    parts = [
+        f"{len(each.scope)} {words(each.scope)} {each.default} {len(mine)}\n" + "\n".join(mine)
+        for each, mine in zip(functions, lists, strict=True)
+    ]
+    return f"x {len(card)} {max(card)} {len(functions)} {FORBIDDEN}\n{words(card)}\n" + "\n".join(parts) + "\n"
+
+
+def suai(card: list[int], functions: list[Sparse]) -> str:
+    def number(cost: int) -> str:
+        return "0" if cost >= FORBIDDEN else repr(math.exp(-cost))
+
+    scopes = "".join(f"{len(each.scope)} {words(each.scope)}\n" for each in functions)
+    lists = zip(functions, rows(functions, number), strict=True)
+    parts = [f"{number(each.default)} {len(mine)}\n" + "\n".join(mine) for each, mine in lists]
+    return f"SPARSEMARKOV {len(card)} {words(card)} {len(functions)}\n{scopes}" + "\n".join(parts) + "\n"
+
+
+def cfn(card: list[int], functions: list[Sparse]) -> str:
+    def number(cost: int) -> str:
+        return "inf" if cost >= FORBIDDEN else str(cost)
+
+    variables = " ".join(f"v{i}: {states}" for i, states in enumerate(card))
+    lists = zip(functions, rows(functions, number), strict=True)
+    parts = [
+        f"f{a}: {{scope: [{words(each.scope)}] defaultcost: {number(each.default)} costs: [{' '.join(mine)}]}}"
+        for a, (each, mine) in enumerate(lists)
+    ]
+    return f'{{problem: {{name: x mustbe: "<inf"}} variables: {{{variables}}} functions: {{{" ".join(parts)}}}}}'
+
+
+def libdai(card: list[int], functions: list[Sparse]) -> str:
+    """Here what is not listed is forbidden, whatever the default."""
+    blocks = [
+        f"1\n{i}\n{states}\n{states}\n" + "".join(f"{k} 1\n" for k in range(states)) for i, states in enumerate(card)
+    ]
+    for each in functions:
+        step = np.cumprod([1, *(card[i] for i in each.scope)])[:-1]
+        some = {int(np.dot(step, states)): cost for states, cost in each.tuples}
+        entries = [f"{at} {math.exp(-cost)!r}" for at, cost in some.items() if cost < FORBIDDEN]
+        shape = words([card[i] for i in each.scope])
+        blocks.append(f"{len(each.scope)}\n{words(each.scope)}\n{shape}\n{len(entries)}\n" + "\n".join(entries) + "\n")
+    return f"{len(blocks)}\n\n" + "\n".join(blocks)
+
+
+WRITERS = {".wcsp": wcsp, ".suai": suai, ".cfn": cfn, ".fg": libdai}
+
+
+def some_model(rng: random.Random, most: int = 5) -> tuple[list[int], list[Sparse]]:
+    card = [rng.randrange(1, 4) for _ in range(rng.randrange(2, most + 1))]
+    functions = []
+    for _ in range(rng.randrange(1, 4)):
+        scope = rng.sample(range(len(card)), rng.randrange(1, len(card) + 1))
+        costs = [rng.choice((0, 1, 2, 5, FORBIDDEN)) for _ in range(rng.randrange(6))]
+        tuples = [([rng.randrange(card[i]) for i in scope], cost) for cost in costs]
+        functions.append(Sparse(scope, rng.choice((0, 3, FORBIDDEN)), tuples))
+    return card, functions
+
+
+@pytest.fixture
+def always_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_listed, "LARGE", 1)
+    monkeypatch.setattr(_listed, "INDICATOR_BYTES", 0.0)
+
+
+def labellings(card: list[int]) -> itertools.product[tuple[int, ...]]:
+    return itertools.product(*map(range, card))
+
+
+@pytest.mark.usefixtures("always_lists")
+@pytest.mark.parametrize("suffix", WRITERS)
+def test_every_labelling_has_the_value_that_the_file_says(suffix: str, tmp_path: Path) -> None:
+    rng, constrained = random.Random(3), 0
+    for _ in range(120):
+        card, functions = some_model(rng)
+        if suffix == ".fg":
+            functions = [each._replace(default=FORBIDDEN) for each in functions]
+        path = tmp_path / f"m{suffix}"
+        path.write_text(WRITERS[suffix](card, functions))
+        graph = mapmrf.read(path)
+        assert len(graph.theta_t) == graph.n_tables  # of one entry each
+        constrained += graph.n_constraints > 0
+        for labels in labellings(card):
+            expected = -sum(each.cost(labels) for each in functions)
+            assert graph.value(labels) == pytest.approx(expected, abs=1e-9), path.read_text()
+    assert constrained > 30
+
+
+@pytest.mark.usefixtures("always_lists")
+@pytest.mark.parametrize("method", ["auto", "lp", "wcsp", "branch"])
+def test_the_optimum_is_that_of_the_tables(method: str, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    for _ in range(6):
+        card, functions = some_model(rng)
+        path = tmp_path / "m.wcsp"
+        path.write_text(wcsp(card, functions))
+        best = max(-sum(each.cost(labels) for each in functions) for labels in labellings(card))
+        result = mapmrf.solve(path, method, time_limit=60)
+        assert result.value == pytest.approx(best)
+        assert result.status in (("infeasible",) if best == -math.inf else ("optimal", "converged"))
+
+
+def test_a_forbidden_default_of_many_variables_leaves_its_tuples(tmp_path: Path) -> None:
+    n = 40
+    tuples = [([1] * n, 2), ([0] * n, 1), ([0, 1] * (n // 2), 4)]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), FORBIDDEN, tuples), Sparse([0], 0, [([0], 9)])]))
+    graph = mapmrf.read(path)
+    assert graph.n_factors == 0 and graph.value([1] * n) == -2 and graph.value([0, 1] * (n // 2)) == -13
+    rng = np.random.default_rng(0)
+    for labels in rng.integers(0, 2, (200, n)):
+        assert graph.value(labels) == -np.inf
+    for states, _ in tuples:  # one step away from each of them
+        for i in range(n):
+            assert graph.value([*states[:i], 1 - states[i], *states[i + 1 :]]) == -np.inf
+    result = mapmrf.solve(graph, time_limit=60)
+    assert result.status == "optimal" and result.value == -2 and result.labels.all()
+
+
+def test_a_factor_may_have_more_variables_than_an_array_has_dimensions(tmp_path: Path) -> None:
+    n = 100
+    path = tmp_path / "m.suai"
+    path.write_text(suai([2] * n, [Sparse(list(range(n)), 3, [([1] * n, 1), ([0] * n, FORBIDDEN)])]))
+    graph = mapmrf.read(path)
+    assert graph.value([1] * n) == pytest.approx(-1) and graph.value([0] * n) == -np.inf
+    assert graph.value([0, *[1] * (n - 1)]) == pytest.approx(-3)
+
+
+SMALL = {
+    suffix: writer([2] * 28, [Sparse(list(range(28)), 1, [([0] * 28, 0)] if suffix == ".fg" else [])])
+    for suffix, writer in WRITERS.items()
+}
+READ = """
+import sys
+from pathlib import Path
+import mapmrf
+from mapmrf.formats import suffixes
+suffixes()
+def peak():
+    return 1024 * int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+before = peak()
+graph = mapmrf.read(sys.argv[1])
+print(graph.n_vars, peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="looks into /proc")
+@pytest.mark.parametrize("suffix", SMALL)
+def test_a_small_file_takes_little_memory(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_text(SMALL[suffix])
+    command = [sys.executable, "-c", READ, str(path)]
+    n_vars, grown = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert n_vars == 28 and grown < 20e6
+    mapmrf.read(path, max_bytes=1e6)
+
+
+def test_lists_are_charged(tmp_path: Path) -> None:
+    n, rng = 60, random.Random(1)
+    tuples = [([rng.randrange(2) for _ in range(n)], 1) for _ in range(200)]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), FORBIDDEN, tuples)]))
+    with pytest.raises(FormatError, match=r"its lists of tuples \(factor 0 takes .* indicators\): reading takes"):
+        mapmrf.read(path, max_bytes=2e6)
+    graph = mapmrf.read(path, max_bytes=1e8)
+    assert graph.constraints is not None and 16 * len(graph.constraints.var) > 2e6
+    assert all(graph.value(states) == -1 for states, _ in tuples)
+
+
+def test_dense_lists_are_tables(tmp_path: Path) -> None:
+    n, rng = 17, random.Random(1)
+    tuples = [([rng.randrange(2) for _ in range(n)], rng.randrange(5)) for _ in range(2000)]
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), 7, tuples)]))
+    graph = mapmrf.read(path)
+    assert graph.n_factors == 1 and graph.n_constraints == 0
+
+
+def test_a_variable_that_occurs_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * 30, [Sparse([0, *range(29)], 7, [])]))
+    with pytest.raises(FormatError, match="factor 0: variable 0 occurs twice in its scope"):
+        mapmrf.read(path)
+
+
+def test_numbers_too_far_apart_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.cfn"
+    text = cfn([2] * 20, [Sparse(list(range(20)), 7, [([1] * 20, 8)])])
+    path.write_text(text.replace(" 8]", " -1.7e308]").replace("defaultcost: 7", "defaultcost: 1.7e308"))
+    with pytest.raises(FormatError, match="factor 0: its numbers differ by more than a float can hold"):
+        mapmrf.read(path)
+
+
+def test_evidence_and_lists(tmp_path: Path) -> None:
+    n = 30
+    path = tmp_path / "m.wcsp"
+    path.write_text(wcsp([2] * n, [Sparse(list(range(n)), 5, [([1] * n, 1), ([1, 0] * (n // 2), 8)])]))
+    graph = mapmrf.read(path, evidence={i: 1 for i in range(0, n, 2)})
+    assert graph.value([1] * n) == -1 and graph.value([1, 0] * (n // 2)) == -8
+    assert mapmrf.solve(graph).value == -1
+
+
+def _opengm(path: Path, kind: int, shape: list[int], indices: list[int], values: list[float]) -> FactorGraph:
+    h5py = pytest.importorskip("h5py")
+    n = len(shape)
+    with h5py.File(path, "w") as file:
+        file["gm/header"] = np.array([2, 0, n, 1, 1, kind, 1, 1], dtype=np.uint64)
+        file["gm/numbers-of-states"] = np.array(shape, dtype=np.uint64)
+        file[f"gm/function-id-{kind}/indices"] = np.array(indices, dtype=np.uint64)
+        file[f"gm/function-id-{kind}/values"] = np.array(values)
+        file["gm/factors"] = np.array([0, 0, n, *range(n)], dtype=np.uint64)
+    return mapmrf.read(path, max_bytes=2e6)
+
+
+def test_functions_of_opengm_that_stay_lists(tmp_path: Path) -> None:
+    path, shape = tmp_path / "m.h5", [3] * 20
+    potts = _opengm(path, 16007, shape, [20, *shape], [1.0, 4.0])
+    assert potts.value([2] * 20) == -1 and potts.value([0, *[2] * 19]) == -4
+    constant = _opengm(path, 16008, shape, [20, *shape], [2.5])
+    assert constant.value([1] * 20) == -2.5 and constant.n_constraints == 0
+    sparse = _opengm(path, 16001, shape, [20, *shape, 2, 1, 3**20 - 1], [0.5, 7.0, 8.0])
+    assert sparse.value([1, *[0] * 19]) == -7 and sparse.value([2] * 20) == -8 and sparse.value([1] * 20) == -0.5

@@ -6,16 +6,18 @@ import io
 import math
 import zipfile
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.errors import MapMRFError
+from mapmrf.certificates.cases import TREE_ARRAYS, CaseTree
+from mapmrf.certificates.invalid import InvalidCertificate
 from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
 
-VERSION = 1
-"""Version of the file."""
+VERSION = 2
+"""Version of the file. Version 1 had no trees of cases."""
 
 ARRAYS = {
     "version": "i",
@@ -31,21 +33,6 @@ ARRAYS = {
 
 MOST_BYTES = 1 << 32
 """Bytes that the arrays of a file may take."""
-
-
-class InvalidCertificate(MapMRFError, ValueError):
-    """A certificate is no proof: it is malformed, belongs to another model, or does not prove what it claims.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.certificates import Certificate, verify
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> verify(graph, [1, 1], Certificate(bound=1.5))
-    Traceback (most recent call last):
-        ...
-    mapmrf.certificates.certificate.InvalidCertificate: the bound claimed is 1.5, but 2.0 is what the certificate proves
-    """
 
 
 def _no_ints() -> Ints:
@@ -102,6 +89,8 @@ class Certificate:
         Odd-cycle inequalities with multipliers.
     order : (n_ordered,)
         Variables in the order in which the checker may maximise out what the bound leaves open.
+    tree
+        Cases, with messages of their own; without nodes if there is nothing to tell apart.
 
     Examples
     --------
@@ -116,6 +105,7 @@ class Certificate:
     lam: Floats = field(default_factory=lambda: np.zeros(0))
     cycles: Cycles = field(default_factory=Cycles)
     order: Ints = field(default_factory=_no_ints)
+    tree: CaseTree = field(default_factory=CaseTree)
 
     def write(self, path: AnyPath) -> None:
         """Write the certificate as a compressed ``.npz`` file, in one piece.
@@ -130,17 +120,10 @@ class Certificate:
         """
         cycles = self.cycles
         room = io.BytesIO()
-        np.savez_compressed(
-            room,
-            version=np.int64(VERSION),
-            bound=np.float64(self.bound),
-            lam=self.lam,
-            cycle_ptr=cycles.ptr,
-            cycle_factor=cycles.factor,
-            cycle_odd=cycles.odd,
-            cycle_weight=cycles.weight,
-            order=self.order,
-        )
+        numbers = np.int64(VERSION), np.float64(self.bound)
+        arrays = (self.lam, cycles.ptr, cycles.factor, cycles.odd, cycles.weight, self.order)
+        contents: dict[str, Any] = dict(zip(ARRAYS, (*numbers, *arrays), strict=True))
+        np.savez_compressed(room, **contents, **self.tree.arrays())
         write_bytes(path, room.getvalue())
 
     @classmethod
@@ -163,12 +146,11 @@ class Certificate:
         3.5
         """
         arrays = _arrays(path, read_bytes(path))
-        if arrays["version"].tolist() != VERSION:
-            raise InvalidCertificate(f"{path}: version {arrays['version']}, expected {VERSION}")
+        tree = CaseTree(*(arrays[name] for name in TREE_ARRAYS)) if arrays["version"] > 1 else CaseTree()
         cycles = Cycles(
             arrays["cycle_ptr"], arrays["cycle_factor"], arrays["cycle_odd"], arrays["cycle_weight"]
         )  # fmt: skip
-        return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"])
+        return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"], tree)
 
     def check(self, graph: FactorGraph) -> None:
         """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings.
@@ -181,7 +163,7 @@ class Certificate:
         >>> Certificate(lam=np.zeros(5)).check(graph)
         Traceback (most recent call last):
             ...
-        mapmrf.certificates.certificate.InvalidCertificate: lam has 5 entries, expected 4 for this model
+        mapmrf.certificates.invalid.InvalidCertificate: lam has 5 entries, expected 4 for this model
         """
         if graph.constraints is not None:
             raise InvalidCertificate("the model has constraints, which certificates do not cover")
@@ -197,6 +179,7 @@ class Certificate:
         if len(np.unique(self.order)) < len(self.order):
             raise InvalidCertificate("order names a variable twice")
         _check_cycles(self.cycles, graph)
+        self.tree.check(graph, n_edge_states)
 
 
 def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
@@ -207,21 +190,28 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
         if size > MOST_BYTES:
             raise InvalidCertificate(f"{path}: its arrays take {size} bytes, expected at most {MOST_BYTES}")
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ARRAYS if name in file.files}
+            found = {name: file[name] for name in (*ARRAYS, *TREE_ARRAYS) if name in file.files}
     except InvalidCertificate:
         raise
     except Exception as error:  # a damaged archive raises one of a dozen
         raise InvalidCertificate(f"{path}: no certificate: {type(error).__name__}") from None
-    for name, kind in ARRAYS.items():
-        if name not in arrays:
-            raise InvalidCertificate(f"{path}: the array {name} is missing")
-        found, scalar = arrays[name], name in ("version", "bound")
-        if not isinstance(found, np.ndarray):
-            raise InvalidCertificate(f"{path}: {name} is not an array")
-        if found.dtype.kind != kind or found.dtype.itemsize > 8 or found.ndim != (0 if scalar else 1):
-            raise InvalidCertificate(f"{path}: {name} is of type {found.dtype} with {found.ndim} dimensions")
-        arrays[name] = found.astype(np.int64 if kind == "i" else np.float64)
-    return arrays
+    version = _checked(path, found, "version", "i").tolist()
+    if version not in range(1, VERSION + 1):
+        raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
+    expected = ARRAYS | TREE_ARRAYS if version > 1 else ARRAYS
+    return {name: _checked(path, found, name, kind) for name, kind in expected.items()}
+
+
+def _checked(path: AnyPath, arrays: dict[str, np.ndarray], name: str, kind: str) -> np.ndarray:
+    """An array of a file, of 64-bit numbers."""
+    if name not in arrays:
+        raise InvalidCertificate(f"{path}: the array {name} is missing")
+    found, scalar = arrays[name], name in ("version", "bound")
+    if not isinstance(found, np.ndarray):
+        raise InvalidCertificate(f"{path}: {name} is not an array")
+    if found.dtype.kind != kind or found.dtype.itemsize > 8 or found.ndim != (0 if scalar else 1):
+        raise InvalidCertificate(f"{path}: {name} is of type {found.dtype} with {found.ndim} dimensions")
+    return found.astype(np.int64 if kind == "i" else np.float64)
 
 
 def _check_cycles(cycles: Cycles, graph: FactorGraph) -> None:

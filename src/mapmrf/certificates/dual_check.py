@@ -65,7 +65,7 @@ class DualCheck:
         self.belief = model.theta_v.copy()
         for group in model.groups:
             for k in range(len(group.shape)):
-                np.subtract.at(self.belief, group.states_of(k), model.lam[group.edges_of(k)])
+                np.subtract.at(self.belief, group.states[k], model.lam[group.edges[k]])
         self.tables = [_reparametrised(model, group) for group in model.groups]
 
     def run(self, order: Ints, max_entries: int) -> Outcome:
@@ -135,7 +135,7 @@ class DualCheck:
         """Whether configurations are allowed, and of states that are left: (n, n_configs)."""
         cube = group.allowed.reshape(-1, *group.shape)
         for k in range(len(group.shape)):
-            cube = cube & group.spread(self.left[group.states_of(k)], k)
+            cube = cube & group.spread(self.left[group.states[k]], k)
         return cube.reshape(group.allowed.shape)
 
     def add_losses(self, group: FactorGroup, entries: Whole, top: Whole, sums: tuple[Whole, Bools]) -> None:
@@ -144,7 +144,7 @@ class DualCheck:
         cube = entries.reshape(len(top), *group.shape)
         for k in range(len(group.shape)):
             best = cube.max(axis=tuple(j + 1 for j in range(len(group.shape)) if j != k))
-            states = group.states_of(k)
+            states = group.states[k]
             none = (best <= self.model.least // 2).astype(bool)
             out[states[none]] = True
             np.add.at(loss, states, np.where(none, 0, top[:, None] - best))
@@ -154,7 +154,7 @@ def _reparametrised(model: WholeModel, group: FactorGroup) -> Whole:
     """The tables with the messages and the cycles: (n, n_configs)."""
     cube = group.tables.reshape(-1, *group.shape)
     for k in range(len(group.shape)):
-        cube = cube + group.spread(model.lam[group.edges_of(k)], k)
+        cube = cube + group.spread(model.lam[group.edges[k]], k)
     table = cube.reshape(group.tables.shape)
     if group.shape == (2, 2):
         table = table + model.cut[group.factors][:, None] * np.array([0, 1, 1, 0], dtype=model.cut.dtype)

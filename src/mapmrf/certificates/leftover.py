@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,12 +61,24 @@ def eliminated(model: WholeModel, left: Bools, order: Ints, max_entries: int) ->
     turns = [i for i in order.tolist() if i in known.states]
     if len(turns) < len(known.states):
         return None
-    tables = [OpenTable((i,), model.theta_v[ptr[i] + known.states[i]]) for i in turns]
+    place = {i: turn for turn, i in enumerate(turns)}
+    tables: dict[tuple[int, ...], Whole] = {(i,): model.theta_v[ptr[i] + known.states[i]] for i in turns}
     total = model.constant + sum(model.theta_v[(ptr[:-1] + known.closed)[~known.is_open]].tolist())
     for group in model.groups:
         total, some = _restricted(model, group, known, total)
-        tables += some
-    return _maximised(tables, turns, model.least, max_entries, total)
+        for table in some:
+            _add(tables, table, place, model.least)
+    return _maximised([OpenTable(*item) for item in tables.items()], turns, model.least, max_entries, total)
+
+
+def _add(tables: dict[tuple[int, ...], Whole], table: OpenTable, place: dict[int, int], least: Any) -> None:
+    """Add a table to that of the same variables, with axes in the order of elimination."""
+    variables, entries = table
+    if len(variables) > 1:
+        axes = sorted(range(len(variables)), key=lambda k: place[variables[k]])
+        variables, entries = tuple(variables[k] for k in axes), entries.transpose(axes)
+    have = tables.get(variables)
+    tables[variables] = entries if have is None else np.maximum(have + entries, least)
 
 
 def _restricted(model: WholeModel, group: FactorGroup, known: LeftStates, total: Any) -> tuple[Any, list[OpenTable]]:
@@ -100,29 +112,21 @@ def _maximised(tables: list[OpenTable], turns: list[int], least: Any, max_entrie
     buckets: dict[int, list[OpenTable]] = {i: [] for i in turns}
     place = {i: turn for turn, i in enumerate(turns)}
     for table in tables:
-        buckets[min(table.variables, key=place.__getitem__)].append(table)
+        buckets[table.variables[0]].append(table)
     for i in turns:
-        variables = tuple(sorted({j for table in buckets[i] for j in table.variables}, key=place.__getitem__))
         size = {j: n for table in buckets[i] for j, n in zip(table.variables, table.entries.shape, strict=True)}
+        variables = sorted(size, key=place.__getitem__)
         max_entries -= math.prod(size.values())
         if max_entries < 0:
             return None
         joint = np.zeros([size[j] for j in variables], dtype=tables[0].entries.dtype)
-        for entries in _aligned(buckets.pop(i), variables):
-            joint = np.maximum(joint + entries, least)
-        rest, best = variables[1:], joint.max(axis=0)
+        for table in buckets.pop(i):
+            # Axes are in the order of elimination, so that only those of other variables have to be put in between.
+            shape = [size[j] if j in table.variables else 1 for j in variables]
+            joint = np.maximum(joint + table.entries.reshape(shape), least)
+        rest, best = tuple(variables[1:]), joint.max(axis=0)
         if rest:
             buckets[rest[0]].append(OpenTable(rest, best))
         else:
             total = max(total + int(best), least)
     return total
-
-
-def _aligned(tables: list[OpenTable], variables: tuple[int, ...]) -> Iterator[Whole]:
-    """Tables with an axis for every one of the variables, of length 1 for those that they do not have."""
-    for table in tables:
-        order = sorted(range(len(table.variables)), key=lambda k: variables.index(table.variables[k]))
-        entries = table.entries.transpose(order)
-        have = set(table.variables)
-        shape = iter(entries.shape)
-        yield entries.reshape([next(shape) if j in have else 1 for j in variables])

@@ -23,6 +23,10 @@ QUICK = 8
 """How many times as many entries the tables of elimination may have in 64-bit numbers as in fractions."""
 
 
+NEAR = 4
+"""Leaves are computed in fractions if their bound is above the target by so many times what rounding may have added."""
+
+
 class Case(NamedTuple):
     """A node that is to be looked at: the states and the messages of its parent, and the best bound above."""
 
@@ -109,7 +113,8 @@ class TreeCheck:
         if bound <= self.model.least // 2 or (check.target is not None and bound <= check.target):
             return Outcome(None, None, n_open, rest is not None)
         rounded = self.model.rounded_down(self.model.fraction(bound))
-        if not self.exact:
+        near = check.target is not None and bound <= check.target + NEAR * self.model.slack
+        if not self.exact or not near:
             return Outcome(rounded, None, n_open, rest is not None)
         if self.whole is None:
             self.whole = WholeModel.build(self.graph, self.certificate, True)

@@ -37,8 +37,8 @@ class FactorGroup:
         States of their variables.
     scope : (n, arity)
         Their variables.
-    state_at, edge_at : (n, arity)
-        Where the states of these begin among all states, and among all edges' states.
+    states, edges : (n, shape[k]) for each k
+        The states of their k-th variables among all states, and among all edges' states.
     tables : (n, n_configs)
         Their potentials; 0 where forbidden.
     allowed : (n, n_configs)
@@ -48,18 +48,10 @@ class FactorGroup:
     factors: Ints
     shape: tuple[int, ...]
     scope: Ints
-    state_at: Ints
-    edge_at: Ints
+    states: tuple[Ints, ...]
+    edges: tuple[Ints, ...]
     tables: Whole
     allowed: Bools
-
-    def states_of(self, k: int) -> Ints:
-        """The states of the k-th variables among all states: (n, shape[k])."""
-        return self.state_at[:, k][:, None] + np.arange(self.shape[k])
-
-    def edges_of(self, k: int) -> Ints:
-        """The same among the states of all edges."""
-        return self.edge_at[:, k][:, None] + np.arange(self.shape[k])
 
     def spread(self, numbers: Any, k: int) -> Any:
         """Numbers by the states of the k-th variables, to be combined with all configurations: (n, *shape)."""
@@ -331,11 +323,16 @@ def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: I
         factors=factors,
         shape=shape,
         scope=scope,
-        state_at=graph.var_ptr[scope].astype(np.int64),
-        edge_at=edge_ptr[edges],
+        states=_blocks(graph.var_ptr[scope].astype(np.int64), shape),
+        edges=_blocks(edge_ptr[edges], shape),
         tables=scale.up(finite) if weight is None else scale.products(weight, finite),
         allowed=allowed,
     )
+
+
+def _blocks(at: Ints, shape: tuple[int, ...]) -> tuple[Ints, ...]:
+    """Places of all states from where those of each variable begin."""
+    return tuple(at[:, k][:, None] + np.arange(size) for k, size in enumerate(shape))
 
 
 def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Whole) -> tuple[Whole, Any]:

@@ -49,7 +49,7 @@ there are certificates at all: the checker takes some hundred bytes for each."""
 MOST_PAIRS = 50_000
 """Pairs of binary variables up to which odd cycles are looked for."""
 
-GROWING = 0.75
+GROWING = 0.5
 """The part of the time left that a tree of cases may grow; the rest is for checking it."""
 
 

@@ -20,40 +20,36 @@ CHUNK, WORTHWHILE = 5, 0.04
 
 
 class NodePasses:
-    """Passes over a model with cycles, one after another on different states.
+    """Passes over a problem, one after another on different states.
 
     Attributes
     ----------
-    place : (n_edge_states,)
-        Where the numbers of the problem are in the messages of the graph.
     state : (n_edge_states,)
-        The state of the model that each of the problem's messages is about.
+        The state of the model that each message is about.
+    first : (n_edge_states,)
+        Where the messages of its edge begin.
     """
 
-    def __init__(self, graph: FactorGraph, cycles: Cycles) -> None:
-        problem = Problem.compile(with_cycles(graph, cycles))
+    def __init__(self, problem: Problem) -> None:
         self.passes = TablePasses(problem, VisitOrder.build(problem, "trees_last"), PassStopping(0.0, 0.0))
         self.theta = self.passes.messages.theta.copy()
-        self.place, self.state = graph_places(problem), problem.edge_state_at
+        self.state = problem.edge_state_at
         self.first = np.repeat(problem.edge_ptr[:-1], np.diff(problem.edge_ptr))
 
     def improved(
-        self, lam: Floats, left: Bools, goal: float, most: int, stop: Callable[[], bool]
+        self, lam_e: Floats, left: Bools, goal: float, most: int, stop: Callable[[], bool]
     ) -> tuple[Floats, float]:
         """Messages that lower the bound of the states left towards a goal, from those given, and their bound.
 
         Messages of other states stay as they are, and so does one of every edge.
         """
-        messages, before = self.passes.messages, lam[self.place]
-        alive = left[self.state]
+        messages, alive = self.passes.messages, left[self.state]
         messages.theta[:] = np.where(left, self.theta, -np.inf)
-        messages.lam[:] = np.where(alive, before, -np.inf)
+        messages.lam[:] = np.where(alive, lam_e, -np.inf)
         bound = self.iterate(goal, most, stop)
-        change = np.where(alive & np.isfinite(messages.lam), messages.lam - before, 0.0)
-        result = lam.copy()
+        change = np.where(alive & np.isfinite(messages.lam), messages.lam - lam_e, 0.0)
         # What is added to all messages of an edge changes nothing.
-        result[self.place] = before + np.where(alive, change - self.common(change, alive), 0.0)
-        return result, bound
+        return lam_e + np.where(alive, change - self.common(change, alive), 0.0), bound
 
     def common(self, change: Floats, alive: Bools) -> Floats:
         """The change of the first state of every edge that is left, for each of its states."""

@@ -17,7 +17,7 @@ from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
 
 VERSION = 2
-"""Version of the file. Version 1 had no trees of cases."""
+"""Version of the file. In version 1 there were no cases, and no variables to begin with."""
 
 ARRAYS = {
     "version": "i",
@@ -30,6 +30,9 @@ ARRAYS = {
     "order": "i",
 }
 """The arrays of a file, and whether they hold whole numbers or floating-point ones."""
+
+LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}
+"""Those that came with version 2."""
 
 MOST_BYTES = 1 << 32
 """Bytes that the arrays of a file may take."""
@@ -89,6 +92,9 @@ class Certificate:
         Odd-cycle inequalities with multipliers.
     order : (n_ordered,)
         Variables in the order in which the checker may maximise out what the bound leaves open.
+    first : (n_first,)
+        Variables that are maximised out before anything else, in this order. All the rest is about the model that is
+        left: see `without`.
     tree
         Cases, with messages of their own; without nodes if there is nothing to tell apart.
 
@@ -106,6 +112,7 @@ class Certificate:
     cycles: Cycles = field(default_factory=Cycles)
     order: Ints = field(default_factory=_no_ints)
     tree: CaseTree = field(default_factory=CaseTree)
+    first: Ints = field(default_factory=_no_ints)
 
     def write(self, path: AnyPath) -> None:
         """Write the certificate as a compressed ``.npz`` file, in one piece.
@@ -123,7 +130,7 @@ class Certificate:
         numbers = np.int64(VERSION), np.float64(self.bound)
         arrays = (self.lam, cycles.ptr, cycles.factor, cycles.odd, cycles.weight, self.order)
         contents: dict[str, Any] = dict(zip(ARRAYS, (*numbers, *arrays), strict=True))
-        np.savez_compressed(room, **contents, **self.tree.arrays())
+        np.savez_compressed(room, **contents, **self.tree.arrays(), first=self.first)
         write_bytes(path, room.getvalue())
 
     @classmethod
@@ -146,14 +153,32 @@ class Certificate:
         3.5
         """
         arrays = _arrays(path, read_bytes(path))
-        tree = CaseTree(*(arrays[name] for name in TREE_ARRAYS)) if arrays["version"] > 1 else CaseTree()
+        old = arrays["version"] == 1
+        tree = CaseTree() if old else CaseTree(*(arrays[name] for name in TREE_ARRAYS))
+        first = _no_ints() if old else arrays["first"]
         cycles = Cycles(
             arrays["cycle_ptr"], arrays["cycle_factor"], arrays["cycle_odd"], arrays["cycle_weight"]
         )  # fmt: skip
-        return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"], tree)
+        return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"], tree, first)
+
+    def check_first(self, graph: FactorGraph) -> None:
+        """Raise InvalidCertificate unless `first` are different variables of the model.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> Certificate(first=np.array([2])).check_first(graph)
+        Traceback (most recent call last):
+            ...
+        mapmrf.certificates.invalid.InvalidCertificate: first names a variable that is not one of 0 ... 1
+        """
+        _check_variables("first", self.first, graph.n_vars)
 
     def check(self, graph: FactorGraph) -> None:
         """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings.
+
+        The model is the one without the variables `first`.
 
         Examples
         --------
@@ -165,8 +190,6 @@ class Certificate:
             ...
         mapmrf.certificates.invalid.InvalidCertificate: lam has 5 entries, expected 4 for this model
         """
-        if graph.constraints is not None:
-            raise InvalidCertificate("the model has constraints, which certificates do not cover")
         n_edge_states = int(graph.card[graph.scope].sum(dtype=np.int64))
         if len(self.lam) not in (0, n_edge_states):
             raise InvalidCertificate(f"lam has {len(self.lam)} entries, expected {n_edge_states} for this model")
@@ -174,12 +197,17 @@ class Certificate:
             raise InvalidCertificate("lam has an entry that is not finite")
         if math.isnan(self.bound):
             raise InvalidCertificate("bound is nan")
-        if len(self.order) and (self.order.min() < 0 or self.order.max() >= graph.n_vars):
-            raise InvalidCertificate(f"order names a variable that is not one of 0 ... {graph.n_vars - 1}")
-        if len(np.unique(self.order)) < len(self.order):
-            raise InvalidCertificate("order names a variable twice")
+        _check_variables("order", self.order, graph.n_vars)
         _check_cycles(self.cycles, graph)
         self.tree.check(graph, n_edge_states)
+
+
+def _check_variables(name: str, variables: Ints, n: int) -> None:
+    """Raise InvalidCertificate unless these are different variables."""
+    if len(variables) and (variables.min() < 0 or variables.max() >= n):
+        raise InvalidCertificate(f"{name} names a variable that is not one of 0 ... {n - 1}")
+    if len(np.unique(variables)) < len(variables):
+        raise InvalidCertificate(f"{name} names a variable twice")
 
 
 def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
@@ -190,7 +218,7 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
         if size > MOST_BYTES:
             raise InvalidCertificate(f"{path}: its arrays take {size} bytes, expected at most {MOST_BYTES}")
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            found = {name: file[name] for name in (*ARRAYS, *TREE_ARRAYS) if name in file.files}
+            found = {name: file[name] for name in (*ARRAYS, *LATER_ARRAYS) if name in file.files}
     except InvalidCertificate:
         raise
     except Exception as error:  # a damaged archive raises one of a dozen
@@ -198,7 +226,7 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
     version = _checked(path, found, "version", "i").tolist()
     if version not in range(1, VERSION + 1):
         raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
-    expected = ARRAYS | TREE_ARRAYS if version > 1 else ARRAYS
+    expected = ARRAYS | LATER_ARRAYS if version > 1 else ARRAYS
     return {name: _checked(path, found, name, kind) for name, kind in expected.items()}
 
 

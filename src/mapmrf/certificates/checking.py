@@ -17,9 +17,11 @@ from mapmrf.arrays import Ints
 from mapmrf.certificates.certificate import Certificate
 from mapmrf.certificates.dual_check import MOST_ENTRIES, DualCheck, Outcome
 from mapmrf.certificates.invalid import InvalidCertificate
+from mapmrf.certificates.reduced import without
 from mapmrf.certificates.tree_check import TreeCheck
 from mapmrf.certificates.whole import WholeModel, exact_value
 from mapmrf.graph import FactorGraph
+from mapmrf.rewriting import rewrite
 
 
 @dataclass(frozen=True)
@@ -117,15 +119,24 @@ def verify(
     >>> mapmrf.verify(graph, [0, 1, 0], Certificate()).bound  # without messages: 1 + 1 + 1
     Fraction(3, 1)
     """
-    certificate.check(graph)
     labels = graph.check_labels(labels)
+    if graph.constraints is not None:
+        rewriting = rewrite(graph)
+        graph, labels = rewriting.graph, rewriting.lift(labels)
     value = exact_value(graph, labels)
+    certificate.check_first(graph)
+    worth = value
+    if len(certificate.first):
+        graph, kept = without(graph, certificate.first)
+        labels = labels[kept]
+        worth = exact_value(graph, labels)
+    certificate.check(graph)
     if graph.constant == -math.inf:
         return Verification(None, None, None, 0, False)
     prover: Prover = _PointCheck(graph, certificate, exact, max_entries)
     if certificate.tree.n:
         prover = TreeCheck(graph, certificate, exact, max_entries)
-    found = prover.above(value, labels)
+    found = prover.above(worth, labels)
     if found.bound is not None and certificate.bound < math.inf:
         found = _check_claim(prover, certificate.bound, found)
     return Verification(value, *found)

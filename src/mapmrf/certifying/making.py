@@ -15,11 +15,12 @@ from mapmrf import interrupts
 from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.certificate import Certificate, Cycles
 from mapmrf.certificates.dual_check import MOST_ENTRIES, DualCheck
+from mapmrf.certificates.reduced import without
 from mapmrf.certificates.tree_check import TreeCheck
 from mapmrf.certificates.whole import WholeModel, exact_value
 from mapmrf.certifying.growing import MOST_BYTES, MOST_NODES, CaseGrower, TreeLimits
 from mapmrf.certifying.node_messages import in_graph_order
-from mapmrf.certifying.orders import greedy_order
+from mapmrf.certifying.orders import greedy_order, greedy_start
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.engines.elimination.small import small_order
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassStopping
@@ -32,6 +33,7 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 from mapmrf.result import Result
+from mapmrf.rewriting import rewrite
 from mapmrf.solver import as_graph
 
 log = logging.getLogger("mapmrf")
@@ -48,6 +50,9 @@ there are certificates at all: the checker takes some hundred bytes for each."""
 
 MOST_PAIRS = 50_000
 """Pairs of binary variables up to which odd cycles are looked for."""
+
+FIRST_ENTRIES = 1 << 10
+"""Entries of the tables of variables that are maximised out before a tree of cases is grown."""
 
 GROWING = 0.5
 """The part of the time left that a tree of cases may grow; the rest is for checking it."""
@@ -99,12 +104,13 @@ def certify(
     (True, True)
     """
     graph = as_graph(graph)
+    labels = graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
     if graph.constraints is not None:
-        raise UnsupportedModel("no certificate: certificates are for models without constraints")
+        rewriting = rewrite(graph)
+        graph, labels = rewriting.graph, rewriting.lift(labels)
     if _n_entries(graph) > MOST_MODEL_ENTRIES:
         found = f"{_n_entries(graph)} table entries"
         raise UnsupportedModel(f"no certificate: the model has {found}, expected at most {MOST_MODEL_ENTRIES}")
-    labels = graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
     end = math.inf if time_limit is None else time.perf_counter() + time_limit
     return _Maker(graph, labels, end, TreeLimits(max_nodes, max_bytes), threads).make()
 
@@ -151,8 +157,8 @@ class _Maker:
             self.offer(Certificate(lam=in_graph_order(problem, self.relaxed(problem))))
             if not self.closed and not self.stop():
                 self.add_cycles(problem)
-            if not self.closed and not self.stop():
-                self.add_cases()
+            if not self.closed and not self.stop() and self.limits.nodes > 1:
+                self.add_reduced() if not is_compact(problem) else self.add_cases()
         assert self.best is not None
         return self.best
 
@@ -204,10 +210,27 @@ class _Maker:
             cycles = Cycles(dual.ptr.astype(np.int64), problem.order[dual.pair].astype(np.int64), dual.odd, dual.weight)
             self.offer(Certificate(lam=in_graph_order(problem, dual.lam_e), cycles=cycles))
 
+    def add_reduced(self) -> None:
+        """Offer a certificate of the model without variables that can be maximised out within small tables."""
+        first = greedy_start(self.graph, FIRST_ENTRIES)
+        if not len(first):
+            return self.add_cases()
+        small = without(self.graph, first)
+        maker = _Maker(small.graph, self.labels[small.kept], self.end, self.limits, self.threads)
+        if small.graph.constant > -math.inf and small.graph.n_factors:
+            problem = Problem.compile(small.graph, self.threads)
+            maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
+            if not maker.closed and not self.stop():
+                maker.add_cases()
+        else:
+            maker.offer(Certificate())
+        if maker.best is not None and (self.best is None or maker.best.bound < self.best.bound):
+            self.best = dataclasses.replace(maker.best, first=first)
+
     def add_cases(self) -> None:
-        """Offer the best point with a tree of cases, if there is room for one."""
+        """Offer the best point with a tree of cases."""
         point = self.best
-        if point is None or self.limits.nodes < 2 or self.graph.n_factors == 0:
+        if point is None or self.graph.n_factors == 0:
             return
         now = time.perf_counter()
         soon = now + GROWING * (self.end - now)

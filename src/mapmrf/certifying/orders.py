@@ -12,6 +12,59 @@ from mapmrf.arrays import Ints
 from mapmrf.graph import FactorGraph
 
 
+class _Neighbours:
+    """The variables with several states, and those that each shares a table with, itself among them."""
+
+    def __init__(self, graph: FactorGraph, n_states: Ints) -> None:
+        self.sizes = n_states.tolist()
+        self.near: dict[int, set[int]] = {i: {i} for i, size in enumerate(self.sizes) if size > 1}
+        scope = graph.scope.tolist()
+        for begin, end in pairwise(graph.scope_ptr.tolist()):
+            some = [i for i in scope[begin:end] if i in self.near]
+            for i in some:
+                self.near[i].update(some)
+        self.heap = [(self.entries(i), i) for i in self.near]
+        heapq.heapify(self.heap)
+
+    def entries(self, i: int) -> int:
+        """Entries of the table of a variable."""
+        return math.prod([self.sizes[j] for j in self.near[i]])
+
+    def smallest(self) -> tuple[int, int]:
+        """The variable with the smallest table, and its entries."""
+        while True:
+            entries, i = heapq.heappop(self.heap)
+            if i in self.near and entries == self.entries(i):
+                return i, entries
+
+    def remove(self, i: int) -> None:
+        """Take a variable out: its neighbours share a table then."""
+        others = self.near.pop(i) - {i}
+        for j in others:
+            self.near[j] |= others
+            self.near[j].discard(i)
+            heapq.heappush(self.heap, (self.entries(j), j))
+
+
+def greedy_start(graph: FactorGraph, max_table: int) -> Ints:
+    """Variables that can be maximised out one by one with tables of at most so many entries, but not all of them.
+
+    Examples
+    --------
+    >>> from mapmrf.datasets import grid
+    >>> greedy_start(grid(3, 3), 8).tolist()
+    [0, 2, 6, 8]
+    """
+    model, order = _Neighbours(graph, graph.card), []
+    while len(model.near) > 1:
+        i, entries = model.smallest()
+        if entries > max_table:
+            break
+        order.append(i)
+        model.remove(i)
+    return np.array(order, dtype=np.int64)
+
+
 def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
     """An order of the variables with several states that always takes the one with the smallest table next.
 
@@ -24,27 +77,12 @@ def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
     >>> greedy_order(grid(2, 2), np.array([2, 2, 1, 2]), 100).tolist()
     [0, 1, 3]
     """
-    sizes = n_states.tolist()
-    near: dict[int, set[int]] = {i: set() for i, size in enumerate(sizes) if size > 1}
-    ptr, scope = graph.scope_ptr.tolist(), graph.scope.tolist()
-    for begin, end in pairwise(ptr):
-        some = [i for i in scope[begin:end] if i in near]
-        for i in some:
-            near[i].update(some)
-    heap = [(math.prod(sizes[j] for j in near[i] | {i}), i) for i in near]
-    heapq.heapify(heap)
-    order = []
-    while near:
-        weight, i = heapq.heappop(heap)
-        if i not in near or weight != math.prod(sizes[j] for j in near[i] | {i}):
-            continue  # eliminated, or entered again with another weight
-        max_entries -= weight
+    model, order = _Neighbours(graph, n_states), []
+    while model.near:
+        i, entries = model.smallest()
+        max_entries -= entries
         if max_entries < 0:
             return np.zeros(0, dtype=np.int64)
         order.append(i)
-        others = near.pop(i) - {i}
-        for j in others:
-            near[j] |= others
-            near[j].discard(i)
-            heapq.heappush(heap, (math.prod(sizes[k] for k in near[j] | {j}), j))
+        model.remove(i)
     return np.array(order, dtype=np.int64)

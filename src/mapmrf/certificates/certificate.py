@@ -6,16 +6,18 @@ import io
 import math
 import zipfile
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from mapmrf.arrays import Floats, Ints
-from mapmrf.errors import MapMRFError
+from mapmrf.certificates.cases import TREE_ARRAYS, CaseTree
+from mapmrf.certificates.invalid import InvalidCertificate
 from mapmrf.formats.files import AnyPath, read_bytes, write_bytes
 from mapmrf.graph import FactorGraph
 
-VERSION = 1
-"""Version of the file."""
+VERSION = 2
+"""Version of the file. In version 1 there were no cases, and no variables to begin with."""
 
 ARRAYS = {
     "version": "i",
@@ -29,23 +31,11 @@ ARRAYS = {
 }
 """The arrays of a file, and whether they hold whole numbers or floating-point ones."""
 
+LATER_ARRAYS = TREE_ARRAYS | {"first": "i"}
+"""Those that came with version 2."""
+
 MOST_BYTES = 1 << 32
 """Bytes that the arrays of a file may take."""
-
-
-class InvalidCertificate(MapMRFError, ValueError):
-    """A certificate is no proof: it is malformed, belongs to another model, or does not prove what it claims.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.certificates import Certificate, verify
-    >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
-    >>> verify(graph, [1, 1], Certificate(bound=1.5))
-    Traceback (most recent call last):
-        ...
-    mapmrf.certificates.certificate.InvalidCertificate: the bound claimed is 1.5, but 2.0 is what the certificate proves
-    """
 
 
 def _no_ints() -> Ints:
@@ -102,6 +92,11 @@ class Certificate:
         Odd-cycle inequalities with multipliers.
     order : (n_ordered,)
         Variables in the order in which the checker may maximise out what the bound leaves open.
+    first : (n_first,)
+        Variables that are maximised out before anything else, in this order. All the rest is about the model that is
+        left: see `without`.
+    tree
+        Cases, with messages of their own; without nodes if there is nothing to tell apart.
 
     Examples
     --------
@@ -116,6 +111,8 @@ class Certificate:
     lam: Floats = field(default_factory=lambda: np.zeros(0))
     cycles: Cycles = field(default_factory=Cycles)
     order: Ints = field(default_factory=_no_ints)
+    tree: CaseTree = field(default_factory=CaseTree)
+    first: Ints = field(default_factory=_no_ints)
 
     def write(self, path: AnyPath) -> None:
         """Write the certificate as a compressed ``.npz`` file, in one piece.
@@ -130,17 +127,10 @@ class Certificate:
         """
         cycles = self.cycles
         room = io.BytesIO()
-        np.savez_compressed(
-            room,
-            version=np.int64(VERSION),
-            bound=np.float64(self.bound),
-            lam=self.lam,
-            cycle_ptr=cycles.ptr,
-            cycle_factor=cycles.factor,
-            cycle_odd=cycles.odd,
-            cycle_weight=cycles.weight,
-            order=self.order,
-        )
+        numbers = np.int64(VERSION), np.float64(self.bound)
+        arrays = (self.lam, cycles.ptr, cycles.factor, cycles.odd, cycles.weight, self.order)
+        contents: dict[str, Any] = dict(zip(ARRAYS, (*numbers, *arrays), strict=True))
+        np.savez_compressed(room, **contents, **self.tree.arrays(), first=self.first)
         write_bytes(path, room.getvalue())
 
     @classmethod
@@ -163,15 +153,32 @@ class Certificate:
         3.5
         """
         arrays = _arrays(path, read_bytes(path))
-        if arrays["version"].tolist() != VERSION:
-            raise InvalidCertificate(f"{path}: version {arrays['version']}, expected {VERSION}")
+        old = arrays["version"] == 1
+        tree = CaseTree() if old else CaseTree(*(arrays[name] for name in TREE_ARRAYS))
+        first = _no_ints() if old else arrays["first"]
         cycles = Cycles(
             arrays["cycle_ptr"], arrays["cycle_factor"], arrays["cycle_odd"], arrays["cycle_weight"]
         )  # fmt: skip
-        return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"])
+        return cls(float(arrays["bound"]), arrays["lam"], cycles, arrays["order"], tree, first)
+
+    def check_first(self, graph: FactorGraph) -> None:
+        """Raise InvalidCertificate unless `first` are different variables of the model.
+
+        Examples
+        --------
+        >>> import mapmrf
+        >>> graph = mapmrf.FactorGraph.from_pairwise([[0, 1], [0, 0]], [[0, 1]], [[1, 0], [0, 1]])
+        >>> Certificate(first=np.array([2])).check_first(graph)
+        Traceback (most recent call last):
+            ...
+        mapmrf.certificates.invalid.InvalidCertificate: first names a variable that is not one of 0 ... 1
+        """
+        _check_variables("first", self.first, graph.n_vars)
 
     def check(self, graph: FactorGraph) -> None:
         """Raise InvalidCertificate unless the arrays fit the model and every inequality holds for all labellings.
+
+        The model is the one without the variables `first`.
 
         Examples
         --------
@@ -181,10 +188,8 @@ class Certificate:
         >>> Certificate(lam=np.zeros(5)).check(graph)
         Traceback (most recent call last):
             ...
-        mapmrf.certificates.certificate.InvalidCertificate: lam has 5 entries, expected 4 for this model
+        mapmrf.certificates.invalid.InvalidCertificate: lam has 5 entries, expected 4 for this model
         """
-        if graph.constraints is not None:
-            raise InvalidCertificate("the model has constraints, which certificates do not cover")
         n_edge_states = int(graph.card[graph.scope].sum(dtype=np.int64))
         if len(self.lam) not in (0, n_edge_states):
             raise InvalidCertificate(f"lam has {len(self.lam)} entries, expected {n_edge_states} for this model")
@@ -192,11 +197,17 @@ class Certificate:
             raise InvalidCertificate("lam has an entry that is not finite")
         if math.isnan(self.bound):
             raise InvalidCertificate("bound is nan")
-        if len(self.order) and (self.order.min() < 0 or self.order.max() >= graph.n_vars):
-            raise InvalidCertificate(f"order names a variable that is not one of 0 ... {graph.n_vars - 1}")
-        if len(np.unique(self.order)) < len(self.order):
-            raise InvalidCertificate("order names a variable twice")
+        _check_variables("order", self.order, graph.n_vars)
         _check_cycles(self.cycles, graph)
+        self.tree.check(graph, n_edge_states)
+
+
+def _check_variables(name: str, variables: Ints, n: int) -> None:
+    """Raise InvalidCertificate unless these are different variables."""
+    if len(variables) and (variables.min() < 0 or variables.max() >= n):
+        raise InvalidCertificate(f"{name} names a variable that is not one of 0 ... {n - 1}")
+    if len(np.unique(variables)) < len(variables):
+        raise InvalidCertificate(f"{name} names a variable twice")
 
 
 def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
@@ -207,21 +218,28 @@ def _arrays(path: AnyPath, data: bytes) -> dict[str, np.ndarray]:
         if size > MOST_BYTES:
             raise InvalidCertificate(f"{path}: its arrays take {size} bytes, expected at most {MOST_BYTES}")
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ARRAYS if name in file.files}
+            found = {name: file[name] for name in (*ARRAYS, *LATER_ARRAYS) if name in file.files}
     except InvalidCertificate:
         raise
     except Exception as error:  # a damaged archive raises one of a dozen
         raise InvalidCertificate(f"{path}: no certificate: {type(error).__name__}") from None
-    for name, kind in ARRAYS.items():
-        if name not in arrays:
-            raise InvalidCertificate(f"{path}: the array {name} is missing")
-        found, scalar = arrays[name], name in ("version", "bound")
-        if not isinstance(found, np.ndarray):
-            raise InvalidCertificate(f"{path}: {name} is not an array")
-        if found.dtype.kind != kind or found.dtype.itemsize > 8 or found.ndim != (0 if scalar else 1):
-            raise InvalidCertificate(f"{path}: {name} is of type {found.dtype} with {found.ndim} dimensions")
-        arrays[name] = found.astype(np.int64 if kind == "i" else np.float64)
-    return arrays
+    version = _checked(path, found, "version", "i").tolist()
+    if version not in range(1, VERSION + 1):
+        raise InvalidCertificate(f"{path}: version {version}, expected 1 to {VERSION}")
+    expected = ARRAYS | LATER_ARRAYS if version > 1 else ARRAYS
+    return {name: _checked(path, found, name, kind) for name, kind in expected.items()}
+
+
+def _checked(path: AnyPath, arrays: dict[str, np.ndarray], name: str, kind: str) -> np.ndarray:
+    """An array of a file, of 64-bit numbers."""
+    if name not in arrays:
+        raise InvalidCertificate(f"{path}: the array {name} is missing")
+    found, scalar = arrays[name], name in ("version", "bound")
+    if not isinstance(found, np.ndarray):
+        raise InvalidCertificate(f"{path}: {name} is not an array")
+    if found.dtype.kind != kind or found.dtype.itemsize > 8 or found.ndim != (0 if scalar else 1):
+        raise InvalidCertificate(f"{path}: {name} is of type {found.dtype} with {found.ndim} dimensions")
+    return found.astype(np.int64 if kind == "i" else np.float64)
 
 
 def _check_cycles(cycles: Cycles, graph: FactorGraph) -> None:

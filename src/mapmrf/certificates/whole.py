@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,6 +21,9 @@ Whole = NDArray[Any]
 BITS = 58
 """Bits that the largest sum of 64-bit numbers may take."""
 
+MOST_SHIFT = 30
+"""Bits behind the point of numbers of which all potentials may be multiples."""
+
 
 @dataclass(frozen=True, eq=False)
 class FactorGroup:
@@ -33,8 +37,8 @@ class FactorGroup:
         States of their variables.
     scope : (n, arity)
         Their variables.
-    state_at, edge_at : (n, arity)
-        Where the states of these begin among all states, and among all edges' states.
+    states, edges : (n, shape[k]) for each k
+        The states of their k-th variables among all states, and among all edges' states.
     tables : (n, n_configs)
         Their potentials; 0 where forbidden.
     allowed : (n, n_configs)
@@ -44,14 +48,14 @@ class FactorGroup:
     factors: Ints
     shape: tuple[int, ...]
     scope: Ints
-    state_at: Ints
-    edge_at: Ints
+    states: tuple[Ints, ...]
+    edges: tuple[Ints, ...]
     tables: Whole
     allowed: Bools
 
-    def states(self, k: int) -> Ints:
-        """The state of the k-th variable in every configuration."""
-        return np.asarray(np.indices(self.shape)[k].ravel())
+    def spread(self, numbers: Any, k: int) -> Any:
+        """Numbers by the states of the k-th variables, to be combined with all configurations: (n, *shape)."""
+        return numbers.reshape(len(numbers), *(size if j == k else 1 for j, size in enumerate(self.shape)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,8 @@ class WholeModel:
         Stands for -inf: any sum with it is below all others.
     slack
         What sums may be above the exact ones; 0 where numbers are exact.
+    grain
+        A number of which all values are multiples, 0 if none is known: see `grain`.
     """
 
     graph: FactorGraph
@@ -84,10 +90,36 @@ class WholeModel:
     offset: Any
     least: Any
     slack: int
+    grain: Fraction
 
     def fraction(self, number: Any) -> Fraction:
         """The number that a multiple stands for."""
         return Fraction(int(number)) / Fraction(2) ** self.shift
+
+    def goal(self, worth: Fraction) -> int:
+        """The largest multiple such that labellings with a bound up to it are worth no more than `worth`."""
+        scale = Fraction(2) ** self.shift
+        worth = self.rounded_down(worth)
+        return math.ceil((worth + self.grain) * scale) - 1 if self.grain else math.floor(worth * scale)
+
+    def target(self, worth: Fraction | None, labels: Ints | None = None) -> int | None:
+        """The bound up to which labellings need not be looked at if `labels` are worth so much; None for -inf.
+
+        Where numbers are rounded, that includes the bound that is proven for the labelling itself.
+        """
+        if worth is None:
+            return None
+        goal = self.goal(worth)
+        return goal if labels is None or not self.slack else max(goal, int(self.value(labels)) + self.slack)
+
+    def rounded_down(self, bound: Fraction) -> Fraction:
+        """The largest number up to a bound that values can be: potentials that are whole numbers have whole sums."""
+        return bound // self.grain * self.grain if self.grain else bound
+
+    def with_messages(self, lam: Floats) -> WholeModel:
+        """The model with other messages."""
+        scale = _Scale(self.slack == 0, self.shift, 0, self.least)
+        return dataclasses.replace(self, lam=scale.near(lam))
 
     @classmethod
     def build(cls, graph: FactorGraph, certificate: Certificate, exact: bool) -> WholeModel:
@@ -113,6 +145,7 @@ class WholeModel:
             offset=offset,
             least=scale.least,
             slack=0 if exact else 2 * _n_terms(graph, certificate),
+            grain=grain(graph),
         )
 
     def value(self, labels: Ints) -> Any:
@@ -140,6 +173,7 @@ class _Scale:
         weights = np.ones(1) if graph.weight is None else graph.weight
         weight_shift = _shift_of(weights)
         others = [graph.theta_v, graph.theta_t, certificate.lam, certificate.cycles.weight, np.array([graph.constant])]
+        others.append(certificate.tree.lam)
         shift = weight_shift + max(map(_shift_of, others))
         return cls(True, shift, weight_shift, -(2 ** (shift + math.ceil(_log_size(graph, certificate)) + 8)))
 
@@ -207,12 +241,51 @@ def _log_size(graph: FactorGraph, certificate: Certificate) -> float:
     """Logarithm to base 2 of a limit for every sum over the model and the dual point, at least 0."""
     weight = 1.0 if graph.weight is None else np.abs(graph.weight)
     with np.errstate(over="ignore"):
-        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * np.abs(certificate.lam).sum()
+        total = abs(graph.constant) + _sizes(graph.theta_v, graph.var_ptr).sum() + 2 * _messages_size(certificate)
         total += (_sizes(graph.theta_t, graph.table_ptr)[graph.table_of] * weight).sum()
         total += 2 * (certificate.cycles.weight * np.diff(certificate.cycles.ptr)).sum()
     if np.isfinite(total):
         return max(0.0, math.log2(total + 1)) + 2
     return 1024.0 + 1024.0 + math.log2(_n_terms(graph, certificate))  # products of the largest floats
+
+
+def _messages_size(certificate: Certificate) -> float:
+    """The sum of the sizes of all messages; in a tree, a limit for all its nodes."""
+    size, tree = np.abs(certificate.lam), certificate.tree
+    if tree.n == 0:
+        return float(size.sum())
+    largest = np.zeros(max(len(size), int(tree.lam_at.max(initial=-1)) + 1))
+    largest[: len(size)] = size
+    np.maximum.at(largest, tree.lam_at, np.abs(tree.lam))
+    # With room, so that a few messages more or less leave the scale as it is.
+    return max(4 * float(size.sum()), float(largest.sum()))
+
+
+def grain(graph: FactorGraph) -> Fraction:
+    """A number of which all finite potentials are multiples, as 1 for whole ones; 0 if 64 bits do not show any.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> grain(mapmrf.FactorGraph.from_tables([2, 2], [(0, 1)], [[0.0, 1.5, 4.5, 3.0]]))
+    Fraction(3, 2)
+    """
+    weight = np.ones(1) if graph.weight is None else graph.weight
+    unary = np.append(graph.theta_v, graph.constant)
+    shift_w, shift = _shift_of(weight), max(_shift_of(unary), _shift_of(graph.theta_t))
+    if shift_w > MOST_SHIFT or shift > MOST_SHIFT:
+        return Fraction(0)
+    parts = [np.where(np.isfinite(some), some, 0.0) for some in (weight, unary, graph.theta_t)]
+    if max(float(np.abs(some).max(initial=0.0)) for some in parts) >= 2.0 ** (62 - MOST_SHIFT):
+        return Fraction(0)
+    weights, unaries, tables = (
+        np.ldexp(some, by).astype(np.int64) for some, by in zip(parts, (shift_w, shift, shift), strict=True)
+    )
+    of_table = np.gcd.reduceat(tables, graph.table_ptr[:-1]) if len(tables) else np.zeros(0, dtype=np.int64)
+    used = np.broadcast_to(weights, graph.n_factors).tolist()
+    shared = math.gcd(*(w * t for w, t in set(zip(used, of_table[graph.table_of].tolist(), strict=True))))
+    shared = math.gcd(shared, int(np.gcd.reduce(unaries)) << shift_w)
+    return Fraction(shared, 2 ** (shift + shift_w))
 
 
 def _sizes(values: Floats, ptr: Ints) -> Floats:
@@ -250,11 +323,16 @@ def _group(graph: FactorGraph, scale: _Scale, shape: tuple[int, ...], factors: I
         factors=factors,
         shape=shape,
         scope=scope,
-        state_at=graph.var_ptr[scope].astype(np.int64),
-        edge_at=edge_ptr[edges],
+        states=_blocks(graph.var_ptr[scope].astype(np.int64), shape),
+        edges=_blocks(edge_ptr[edges], shape),
         tables=scale.up(finite) if weight is None else scale.products(weight, finite),
         allowed=allowed,
     )
+
+
+def _blocks(at: Ints, shape: tuple[int, ...]) -> tuple[Ints, ...]:
+    """Places of all states from where those of each variable begin."""
+    return tuple(at[:, k][:, None] + np.arange(size) for k, size in enumerate(shape))
 
 
 def _cycle_terms(graph: FactorGraph, certificate: Certificate, weight: Whole) -> tuple[Whole, Any]:

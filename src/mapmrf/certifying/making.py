@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import heapq
 import logging
 import math
 import time
-from collections.abc import Callable
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mapmrf import interrupts
-from mapmrf.arrays import Floats, Ints, offsets, ranges
+from mapmrf.arrays import Floats, Ints
 from mapmrf.certificates.certificate import Certificate, Cycles
-from mapmrf.certificates.checking import MOST_ENTRIES, DualCheck
-from mapmrf.certificates.whole import WholeModel
+from mapmrf.certificates.dual_check import MOST_ENTRIES, DualCheck
+from mapmrf.certificates.reduced import without
+from mapmrf.certificates.tree_check import TreeCheck
+from mapmrf.certificates.whole import WholeModel, exact_value
+from mapmrf.certifying.growing import MOST_BYTES, MOST_NODES, CaseGrower, TreeLimits
+from mapmrf.certifying.node_messages import in_graph_order
+from mapmrf.certifying.orders import greedy_order, greedy_start
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.engines.elimination.small import small_order
 from mapmrf.engines.messages.passes_kernels import LIMIT, PassStopping
@@ -31,6 +33,7 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 from mapmrf.result import Result
+from mapmrf.rewriting import rewrite
 from mapmrf.solver import as_graph
 
 log = logging.getLogger("mapmrf")
@@ -48,18 +51,29 @@ there are certificates at all: the checker takes some hundred bytes for each."""
 MOST_PAIRS = 50_000
 """Pairs of binary variables up to which odd cycles are looked for."""
 
-Stop = Callable[[], bool]
+FIRST_ENTRIES = 1 << 10
+"""Entries of the tables of variables that are maximised out before a tree of cases is grown."""
+
+GROWING = 0.5
+"""The part of the time left that a tree of cases may grow; the rest is for checking it."""
 
 
 def certify(
-    graph: FactorGraph, labels: ArrayLike | Result, *, time_limit: float | None = None, threads: int = 1
+    graph: FactorGraph,
+    labels: ArrayLike | Result,
+    *,
+    time_limit: float | None = None,
+    threads: int = 1,
+    max_nodes: int = MOST_NODES,
+    max_bytes: int = MOST_BYTES,
 ) -> Certificate:
-    """Find a dual point of the model that proves how good a labelling is.
+    """Find a dual point of the model that proves how good a labelling is, and cases where one is not enough.
 
     The point is found anew for the whole model, whatever method has found the labelling, so that the certificate does
     not depend on any simplification of it: first by message passing, which is enough where the relaxation over the
     local polytope is tight, then with odd cycles if all variables are binary and all factors pairs. Variables that the
-    point leaves undecided are left to the checker to maximise out, if that takes small tables.
+    point leaves undecided are left to the checker to maximise out, if that takes small tables. Where a gap is left, a
+    tree of cases is grown until there is none, or it has reached its limits.
 
     Parameters
     ----------
@@ -71,6 +85,8 @@ def certify(
         Seconds after which the best point so far is taken.
     threads
         Threads for message passing.
+    max_nodes, max_bytes
+        What a tree of cases may take; the bytes are those before compression. With `max_nodes=0` there are no cases.
 
     Raises
     ------
@@ -88,14 +104,15 @@ def certify(
     (True, True)
     """
     graph = as_graph(graph)
+    labels = graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
     if graph.constraints is not None:
-        raise UnsupportedModel("no certificate: certificates are for models without constraints")
+        rewriting = rewrite(graph)
+        graph, labels = rewriting.graph, rewriting.lift(labels)
     if _n_entries(graph) > MOST_MODEL_ENTRIES:
         found = f"{_n_entries(graph)} table entries"
         raise UnsupportedModel(f"no certificate: the model has {found}, expected at most {MOST_MODEL_ENTRIES}")
-    labels = graph.check_labels(labels.labels if isinstance(labels, Result) else labels)
     end = math.inf if time_limit is None else time.perf_counter() + time_limit
-    return _Maker(graph, labels, lambda: time.perf_counter() >= end or interrupts.requested(), threads).make()
+    return _Maker(graph, labels, end, TreeLimits(max_nodes, max_bytes), threads).make()
 
 
 def with_certificate(result: Result, graph: FactorGraph, deadline: float, threads: int) -> Result:
@@ -116,12 +133,17 @@ def with_certificate(result: Result, graph: FactorGraph, deadline: float, thread
 class _Maker:
     """The model, the labelling, and the best certificate so far."""
 
-    def __init__(self, graph: FactorGraph, labels: Ints, stop: Stop, threads: int) -> None:
-        self.graph, self.labels, self.stop, self.threads = graph, labels, stop, threads
+    def __init__(self, graph: FactorGraph, labels: Ints, end: float, limits: TreeLimits, threads: int) -> None:
+        self.graph, self.labels, self.end, self.limits, self.threads = graph, labels, end, limits, threads
         self.value = graph.value(labels)
+        self.worth = exact_value(graph, labels)
         self.exact = _n_entries(graph) <= EXACT_ENTRIES
         self.best: Certificate | None = None
         self.closed = False
+
+    def stop(self) -> bool:
+        """Whether to be content with what there is."""
+        return time.perf_counter() >= self.end or interrupts.requested()
 
     def make(self) -> Certificate:
         """Try one kind of proof after another until the gap is closed."""
@@ -135,6 +157,8 @@ class _Maker:
             self.offer(Certificate(lam=in_graph_order(problem, self.relaxed(problem))))
             if not self.closed and not self.stop():
                 self.add_cycles(problem)
+            if not self.closed and not self.stop() and self.limits.nodes > 1:
+                self.add_reduced() if not is_compact(problem) else self.add_cases()
         assert self.best is not None
         return self.best
 
@@ -144,7 +168,7 @@ class _Maker:
         One that has no order gets one for the variables that it leaves open, if their tables are small.
         """
         model = WholeModel.build(self.graph, candidate, self.exact)
-        target = None if self.value == -math.inf else model.value(self.labels) + model.slack
+        target = model.target(self.worth, self.labels)
         check = DualCheck(model, target, self.stop)
         found = check.run(candidate.order, MOST_ENTRIES)
         if found.n_open and not found.eliminated and not self.stop():
@@ -186,54 +210,37 @@ class _Maker:
             cycles = Cycles(dual.ptr.astype(np.int64), problem.order[dual.pair].astype(np.int64), dual.odd, dual.weight)
             self.offer(Certificate(lam=in_graph_order(problem, dual.lam_e), cycles=cycles))
 
+    def add_reduced(self) -> None:
+        """Offer a certificate of the model without variables that can be maximised out within small tables."""
+        first = greedy_start(self.graph, FIRST_ENTRIES)
+        if not len(first):
+            return self.add_cases()
+        small = without(self.graph, first)
+        maker = _Maker(small.graph, self.labels[small.kept], self.end, self.limits, self.threads)
+        if small.graph.constant > -math.inf and small.graph.n_factors:
+            problem = Problem.compile(small.graph, self.threads)
+            maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
+            if not maker.closed and not self.stop():
+                maker.add_cases()
+        else:
+            maker.offer(Certificate())
+        if maker.best is not None and (self.best is None or maker.best.bound < self.best.bound):
+            self.best = dataclasses.replace(maker.best, first=first)
 
-def greedy_order(graph: FactorGraph, n_states: Ints, max_entries: int) -> Ints:
-    """An order of the variables with several states that always takes the one with the smallest table next.
-
-    Empty if the tables would have more than `max_entries` entries together.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from mapmrf.datasets import grid
-    >>> greedy_order(grid(2, 2), np.array([2, 2, 1, 2]), 100).tolist()
-    [0, 1, 3]
-    """
-    sizes = n_states.tolist()
-    near: dict[int, set[int]] = {i: set() for i, size in enumerate(sizes) if size > 1}
-    ptr, scope = graph.scope_ptr.tolist(), graph.scope.tolist()
-    for begin, end in pairwise(ptr):
-        some = [i for i in scope[begin:end] if i in near]
-        for i in some:
-            near[i].update(some)
-    heap = [(math.prod(sizes[j] for j in near[i] | {i}), i) for i in near]
-    heapq.heapify(heap)
-    order = []
-    while near:
-        weight, i = heapq.heappop(heap)
-        if i not in near or weight != math.prod(sizes[j] for j in near[i] | {i}):
-            continue  # eliminated, or entered again with another weight
-        max_entries -= weight
-        if max_entries < 0:
-            return np.zeros(0, dtype=np.int64)
-        order.append(i)
-        others = near.pop(i) - {i}
-        for j in others:
-            near[j] |= others
-            near[j].discard(i)
-            heapq.heappush(heap, (math.prod(sizes[k] for k in near[j] | {j}), j))
-    return np.array(order, dtype=np.int64)
-
-
-def in_graph_order(problem: Problem, lam_e: Floats) -> Floats:
-    """Messages by the edges of the graph as it was given, from those by the edges of the problem."""
-    graph = problem.graph
-    sizes = np.diff(problem.edge_ptr[problem.scope_ptr])
-    edge_ptr = offsets(graph.card[graph.scope])
-    starts = edge_ptr[graph.scope_ptr[:-1]][problem.order]
-    result = np.zeros_like(lam_e)
-    result[ranges(starts, sizes)] = lam_e
-    return result
+    def add_cases(self) -> None:
+        """Offer the best point with a tree of cases."""
+        point = self.best
+        if point is None or self.graph.n_factors == 0:
+            return
+        now = time.perf_counter()
+        soon = now + GROWING * (self.end - now)
+        stop = lambda: time.perf_counter() >= soon or interrupts.requested()  # noqa: E731
+        tree = CaseGrower(self.graph, point, self.worth, self.limits, stop).grow()
+        candidate = dataclasses.replace(point, tree=tree, bound=math.inf)
+        found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES).above(self.worth, None)
+        claim = -math.inf if found.bound is None else _not_below(found.bound)
+        if claim < point.bound:
+            self.best = dataclasses.replace(candidate, bound=claim)
 
 
 def _n_entries(graph: FactorGraph) -> int:

@@ -1,0 +1,4 @@
+"""How certificates are made: a dual point of the whole model, and a tree of cases where that leaves a gap."""
+
+from mapmrf.certifying.making import certify as certify
+from mapmrf.certifying.making import with_certificate as with_certificate

@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -20,16 +21,22 @@ from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
 from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
+from mapmrf.engines.elimination.path_rules import RuleForms
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
+from mapmrf.engines.elimination.rule_prices import RulePrices
+from mapmrf.engines.elimination.rule_tree import tree_with_paths, with_cliques
 from mapmrf.engines.moves.blocks import BlockMoves
+from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
 from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 from mapmrf.incumbent import Incumbent
 from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
 from mapmrf.options import check_above, check_at_least
 from mapmrf.problem import Problem
 from mapmrf.result import Status
+from mapmrf.rewriting import rewrite
 
 STEP_ADDITIONS = 20_000_000
 """Additions of table entries in a step: some 30 ms."""
@@ -99,6 +106,7 @@ class Branch(Phases):
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
 
     max_iterations: int = sys.maxsize
     memory: float = 1024.0
@@ -121,6 +129,8 @@ class Branch(Phases):
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
         """Simplify the model; the run starts with local search."""
+        if problem.graph.constraints is not None:
+            return RuledBranchRun(self, Simplified(problem, ()), seed, initial)
         return BranchRun(self, simplify(problem), seed, initial)
 
 
@@ -135,8 +145,12 @@ class BranchRun(PhasedRun):
         The best labelling and bound of that model.
     local
         Local search on it.
+    constant
+        What values have beside the functions that are searched.
     iterations
         Buckets eliminated and nodes expanded.
+    rules
+        The constraints that the search counts.
     details
         Figures for the result.
     """
@@ -148,9 +162,15 @@ class BranchRun(PhasedRun):
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         labels = warm.first_labels(self.problem.graph)
         self.incumbent = Incumbent(self.problem.graph, labels)
-        self.local = LocalSearch(self.problem, labels, seed)
+        self.local = self.new_local_search(labels)
+        self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
+        self.rules: RuleForms | None = None
+
+    def new_local_search(self, labels: Ints) -> LocalSearch | CountedLocalSearch:
+        """Local search from a labelling."""
+        return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
         """The best labelling, and figures of the order and of the search."""
@@ -177,17 +197,22 @@ class BranchRun(PhasedRun):
         if shifting is not None:
             yield from self.shift(shifting)
         graph, card = PrimalGraph.of(self.problem), self.problem.graph.card
-        by_fill = Order(np.arange(graph.n), 0, 0, math.inf)
-        for found in fill_orders(graph, card, self.seed, self.method.restarts):
-            by_fill = found if found.better_than(by_fill) else by_fill
-            yield self.progress("order")
+        by_fill = yield from self.order_by_fill(graph)
         order = min((by_fill, *front_orders(graph, card)), key=lambda found: (-found.n_known, found.entries))
         tree = BucketTree.build(graph, card, order)
         self.details |= {"width": float(order.width), "variables": float(tree.n)}
         if self.method.i_bound == 0 and Elimination.bytes_needed(tree) <= self.memory:
             yield from self.eliminate(tree)
         else:
-            yield from self.branch(graph, by_fill, shifting)
+            yield from self.branch(BucketTree.build(graph, card, by_fill), graph, shifting)
+
+    def order_by_fill(self, graph: PrimalGraph) -> Generator[Progress, None, Order]:
+        """The best of some orders by min-fill."""
+        best = Order(np.arange(graph.n), 0, 0, math.inf)
+        for found in fill_orders(graph, self.problem.graph.card, self.seed, self.method.restarts):
+            best = found if found.better_than(best) else best
+            yield self.progress("order")
+        return best
 
     @property
     def memory(self) -> float:
@@ -220,9 +245,9 @@ class BranchRun(PhasedRun):
             self.search_locally(STEP_ENTRIES, trials - self.local.trials)
             yield self.progress("local search")
 
-    def improve(self, moves: BlockMoves) -> Iterator[Progress]:
+    def improve(self, moves: BlockMoves | None) -> Iterator[Progress]:
         """Block moves, until every variable was in a block as often as the options ask for, on average."""
-        while moves.effort < self.method.local_search * self.problem.n_vars:
+        while moves is not None and moves.effort < self.method.local_search * self.problem.n_vars:
             self.move_blocks(moves, 5)
             yield self.progress("block moves")
 
@@ -247,11 +272,15 @@ class BranchRun(PhasedRun):
             before = self.incumbent.bound
             for _ in shifting.sweep():
                 yield self.progress("cost shifting")
-            self.incumbent.tighten(shifting.bound())
+            self.incumbent.tighten(self.shifted_bound(shifting))
             self.local.restart(shifting.labels)
             yield from self.descend()
             if self.stalls(before, self.incumbent.bound):
                 break
+
+    def shifted_bound(self, shifting: CostShifting) -> float:
+        """The bound after a pass of cost shifting."""
+        return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
         """Cost shifting between small mini-buckets, as long as it lowers their bound."""
@@ -262,7 +291,7 @@ class BranchRun(PhasedRun):
             sweeps = join.sweeps
             join.advance(STEP_ADDITIONS)
             if join.sweeps > sweeps:
-                before, after = after, join.bound() + self.problem.graph.constant
+                before, after = after, join.bound() + self.constant
                 self.incumbent.tighten(after)
                 if self.stalls(before, after):
                     break
@@ -282,7 +311,7 @@ class BranchRun(PhasedRun):
             self.iterations = elimination.n_done
             if not elimination.finished:
                 yield self.progress("elimination")
-        value = elimination.value + self.problem.graph.constant
+        value = elimination.value + self.constant
         if value > -math.inf:
             self.incumbent.offer(elimination.labels())
             value = max(value, self.incumbent.value)
@@ -297,10 +326,9 @@ class BranchRun(PhasedRun):
 
     # -- search -------------------------------------------------------------------------------------------------------
 
-    def branch(self, graph: PrimalGraph, order: Order, shifting: CostShifting | None) -> Iterator[Progress]:
+    def branch(self, tree: BucketTree, graph: PrimalGraph, shifting: CostShifting | None) -> Iterator[Progress]:
         """AND/OR branch and bound: first a short search with small mini-buckets, then one with all the memory."""
-        tree = BucketTree.build(graph, self.problem.graph.card, order)
-        moves = BlockMoves(self.problem, self.seed, graph)
+        moves = BlockMoves(self.problem, self.seed, graph) if self.problem.graph.constraints is None else None
         yield from self.perturb()
         given = self.given_functions(tree, shifting)
         if self.method.join_sweeps > 0:
@@ -335,15 +363,15 @@ class BranchRun(PhasedRun):
             buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
             self.iterations = before + buckets.n_done
             yield self.progress("mini-buckets")
-        bound = buckets.bound() + self.problem.graph.constant
+        bound = buckets.bound() + self.constant
         self.incumbent.tighten(bound)
         self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
 
-    def search(self, buckets: MiniBuckets, moves: BlockMoves, max_steps: float) -> Iterator[Progress]:
+    def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
         """Search with the messages as bounds, to the end or for some steps."""
-        before, constant = self.iterations, self.problem.graph.constant
+        before, constant = self.iterations, self.constant
         room = self.memory - 8 * len(buckets.tables.arena)
-        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0)
+        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.rules)
         self.try_labels(search)
         while not search.finished and max_steps > 0:
             max_steps -= 1
@@ -357,7 +385,8 @@ class BranchRun(PhasedRun):
             self.incumbent.tighten(search.upper_bound() + constant)
             if not search.finished:
                 self.try_labels(search)
-                self.move_blocks(moves, MOVES_BESIDE)
+                if moves is not None:
+                    self.move_blocks(moves, MOVES_BESIDE)
                 yield self.progress("search")
         if search.finished:
             feasible = self.incumbent.value > -math.inf
@@ -368,3 +397,91 @@ class BranchRun(PhasedRun):
         """Complete the labels that the search has set by the most promising states, ascend, and perturb a little."""
         self.ascend_from(search.tree.by_variable(search.current_labels()))
         self.search_locally(STEP_ENTRIES // 4, TRIALS_BESIDE)
+
+
+class RuledBranchRun(BranchRun):
+    """A run of `branch` on a model with constraints.
+
+    Elimination is that of the model with tables in their place, where its tables fit. Otherwise the search counts: the
+    variables of a constraint are on one path of the tree, and its best outcome is a part of all bounds.
+
+    Attributes
+    ----------
+    prices
+        What the constraints pay for states.
+    """
+
+    rules: RuleForms
+
+    def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
+        super().__init__(method, small, seed, initial)
+        self.rules = RuleForms.of(self.problem)
+        self.prices: RulePrices | None = None
+
+    def new_local_search(self, labels: Ints) -> CountedLocalSearch:
+        """Local search that counts."""
+        return CountedLocalSearch(self.problem, labels, self.seed)
+
+    def run(self) -> Generator[Progress, None, None]:
+        """Elimination with tables if they fit, the search with counters otherwise."""
+        if self.rules.root == -math.inf or self.constant == -math.inf:
+            self.incumbent.bound = -math.inf
+            yield self.progress("order", Status.INFEASIBLE)
+            return
+        self.search_locally(STEP_ENTRIES, self.method.local_search * self.problem.n_vars)
+        yield self.progress("local search")
+        if self.method.i_bound == 0:
+            eliminated = yield from self.eliminate_rewritten()
+            if eliminated:
+                return
+        graph = PrimalGraph.of(self.problem)
+        shifting = self.cost_shifting()
+        if shifting is not None:
+            self.prices = RulePrices(self.rules, shifting)
+            yield from self.shift(shifting)
+        order = yield from self.order_by_fill(with_cliques(graph, self.rules.scopes))
+        tree = tree_with_paths(graph, self.problem.graph.card, order, self.rules.scopes)
+        self.details |= {"width": float(order.width), "variables": float(tree.n)}
+        self.constant = self.problem.graph.constant + self.rules.root
+        yield from self.branch(tree, graph, shifting)
+
+    def eliminate_rewritten(self) -> Generator[Progress, None, bool]:
+        """Bucket elimination with tables in place of the constraints; False if they do not fit."""
+        try:
+            rewriting = rewrite(self.problem.graph)
+        except UnsupportedModel:
+            return False
+        problem = Problem.compile(rewriting.graph, self.problem.threads, self.problem.memory)
+        start = Start(rewriting.lift(self.incumbent.labels))
+        run = BranchRun(self.method, simplify(problem), self.seed, start)
+        if not run.small.feasible:
+            self.incumbent.bound = -math.inf
+            yield self.progress("elimination", Status.INFEASIBLE)
+            return True
+        graph, card = PrimalGraph.of(run.problem), run.problem.graph.card
+        for order in chain(fill_orders(graph, card, self.seed, self.method.restarts), front_orders(graph, card)):
+            yield self.progress("order")
+            tree = BucketTree.build(graph, card, order)
+            if Elimination.bytes_needed(tree) <= self.memory:
+                break
+        else:
+            return False
+        self.details |= {"width": float(order.width), "variables": float(tree.n)}
+        for step in run.eliminate(tree):
+            self.iterations = run.iterations
+            if step.labels is not None:
+                self.incumbent.offer(rewriting.project(step.labels))
+            if step.finished is not None:
+                self.incumbent.bound = max(run.incumbent.bound, self.incumbent.value)
+            yield self.progress("elimination", step.finished)
+        return True
+
+    def perturb(self) -> Iterator[Progress]:
+        """Nothing: local search has had its turn, and has more beside the search."""
+        yield from ()
+
+    def shifted_bound(self, shifting: CostShifting) -> float:
+        """The bound with the best prices."""
+        assert self.prices is not None
+        self.prices.update()
+        return self.prices.bound()

@@ -161,13 +161,14 @@ def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
 
 def _crossed(tree: BucketTree, rules: PathRules) -> Bools:
     """Positions with variables of a rule both above and in their subtree."""
-    crossed = np.zeros(tree.n, dtype=np.bool_)
+    top = np.arange(tree.n)
     for c in range(len(rules.rules)):
         first, last = rules.member[rules.member_ptr[c]], rules.member[rules.member_ptr[c + 1] - 1]
-        while last != first and not crossed[last]:
-            crossed[last] = True
-            last = tree.parent[last]
-    return crossed
+        top[last] = min(top[last], first)
+    for p in range(tree.n - 1, -1, -1) if len(rules.rules) else ():
+        if top[p] < p:
+            top[tree.parent[p]] = min(top[tree.parent[p]], top[p])
+    return np.asarray(top < np.arange(tree.n))
 
 
 def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> SearchCache:

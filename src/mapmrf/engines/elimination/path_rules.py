@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from mapmrf.engines.elimination.path_rules_kernels import (
     PathTally,
     best_sum,
 )
-from mapmrf.kernels.records import blank, blanks
+from mapmrf.kernels.records import Records, blank, blanks
 from mapmrf.problem import Problem
 
 N_BITS = 4
@@ -211,53 +212,84 @@ def _logic_form(constraints: Constraints, c: int, card: Ints) -> RuleForm:
 
 def lay_out_paths(tree: BucketTree, forms: Sequence[RuleForm]) -> PathRules:
     """The rules along a tree, which has the variables of each of them on one path."""
-    position, n_nodes = inverse(tree.var_of), tree.n + 1
-    orders = [np.argsort(position[form.variables]) for form in forms]
-    rules = blanks(PathRule, len(forms))
-    links = blanks(PathLink, sum(len(order) for order in orders))
-    gain, bonus, worth = [np.zeros(0)], [np.zeros(0)], [np.zeros(0)]
-    nodes, at, m, n_gains, n_worth = [np.zeros(0, dtype=np.int64)], 0, 0, 0, 0
-    for c, (form, order) in enumerate(zip(forms, orders, strict=True)):
-        rules[c] = form.record
-        rules[c].root, rules[c].at = form.root, at
-        at += len(form.state_price)
-        nodes.append(position[form.variables][order])
+    builder = _PathBuilder(tree)
+    for form in forms:
+        builder.add(form)
+    return builder.layout()
+
+
+class _PathBuilder:
+    def __init__(self, tree: BucketTree) -> None:
+        self.tree, self.position = tree, inverse(tree.var_of)
+        self.forms: list[RuleForm] = []
+        self.nodes: list[Ints] = []
+        self.links: list[tuple[float, ...]] = []
+        self.gain: list[Floats] = []
+        self.bonus: list[Floats] = []
+        self.worth: list[Floats] = []
+        self.n_gains = 0
+
+    def add(self, form: RuleForm) -> None:
+        """Add a rule, its links from the root down."""
+        places = self.position[form.variables]
+        order = np.argsort(places)
         low = np.cumsum([0.0, *(form.gain[v].min() for v in order[::-1])])[::-1]
         high = np.cumsum([0.0, *(form.gain[v].max() for v in order[::-1])])[::-1]
-        if form.kind == LOGIC:
-            worth += form.worths(order)[1:]
+        first, first_worth = len(self.links), N_BITS * len(self.worth)
         for place, v in enumerate(order.tolist()):
-            before = m - 1 if place else -1
-            links[m] = (c, place, before, n_gains, n_worth + N_BITS * place, low[place + 1], high[place + 1])
-            gain.append(form.gain[v])
-            bonus.append(form.bonus[v])
-            n_gains, m = n_gains + len(form.gain[v]), m + 1
-        n_worth += N_BITS * len(order) * (form.kind == LOGIC)
-    node = np.concatenate(nodes)
-    by = np.argsort(node, kind="stable")
-    new = inverse(by)
-    links.before[:] = np.where(links.before >= 0, new[links.before], -1)
-    prices = [form.state_price for form in forms]
-    state_ptr = offsets(np.append(tree.card, 1)).astype(np.int64)
-    guarded = np.zeros(n_nodes, dtype=np.bool_)
-    for form in forms:
-        guarded[position[form.variables]] |= form.guards
-    return PathRules(
-        rules=rules,
-        links=links[by],
-        link_ptr=offsets(np.bincount(node, minlength=n_nodes)).astype(np.int64),
-        gain=np.concatenate(gain),
-        bonus=np.concatenate(bonus),
-        worth=np.concatenate(worth),
-        member_ptr=offsets(np.array([len(order) for order in orders], dtype=np.int64)).astype(np.int64),
-        member=node,
-        state_price=np.concatenate([np.zeros(0), *prices]),
-        ranked=np.concatenate([np.zeros(0, dtype=np.int64), *(np.argsort(-price, kind="stable") for price in prices)]),
-        rule_of=np.repeat(np.arange(len(forms)), [len(price) for price in prices]),
-        guarded=guarded,
-        state_ptr=state_ptr,
-        node_of=np.repeat(np.arange(n_nodes), np.diff(state_ptr)),
-    )
+            before = first + place - 1 if place else -1
+            worth = first_worth + N_BITS * place
+            self.links.append((len(self.forms), place, before, self.n_gains, worth, low[place + 1], high[place + 1]))
+            self.gain.append(form.gain[v])
+            self.bonus.append(form.bonus[v])
+            self.n_gains += len(form.gain[v])
+        if form.kind == LOGIC:
+            self.worth += form.worths(order)[1:]
+        self.nodes.append(places[order])
+        self.forms.append(form)
+
+    def layout(self) -> PathRules:
+        """All rules, the links sorted by nodes."""
+        n_nodes, prices = self.tree.n + 1, [form.state_price for form in self.forms]
+        node = _joined(self.nodes, np.int64)
+        by = np.argsort(node, kind="stable")
+        links = blanks(PathLink, len(self.links))
+        for m, link in enumerate(self.links):
+            links[m] = link
+        links.before[:] = np.where(links.before >= 0, inverse(by)[links.before], -1)
+        state_ptr = offsets(np.append(self.tree.card, 1)).astype(np.int64)
+        guarded = np.zeros(n_nodes, dtype=np.bool_)
+        for form, nodes in zip(self.forms, self.nodes, strict=True):
+            guarded[nodes] |= form.guards
+        return PathRules(
+            rules=self.rules(),
+            links=links[by],
+            link_ptr=offsets(np.bincount(node, minlength=n_nodes)).astype(np.int64),
+            gain=_joined(self.gain, np.float64),
+            bonus=_joined(self.bonus, np.float64),
+            worth=_joined(self.worth, np.float64),
+            member_ptr=offsets(np.array([len(nodes) for nodes in self.nodes], dtype=np.int64)).astype(np.int64),
+            member=node,
+            state_price=_joined(prices, np.float64),
+            ranked=_joined([np.argsort(-price, kind="stable") for price in prices], np.int64),
+            rule_of=np.repeat(np.arange(len(self.forms)), [len(price) for price in prices]),
+            guarded=guarded,
+            state_ptr=state_ptr,
+            node_of=np.repeat(np.arange(n_nodes), np.diff(state_ptr)),
+        )
+
+    def rules(self) -> Records:
+        """The records of all rules."""
+        rules, at = blanks(PathRule, len(self.forms)), 0
+        for c, form in enumerate(self.forms):
+            rules[c] = form.record
+            rules[c].root, rules[c].at = form.root, at
+            at += len(form.state_price)
+        return np.asarray(rules)
+
+
+def _joined(parts: Sequence[Ints | Floats], kind: type) -> Any:
+    return np.concatenate([np.zeros(0, dtype=kind), *parts]).astype(kind)
 
 
 def new_marks(rules: PathRules, alive: Bools) -> PathMarks:
@@ -267,16 +299,17 @@ def new_marks(rules: PathRules, alive: Bools) -> PathMarks:
     used = np.zeros(len(rules.state_price), dtype=np.int64)
     holders = np.zeros(len(used), dtype=np.int64)
     for c, rule in enumerate(rules.rules):
-        for p in rules.member[rules.member_ptr[c] : rules.member_ptr[c + 1]] if rule.guards else ():
+        for p in rules.member[rules.member_ptr[c] : rules.member_ptr[c + 1]] if rule["guards"] else ():
             mine = alive[rules.state_ptr[p] : rules.state_ptr[p + 1]]
-            holders[rule.at : rule.at + len(mine)] += mine
-    tight = (rules.rules.n_links == rules.rules.n_states)[rules.rule_of] & (rules.rules.guards[rules.rule_of] == 1)
+            holders[rule["at"] : rule["at"] + len(mine)] += mine
+    every = (rules.rules["guards"] == 1) & (rules.rules["n_links"] == rules.rules["n_states"])  # all states are used
+    single = np.flatnonzero(every[rules.rule_of] & (holders == 1))
+    first = np.concatenate([np.flatnonzero((left == 1) & rules.guarded), n_nodes + single])
     queue = np.zeros(2 * n_nodes + 2 * len(used) + 4, dtype=np.int64)
-    first = np.concatenate([np.flatnonzero((left == 1) & rules.guarded), n_nodes + np.flatnonzero(tight & (holders == 1))])
     queue[: len(first)] = first
     tally = blank(PathTally)
     tally.queued = len(first)
-    tally.failed = int(np.any(left == 0) or np.any(tight & (holders == 0)))
+    tally.failed = int(np.any(left == 0) or np.any(every[rules.rule_of] & (holders == 0)))
     return PathMarks(
         total=np.zeros(n_links),
         bits=np.zeros(n_links, dtype=np.int64),

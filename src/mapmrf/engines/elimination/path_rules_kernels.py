@@ -254,7 +254,7 @@ def _dearest(m: int, rules: PathRules, marks: PathMarks) -> float:
 
 @bare
 def take_label(a: int, k: int, rules: PathRules, marks: PathMarks) -> bool:
-    """Give node `a` the label `k`: counters go on, states are excluded; False if a rule cannot be satisfied any more."""
+    """Give node `a` the label `k`: rules count, and exclude states. False if one cannot be satisfied any more."""
     tally = marks.tally
     marks.held[a], marks.trail_at[a] = k, tally.height
     for m in range(rules.link_ptr[a], rules.link_ptr[a + 1]):

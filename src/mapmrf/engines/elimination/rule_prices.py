@@ -9,7 +9,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.engines.elimination.cost_shifting import CostShifting
 from mapmrf.engines.elimination.path_rules import RuleForm, RuleForms
-from mapmrf.engines.elimination.path_rules_kernels import DIFFERENT, SUM
+from mapmrf.engines.elimination.path_rules_kernels import SUM
 from mapmrf.engines.elimination.rule_prices_kernels import find_price
 
 MOST_ASSIGNED = 300

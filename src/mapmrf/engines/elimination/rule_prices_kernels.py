@@ -13,7 +13,9 @@ HALVINGS = 60
 
 
 @bare
-def _priced_bound(ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathRule) -> tuple[float, float]:
+def _priced_bound(
+    ptr: Ints, gain: Floats, score: Floats, ends: tuple[float, float], rule: PathRule
+) -> tuple[float, float]:
     """The bound of all variables and the rule at its price, and its slope."""
     value, at = best_sum(ends[0], ends[1], rule)
     for v in range(len(ptr) - 1):

@@ -1,13 +1,10 @@
-"""Branch: exact maximisation by bucket elimination, or by AND/OR branch and bound with mini-bucket bounds."""
+"""The phases of `branch` on tables: local search, cost shifting, elimination or search."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
-from itertools import chain
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,20 +20,16 @@ from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition,
 from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
 from mapmrf.engines.elimination.path_rules import RuleForms
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
-from mapmrf.engines.elimination.rule_prices import RulePrices
-from mapmrf.engines.elimination.rule_tree import tree_with_paths, with_cliques
 from mapmrf.engines.moves.blocks import BlockMoves
 from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.errors import UnsupportedModel
-from mapmrf.graph import FactorGraph
+from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.options import check_above, check_at_least
-from mapmrf.problem import Problem
+from mapmrf.method import Answer, PhasedRun, Progress, Start
 from mapmrf.result import Status
-from mapmrf.rewriting import rewrite
+
+if TYPE_CHECKING:
+    from mapmrf.methods.branch import Branch
 
 STEP_ADDITIONS = 20_000_000
 """Additions of table entries in a step: some 30 ms."""
@@ -64,74 +57,6 @@ TRIALS_BESIDE = 200
 
 SMALL_GAIN = 1e-3
 """Share of the gap that a pass of cost shifting must close, or it is the last."""
-
-
-@dataclass(frozen=True)
-class Branch(Phases):
-    """Solve exactly: bucket elimination where the tables fit into memory, AND/OR branch and bound otherwise (DAOOPT).
-
-    Attributes
-    ----------
-    max_iterations
-        Buckets eliminated and nodes expanded, together.
-    memory
-        Megabytes for tables and cache. A model whose tables fit is eliminated; otherwise this limits the mini-buckets.
-    i_bound
-        Largest number of variables in the message of a mini-bucket; 0: as many as the memory allows. Above 0 the model
-        is searched even if it could be eliminated.
-    restarts
-        Elimination orders to try: min-fill with random ties, plain and weighted. Fewer on large models.
-    sweeps
-        Passes of cost shifting, forth and back, before the mini-buckets; they end early when the bound stalls.
-    join_sweeps
-        Passes of cost shifting on the join graph of small mini-buckets, before larger ones are built from it (JGLP).
-    caching
-        Whether the search caches solved subproblems by their context.
-    local_search
-        Effort of local search before the search: perturbations per variable, and how often, on average, a variable is
-        in a block that is set to its optimum given its surroundings.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
-    >>> round(result.value, 6), result.status.value
-    (55.647253, 'optimal')
-    """
-
-    name: ClassVar[str] = "branch"
-    title: ClassVar[str] = "exact: elimination or AND/OR branch and bound with mini-buckets (DAOOPT)"
-    family: ClassVar[str] = "exact"
-    gives_bound: ClassVar[bool] = True
-    exact: ClassVar[bool] = True
-    exact_on_trees: ClassVar[bool] = True
-    native_constraints: ClassVar[bool] = True
-
-    max_iterations: int = sys.maxsize
-    memory: float = 1024.0
-    i_bound: int = 0
-    restarts: int = 10
-    sweeps: int = 50
-    join_sweeps: int = 20
-    caching: bool = True
-    local_search: int = 20
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "restarts")
-        check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
-        check_above(self, 0, "memory")
-
-    def within(self, graph: FactorGraph, left: float) -> Branch:
-        """Tables and cache in what the rest of the run leaves."""
-        rest = left - (self.footprint(graph) or 0.0)
-        return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
-
-    def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
-        """Simplify the model; the run starts with local search."""
-        if problem.graph.constraints is not None:
-            return RuledBranchRun(self, Simplified(problem, ()), seed, initial)
-        return BranchRun(self, simplify(problem), seed, initial)
 
 
 class BranchRun(PhasedRun):
@@ -197,8 +122,8 @@ class BranchRun(PhasedRun):
         if shifting is not None:
             yield from self.shift(shifting)
         graph, card = PrimalGraph.of(self.problem), self.problem.graph.card
-        by_fill = yield from self.order_by_fill(graph)
-        order = min((by_fill, *front_orders(graph, card)), key=lambda found: (-found.n_known, found.entries))
+        by_fill = yield from self.order_by_fill(graph, card)
+        order = min((by_fill, *front_orders(graph, card)), key=Order.cost)
         tree = BucketTree.build(graph, card, order)
         self.details |= {"width": float(order.width), "variables": float(tree.n)}
         if self.method.i_bound == 0 and Elimination.bytes_needed(tree) <= self.memory:
@@ -206,10 +131,10 @@ class BranchRun(PhasedRun):
         else:
             yield from self.branch(BucketTree.build(graph, card, by_fill), graph, shifting)
 
-    def order_by_fill(self, graph: PrimalGraph) -> Generator[Progress, None, Order]:
+    def order_by_fill(self, graph: PrimalGraph, card: Ints) -> Generator[Progress, None, Order]:
         """The best of some orders by min-fill."""
         best = Order(np.arange(graph.n), 0, 0, math.inf)
-        for found in fill_orders(graph, self.problem.graph.card, self.seed, self.method.restarts):
+        for found in fill_orders(graph, card, self.seed, self.method.restarts):
             best = found if found.better_than(best) else best
             yield self.progress("order")
         return best
@@ -397,91 +322,3 @@ class BranchRun(PhasedRun):
         """Complete the labels that the search has set by the most promising states, ascend, and perturb a little."""
         self.ascend_from(search.tree.by_variable(search.current_labels()))
         self.search_locally(STEP_ENTRIES // 4, TRIALS_BESIDE)
-
-
-class RuledBranchRun(BranchRun):
-    """A run of `branch` on a model with constraints.
-
-    Elimination is that of the model with tables in their place, where its tables fit. Otherwise the search counts: the
-    variables of a constraint are on one path of the tree, and its best outcome is a part of all bounds.
-
-    Attributes
-    ----------
-    prices
-        What the constraints pay for states.
-    """
-
-    rules: RuleForms
-
-    def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
-        super().__init__(method, small, seed, initial)
-        self.rules = RuleForms.of(self.problem)
-        self.prices: RulePrices | None = None
-
-    def new_local_search(self, labels: Ints) -> CountedLocalSearch:
-        """Local search that counts."""
-        return CountedLocalSearch(self.problem, labels, self.seed)
-
-    def run(self) -> Generator[Progress, None, None]:
-        """Elimination with tables if they fit, the search with counters otherwise."""
-        if self.rules.root == -math.inf or self.constant == -math.inf:
-            self.incumbent.bound = -math.inf
-            yield self.progress("order", Status.INFEASIBLE)
-            return
-        self.search_locally(STEP_ENTRIES, self.method.local_search * self.problem.n_vars)
-        yield self.progress("local search")
-        if self.method.i_bound == 0:
-            eliminated = yield from self.eliminate_rewritten()
-            if eliminated:
-                return
-        graph = PrimalGraph.of(self.problem)
-        shifting = self.cost_shifting()
-        if shifting is not None:
-            self.prices = RulePrices(self.rules, shifting)
-            yield from self.shift(shifting)
-        order = yield from self.order_by_fill(with_cliques(graph, self.rules.scopes))
-        tree = tree_with_paths(graph, self.problem.graph.card, order, self.rules.scopes)
-        self.details |= {"width": float(order.width), "variables": float(tree.n)}
-        self.constant = self.problem.graph.constant + self.rules.root
-        yield from self.branch(tree, graph, shifting)
-
-    def eliminate_rewritten(self) -> Generator[Progress, None, bool]:
-        """Bucket elimination with tables in place of the constraints; False if they do not fit."""
-        try:
-            rewriting = rewrite(self.problem.graph)
-        except UnsupportedModel:
-            return False
-        problem = Problem.compile(rewriting.graph, self.problem.threads, self.problem.memory)
-        start = Start(rewriting.lift(self.incumbent.labels))
-        run = BranchRun(self.method, simplify(problem), self.seed, start)
-        if not run.small.feasible:
-            self.incumbent.bound = -math.inf
-            yield self.progress("elimination", Status.INFEASIBLE)
-            return True
-        graph, card = PrimalGraph.of(run.problem), run.problem.graph.card
-        for order in chain(fill_orders(graph, card, self.seed, self.method.restarts), front_orders(graph, card)):
-            yield self.progress("order")
-            tree = BucketTree.build(graph, card, order)
-            if Elimination.bytes_needed(tree) <= self.memory:
-                break
-        else:
-            return False
-        self.details |= {"width": float(order.width), "variables": float(tree.n)}
-        for step in run.eliminate(tree):
-            self.iterations = run.iterations
-            if step.labels is not None:
-                self.incumbent.offer(rewriting.project(step.labels))
-            if step.finished is not None:
-                self.incumbent.bound = max(run.incumbent.bound, self.incumbent.value)
-            yield self.progress("elimination", step.finished)
-        return True
-
-    def perturb(self) -> Iterator[Progress]:
-        """Nothing: local search has had its turn, and has more beside the search."""
-        yield from ()
-
-    def shifted_bound(self, shifting: CostShifting) -> float:
-        """The bound with the best prices."""
-        assert self.prices is not None
-        self.prices.update()
-        return self.prices.bound()

@@ -365,6 +365,7 @@ GROUPS: dict[str, list[Run]] = {
     ],
     "constraints": [
         *_runs("icm tabu", ("counted",)),
+        *_runs("branch", ("counted", "tallied"), i_bound=2),
     ],
     CERTAINTY: [
         *_runs("trws", ("spins", "mixed", "smooth"), margins=True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_variables_of_a_constraint_are_on_one_path() -> None:
         scopes = [*rules.scopes, *(problem.graph.scope_of(a) for a in range(problem.n_factors))]
         for scope in scopes:
             places = np.sort(position[scope])
-            for above, below in zip(places, places[1:], strict=False):
+            for above, below in itertools.pairwise(places):
                 assert above < below < tree.end[above]
         for p in range(tree.n):
             context = tree.context[tree.context_ptr[p] : tree.context_ptr[p + 1]]

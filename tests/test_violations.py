@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import mapmrf
 from constraint_models import colouring, differ, pigeons, sudoku
-from mapmrf import FactorGraph, Names, Result, Status
+from mapmrf import FactorGraph, Names, Result, Status, constraints
 from mapmrf.cli import main
 from mapmrf.feasible import FeasibleSearch
 from mapmrf.incumbent import Incumbent
@@ -112,3 +112,16 @@ def test_the_command_line_lists_violations_and_ends_with_3(tmp_path: Path) -> No
     result = CliRunner().invoke(main, ["solve", str(tmp_path / "pigeons.uai")])
     assert result.exit_code == 3
     assert "violated       1: factor" in result.stdout
+
+
+def test_repr_and_str_name_the_constraint() -> None:
+    graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
+    never = [constraints.at_most_one([0, 1]), constraints.exactly_k([0], 1), constraints.exactly_k([0], 0)]
+    found = mapmrf.solve(graph.with_constraints(never)).violated[0]
+    assert found.constraint in (1, 2)
+    assert (
+        repr(found) == f"Violation(factor=None, variables=(0,), states={found.states}, constraint={found.constraint})"
+    )
+    assert eval(repr(found)) == found
+    assert str(found) == f"constraint {found.constraint} (0={found.states[0]})"
+    assert repr(Violation(3, ("a",), ("x",))) == "Violation(factor=3, variables=('a',), states=('x',))"

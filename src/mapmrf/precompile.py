@@ -317,6 +317,7 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("branch", memory=16.0),
         *_runs("branch", ("pedigree", "mixed", "colouring", "dense", "spins20"), i_bound=4),
         *_runs("branch", ("dense", "mixed"), caching=False, i_bound=4),
+        *_runs("branch", ("counted", "tallied"), i_bound=2),
     ],
     "soft consistency": [
         *_runs("wcsp", (*_ANY, "colouring"), local_search=1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +39,11 @@ class Violation:
     factor: int | None
     variables: tuple[int | str, ...]
     states: tuple[int | str, ...]
-    constraint: int | None = field(default=None, repr=False)
+    constraint: int | None = None
+
+    def __repr__(self) -> str:
+        shown = f"Violation(factor={self.factor}, variables={self.variables}, states={self.states}"
+        return f"{shown})" if self.constraint is None else f"{shown}, constraint={self.constraint})"
 
     def __str__(self) -> str:
         pairs = ", ".join(f"{name}={state}" for name, state in zip(self.variables, self.states, strict=True))

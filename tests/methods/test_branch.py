@@ -268,3 +268,26 @@ def test_benchmark_models_are_proven(name: str, options: dict[str, Any]) -> None
     result = mapmrf.solve(mapmrf.read(FOLDER / name), "branch", **options)
     assert result.status is Status.OPTIMAL
     assert result.value == pytest.approx(float(optimum), abs=1e-3)
+
+
+def test_a_constraint_whose_sums_have_no_table_is_counted() -> None:
+    random = np.random.default_rng(3)
+    n = 30
+    graph = mapmrf.FactorGraph.from_tables(
+        [2] * n, [(i,) for i in range(n)], [[0.0, gain] for gain in random.uniform(1.0, 2.0, n)]
+    )
+    graph = graph.with_constraints([mapmrf.constraints.linear(range(n), random.uniform(1.0, 2.0, n), upper=11.0)])
+    found, other = mapmrf.solve(graph, "branch"), mapmrf.solve(graph, "cuts")
+    assert found.status is Status.OPTIMAL
+    assert found.value == pytest.approx(other.value)
+
+
+@pytest.mark.parametrize("options", [{}, {"i_bound": 1}, {"i_bound": 2, "caching": False, "sweeps": 0}])
+def test_models_with_constraints_against_exhaustive_search(options: dict[str, int]) -> None:
+    from constrained_recipes import random_constrained
+
+    for seed in range(12):
+        recipe = random_constrained(seed, n_vars=6, n_constraints=4)
+        result, optimum = mapmrf.solve(recipe.graph(), "branch", **options), recipe.optimum()
+        assert result.value == pytest.approx(optimum)
+        assert result.status is (Status.OPTIMAL if optimum > -math.inf else Status.INFEASIBLE)

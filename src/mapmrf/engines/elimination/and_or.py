@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from mapmrf.engines.elimination.bucket_tree import BucketTree, row_major
 from mapmrf.engines.elimination.elimination import label_type
 from mapmrf.engines.elimination.elimination_kernels import Buckets
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets
+from mapmrf.engines.elimination.path_rules import RuleForm, RuleForms, lay_out_paths, new_marks
+from mapmrf.engines.elimination.path_rules_kernels import PathRules, settle
 
 ROUND_OFF = 2e-15
 """Bounds that exceed what is known by less than this share of the potentials' scale count as equal."""
@@ -36,19 +39,24 @@ SLOT_BYTES = 17
 class AndOrSearch:
     """A depth-first search for a labelling better than a known one; values are sums of the given functions.
 
+    With rules, whose variables the tree has on one path each, values are less what the rules lose against their roots.
+
     Subproblems whose messages are exact are not searched: their optimum is the message. Solved subproblems are cached
     by the labels of their context, with their labels; failed ones with the bound that their failure proves.
     """
 
-    def __init__(self, buckets: MiniBuckets, cache_bytes: float) -> None:
+    def __init__(self, buckets: MiniBuckets, cache_bytes: float, rules: RuleForms | None = None) -> None:
         self.buckets, self.tree, self.n = buckets, buckets.tree, buckets.tree.n
-        self._space = _search_space(buckets)
-        self._state = _search_state(self._space)
-        self._cache = _search_cache(self.tree, self._space.tree, cache_bytes)
-        self._cursor = SearchCursor(node=self.n, action=ENTER, n_expanded=0, n_hits=0)
+        forms = [] if rules is None else rules.forms
+        self._space = _search_space(buckets, forms)
+        self._state = _search_state(self._space, None if rules is None else rules.possible(self.tree))
+        self._cache = _search_cache(self.tree, self._space, cache_bytes)
+        possible = settle(self._space.rules, self._state.marks)
+        self._cursor = SearchCursor(node=self.n, action=ENTER if possible else FINISHED, n_expanded=0, n_hits=0)
         self._path = np.zeros(self.n + 1, dtype=np.int64)
         finite = buckets.given.theta[np.isfinite(buckets.given.theta)]
-        self._tol = ROUND_OFF * float(np.abs(finite).max(initial=0.0))
+        scale = max([float(np.abs(finite).max(initial=0.0)), *(form.scale for form in forms)])
+        self._tol = ROUND_OFF * scale
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> int:
@@ -101,13 +109,15 @@ class AndOrSearch:
         return labels
 
 
-def _search_space(buckets: MiniBuckets) -> SearchSpace:
+def _search_space(buckets: MiniBuckets, forms: Sequence[RuleForm]) -> SearchSpace:
     """The tree with a node above all roots, whose bucket holds the constants, and the paths of messages through it."""
     tree, n, partition = buckets.tree, buckets.tree.n, buckets.partition
     parent = np.append(np.where(tree.parent >= 0, tree.parent, n), -1)
     end = np.append(tree.end, n)
     child_ptr, child = _children(parent, end)
-    exact = np.append(_without_splits(tree, buckets.split), False)
+    rules = lay_out_paths(tree, forms)
+    ruled = np.diff(rules.link_ptr)[:n] > 0
+    exact = np.append(_without_splits(tree, buckets.split | ruled), False)
     source = n - 1 - np.repeat(np.arange(n), np.diff(partition.mini_ptr))
     target = partition.bucket_of[buckets.n_given :]
     member = np.concatenate([buckets.buckets.member, buckets.n_given + np.flatnonzero(target < 0)])
@@ -116,10 +126,11 @@ def _search_space(buckets: MiniBuckets) -> SearchSpace:
         fns=buckets.tables,
         buckets=Buckets(np.append(buckets.buckets.ptr, len(member)), member),
         paths=message_paths(parent, source, np.where(target >= 0, target, n)),
+        rules=rules,
     )
 
 
-def _search_state(space: SearchSpace) -> SearchState:
+def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
     """Everything that is kept by node, at the start."""
     tree = space.tree
     n = len(tree.card)
@@ -144,16 +155,29 @@ def _search_state(space: SearchSpace) -> SearchState:
         place_of=np.zeros(len(space.fns.at), dtype=np.int64),
         best_at=best_at,
         best=np.zeros(int(best_at[-1]), dtype=label_type(tree.card)),
+        marks=new_marks(space.rules, np.ones(n_values, dtype=np.bool_) if possible is None else possible),
     )
 
 
-def _search_cache(tree: BucketTree, nodes: SearchTree, cache_bytes: float) -> SearchCache:
+def _crossed(tree: BucketTree, rules: PathRules) -> Bools:
+    """Positions with variables of a rule both above and in their subtree."""
+    top = np.arange(tree.n)
+    for c in range(len(rules.rules)):
+        first, last = rules.member[rules.member_ptr[c]], rules.member[rules.member_ptr[c + 1] - 1]
+        top[last] = min(top[last], first)
+    for p in range(tree.n - 1, -1, -1) if len(rules.rules) else ():
+        if top[p] < p:
+            top[tree.parent[p]] = min(top[tree.parent[p]], top[p])
+    return np.asarray(top < np.arange(tree.n))
+
+
+def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> SearchCache:
     """Slots for every node whose subproblem can recur under other ancestors, halved until all of them fit."""
     n, labels = tree.n, label_type(tree.card)
     stride, n_contexts = row_major(tree.card, tree.context_ptr, tree.context)
     size = tree.end - np.arange(n)
     bytes_each = (SLOT_BYTES + size * labels.itemsize).astype(np.float64)
-    slots = np.where(_recurs(tree) & ~nodes.exact[:n], n_contexts, 0)
+    slots = np.where(_recurs(tree) & ~space.tree.exact[:n] & ~_crossed(tree, space.rules), n_contexts, 0)
     cap = 2**40
     while cap > 0 and float((np.minimum(slots, cap) * bytes_each).sum()) > cache_bytes:
         cap //= 2

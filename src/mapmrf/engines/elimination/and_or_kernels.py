@@ -14,6 +14,7 @@ import numpy as np
 from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.elimination.elimination_kernels import Buckets, FunctionTables
 from mapmrf.engines.elimination.mini_bucket_kernels import best_state
+from mapmrf.engines.elimination.path_rules_kernels import PathMarks, PathRules, add_worths, drop_label, take_label
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4
@@ -61,12 +62,13 @@ class MessagePaths(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """What a search does not change: the tree, functions and messages, the buckets, and the paths of messages."""
+    """What a search does not change: the tree, functions and messages, buckets, paths of messages, and rules."""
 
     tree: SearchTree
     fns: FunctionTables
     buckets: Buckets
     paths: MessagePaths
+    rules: PathRules
 
 
 class SearchState(NamedTuple):
@@ -88,6 +90,8 @@ class SearchState(NamedTuple):
         Value of every message under the current labels; where the table of every function is looked up.
     best_at, best
         The labels of the best solution of a node's subproblem, from ``best[best_at[a]]`` on.
+    marks
+        What the rules know.
     """
 
     label: Ints
@@ -106,6 +110,7 @@ class SearchState(NamedTuple):
     place_of: Ints
     best_at: Ints
     best: Ints
+    marks: PathMarks
 
 
 class SearchCache(NamedTuple):
@@ -206,6 +211,9 @@ def evaluate(a: int, space: SearchSpace, state: SearchState) -> int:
             for k in range(n_k):
                 value[at_v + k] += fns.arena[at + k * stride]
         work += last - fns.ptr[f] + n_k
+    work += n_k * (space.rules.link_ptr[a + 1] - space.rules.link_ptr[a])
+    if space.rules.link_ptr[a + 1] > space.rules.link_ptr[a]:
+        add_worths(a, space.rules, state.marks, own)
     for k in range(n_k):
         value[at_v + k] += own[at_v + k]
     return int(work)
@@ -343,6 +351,7 @@ def search(
                 budget -= evaluate(a, space, state)
                 rank_labels(a, card, state)
         elif action == NEXT_VALUE:
+            drop_label(a, space.rules, state.marks)
             if next_label_bound(a, card, state) <= max(need[a], found[a]) + tol:
                 action = LEAVE
                 if cache.n_slots[a] > 0:
@@ -353,7 +362,12 @@ def search(
             n_expanded += 1
             assign(a, state.ranked[state.value_ptr[a] + tried[a]], space, state)
             tried[a] += 1
-            budget -= buckets.ptr[a + 1] - buckets.ptr[a] + child_ptr[a + 1] - child_ptr[a]
+            budget -= 1 + buckets.ptr[a + 1] - buckets.ptr[a] + child_ptr[a + 1] - child_ptr[a]
+            if space.rules.link_ptr[a + 1] > space.rules.link_ptr[a]:
+                before = state.marks.tally.height
+                if not take_label(a, state.label[a], space.rules, state.marks):
+                    continue
+                budget -= 4 * (state.marks.tally.height - before)
             action = NEXT_CHILD
         elif action == NEXT_CHILD:
             while at_child[a] < child_ptr[a + 1] and tree.exact[child[at_child[a]]]:

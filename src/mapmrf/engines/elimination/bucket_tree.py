@@ -72,7 +72,7 @@ class BucketTree:
             var_of=var_of,
             card=card[var_of].astype(np.int64),
             parent=up,
-            end=_subtree_ends(up),
+            end=subtree_ends(up),
             context_ptr=offsets(lengths),
             context=context,
             known=by_rank < order.n_known,
@@ -94,7 +94,7 @@ def inverse(permutation: Ints) -> Ints:
     return result
 
 
-def _subtree_ends(parent: Ints) -> Ints:
+def subtree_ends(parent: Ints) -> Ints:
     """End of every subtree's range of positions: the next position that is not below."""
     n = len(parent)
     end = np.arange(1, n + 1)

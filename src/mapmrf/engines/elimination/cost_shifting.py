@@ -8,7 +8,7 @@ import numpy as np
 
 from mapmrf.arrays import Ints, segment_max
 from mapmrf.engines.elimination.bucket_tree import inverse
-from mapmrf.engines.elimination.cost_shifting_kernels import ShiftedModel, shift_costs
+from mapmrf.engines.elimination.cost_shifting_kernels import ShiftedModel, collect_marginals, shift_costs
 from mapmrf.problem import Problem
 
 STEP_ENTRIES = 2_000_000
@@ -44,7 +44,7 @@ class CostShifting:
             table_ptr=self.table_ptr,
         )
         self._gathered = np.zeros(int(graph.card.max(initial=1)))
-        self._order, self._rank = order, inverse(order)
+        self._order, self._rank, self._back = order, inverse(order), False
 
     def sweep(self) -> Iterator[None]:
         """Shift costs along the order and back, in steps of some table entries."""
@@ -59,6 +59,12 @@ class CostShifting:
         total = np.concatenate([[0], np.cumsum(sizes)])
         work = np.cumsum((total[self._model.nbr_ptr[1:]] - total[self._model.nbr_ptr[:-1]])[order])
         return np.flatnonzero(np.diff(work // STEP_ENTRIES)) + 1
+
+    def collect(self) -> None:
+        """Let every variable take the max-marginals of its factors, in either order in turn."""
+        self._back = not self._back
+        order = self._order[::-1].copy() if self._back else self._order
+        collect_marginals(order, self._model, self.theta_v, self.theta_f, self._gathered)
 
     def bound(self) -> float:
         """The sum of the largest entries of all potentials."""

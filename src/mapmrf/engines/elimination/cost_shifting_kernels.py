@@ -98,3 +98,13 @@ def shift_costs(
             if rank_range(a, rank, model)[1] > rank[i]:
                 for t in range(table_ptr[a], table_ptr[a + 1]):
                     theta_f[t] += gathered[(t - table_ptr[a]) // stride % n_k]
+
+
+@compiled
+def collect_marginals(
+    order: Ints, model: ShiftedModel, theta_v: Floats, theta_f: Floats, gathered: Floats
+) -> None:  # fmt: skip
+    """Every variable takes the max-marginals of its factors, one after another; the bound does not rise."""
+    for i in order:
+        for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
+            take_marginals(i, e, model, theta_v, theta_f, gathered)

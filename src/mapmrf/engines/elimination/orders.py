@@ -47,6 +47,10 @@ class Order:
     width: int
     entries: float
 
+    def cost(self) -> tuple[int, float]:
+        """What is least for the best order: variables without a known context, and entries."""
+        return -self.n_known, self.entries
+
     def better_than(self, other: Order | None) -> bool:
         """Whether this one gets further, or as far with smaller tables."""
         if other is None:

@@ -158,6 +158,11 @@ class CountedLocalSearch:
         """Its log potential."""
         return self._search.incumbent.value
 
+    @property
+    def trials(self) -> int:
+        """Changes of a variable so far."""
+        return self._search.changes
+
     def restart(self, labels: Ints) -> None:
         """Continue from another labelling."""
         self._search.restart(labels)

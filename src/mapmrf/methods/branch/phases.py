@@ -1,12 +1,10 @@
-"""Branch: exact maximisation by bucket elimination, or by AND/OR branch and bound with mini-bucket bounds."""
+"""The phases of `branch` on tables: local search, cost shifting, elimination or search."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,16 +18,18 @@ from mapmrf.engines.elimination.join_graph import JoinGraph
 from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
 from mapmrf.engines.elimination.mini_buckets import MiniBuckets, find_partition, largest_partition
 from mapmrf.engines.elimination.orders import Order, fill_orders, front_orders
+from mapmrf.engines.elimination.path_rules import RuleForms
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.engines.moves.blocks import BlockMoves
+from mapmrf.engines.moves.counted_search import CountedLocalSearch
 from mapmrf.engines.moves.local_search import LocalSearch
-from mapmrf.engines.reduction.simplify import Simplified, simplify
-from mapmrf.graph import FactorGraph
+from mapmrf.engines.reduction.simplify import Simplified
 from mapmrf.incumbent import Incumbent
-from mapmrf.method import Answer, PhasedRun, Phases, Progress, Start
-from mapmrf.options import check_above, check_at_least
-from mapmrf.problem import Problem
+from mapmrf.method import Answer, PhasedRun, Progress, Start
 from mapmrf.result import Status
+
+if TYPE_CHECKING:
+    from mapmrf.methods.branch import Branch
 
 STEP_ADDITIONS = 20_000_000
 """Additions of table entries in a step: some 30 ms."""
@@ -59,71 +59,6 @@ SMALL_GAIN = 1e-3
 """Share of the gap that a pass of cost shifting must close, or it is the last."""
 
 
-@dataclass(frozen=True)
-class Branch(Phases):
-    """Solve exactly: bucket elimination where the tables fit into memory, AND/OR branch and bound otherwise (DAOOPT).
-
-    Attributes
-    ----------
-    max_iterations
-        Buckets eliminated and nodes expanded, together.
-    memory
-        Megabytes for tables and cache. A model whose tables fit is eliminated; otherwise this limits the mini-buckets.
-    i_bound
-        Largest number of variables in the message of a mini-bucket; 0: as many as the memory allows. Above 0 the model
-        is searched even if it could be eliminated.
-    restarts
-        Elimination orders to try: min-fill with random ties, plain and weighted. Fewer on large models.
-    sweeps
-        Passes of cost shifting, forth and back, before the mini-buckets; they end early when the bound stalls.
-    join_sweeps
-        Passes of cost shifting on the join graph of small mini-buckets, before larger ones are built from it (JGLP).
-    caching
-        Whether the search caches solved subproblems by their context.
-    local_search
-        Effort of local search before the search: perturbations per variable, and how often, on average, a variable is
-        in a block that is set to its optimum given its surroundings.
-
-    Examples
-    --------
-    >>> import mapmrf
-    >>> from mapmrf.datasets import grid
-    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
-    >>> round(result.value, 6), result.status.value
-    (55.647253, 'optimal')
-    """
-
-    name: ClassVar[str] = "branch"
-    title: ClassVar[str] = "exact: elimination or AND/OR branch and bound with mini-buckets (DAOOPT)"
-    family: ClassVar[str] = "exact"
-    gives_bound: ClassVar[bool] = True
-    exact: ClassVar[bool] = True
-    exact_on_trees: ClassVar[bool] = True
-
-    max_iterations: int = sys.maxsize
-    memory: float = 1024.0
-    i_bound: int = 0
-    restarts: int = 10
-    sweeps: int = 50
-    join_sweeps: int = 20
-    caching: bool = True
-    local_search: int = 20
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "max_iterations", "restarts")
-        check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
-        check_above(self, 0, "memory")
-
-    def within(self, graph: FactorGraph, left: float) -> Branch:
-        """Tables and cache in what the rest of the run leaves."""
-        rest = left - (self.footprint(graph) or 0.0)
-        return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
-
-    def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
-        """Simplify the model; the run starts with local search."""
-        return BranchRun(self, simplify(problem), seed, initial)
-
-
 class BranchRun(PhasedRun):
     """A run of `branch`.
 
@@ -135,8 +70,12 @@ class BranchRun(PhasedRun):
         The best labelling and bound of that model.
     local
         Local search on it.
+    constant
+        What values have beside the functions that are searched.
     iterations
         Buckets eliminated and nodes expanded.
+    rules
+        The constraints that the search counts.
     details
         Figures for the result.
     """
@@ -148,9 +87,15 @@ class BranchRun(PhasedRun):
         warm = initial if initial.labels is None else Start(small.project(initial.labels))
         labels = warm.first_labels(self.problem.graph)
         self.incumbent = Incumbent(self.problem.graph, labels)
-        self.local = LocalSearch(self.problem, labels, seed)
+        self.local = self.new_local_search(labels)
+        self.constant = self.problem.graph.constant
         self.iterations = 0
         self.details = small.counts.details()
+        self.rules: RuleForms | None = None
+
+    def new_local_search(self, labels: Ints) -> LocalSearch | CountedLocalSearch:
+        """Local search from a labelling."""
+        return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
         """The best labelling, and figures of the order and of the search."""
@@ -177,17 +122,22 @@ class BranchRun(PhasedRun):
         if shifting is not None:
             yield from self.shift(shifting)
         graph, card = PrimalGraph.of(self.problem), self.problem.graph.card
-        by_fill = Order(np.arange(graph.n), 0, 0, math.inf)
-        for found in fill_orders(graph, card, self.seed, self.method.restarts):
-            by_fill = found if found.better_than(by_fill) else by_fill
-            yield self.progress("order")
-        order = min((by_fill, *front_orders(graph, card)), key=lambda found: (-found.n_known, found.entries))
+        by_fill = yield from self.order_by_fill(graph, card)
+        order = min((by_fill, *front_orders(graph, card)), key=Order.cost)
         tree = BucketTree.build(graph, card, order)
         self.details |= {"width": float(order.width), "variables": float(tree.n)}
         if self.method.i_bound == 0 and Elimination.bytes_needed(tree) <= self.memory:
             yield from self.eliminate(tree)
         else:
-            yield from self.branch(graph, by_fill, shifting)
+            yield from self.branch(BucketTree.build(graph, card, by_fill), graph, shifting)
+
+    def order_by_fill(self, graph: PrimalGraph, card: Ints) -> Generator[Progress, None, Order]:
+        """The best of some orders by min-fill."""
+        best = Order(np.arange(graph.n), 0, 0, math.inf)
+        for found in fill_orders(graph, card, self.seed, self.method.restarts):
+            best = found if found.better_than(best) else best
+            yield self.progress("order")
+        return best
 
     @property
     def memory(self) -> float:
@@ -220,9 +170,9 @@ class BranchRun(PhasedRun):
             self.search_locally(STEP_ENTRIES, trials - self.local.trials)
             yield self.progress("local search")
 
-    def improve(self, moves: BlockMoves) -> Iterator[Progress]:
+    def improve(self, moves: BlockMoves | None) -> Iterator[Progress]:
         """Block moves, until every variable was in a block as often as the options ask for, on average."""
-        while moves.effort < self.method.local_search * self.problem.n_vars:
+        while moves is not None and moves.effort < self.method.local_search * self.problem.n_vars:
             self.move_blocks(moves, 5)
             yield self.progress("block moves")
 
@@ -247,11 +197,15 @@ class BranchRun(PhasedRun):
             before = self.incumbent.bound
             for _ in shifting.sweep():
                 yield self.progress("cost shifting")
-            self.incumbent.tighten(shifting.bound())
+            self.incumbent.tighten(self.shifted_bound(shifting))
             self.local.restart(shifting.labels)
             yield from self.descend()
             if self.stalls(before, self.incumbent.bound):
                 break
+
+    def shifted_bound(self, shifting: CostShifting) -> float:
+        """The bound after a pass of cost shifting."""
+        return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
         """Cost shifting between small mini-buckets, as long as it lowers their bound."""
@@ -262,7 +216,7 @@ class BranchRun(PhasedRun):
             sweeps = join.sweeps
             join.advance(STEP_ADDITIONS)
             if join.sweeps > sweeps:
-                before, after = after, join.bound() + self.problem.graph.constant
+                before, after = after, join.bound() + self.constant
                 self.incumbent.tighten(after)
                 if self.stalls(before, after):
                     break
@@ -282,7 +236,7 @@ class BranchRun(PhasedRun):
             self.iterations = elimination.n_done
             if not elimination.finished:
                 yield self.progress("elimination")
-        value = elimination.value + self.problem.graph.constant
+        value = elimination.value + self.constant
         if value > -math.inf:
             self.incumbent.offer(elimination.labels())
             value = max(value, self.incumbent.value)
@@ -297,10 +251,9 @@ class BranchRun(PhasedRun):
 
     # -- search -------------------------------------------------------------------------------------------------------
 
-    def branch(self, graph: PrimalGraph, order: Order, shifting: CostShifting | None) -> Iterator[Progress]:
+    def branch(self, tree: BucketTree, graph: PrimalGraph, shifting: CostShifting | None) -> Iterator[Progress]:
         """AND/OR branch and bound: first a short search with small mini-buckets, then one with all the memory."""
-        tree = BucketTree.build(graph, self.problem.graph.card, order)
-        moves = BlockMoves(self.problem, self.seed, graph)
+        moves = BlockMoves(self.problem, self.seed, graph) if self.problem.graph.constraints is None else None
         yield from self.perturb()
         given = self.given_functions(tree, shifting)
         if self.method.join_sweeps > 0:
@@ -335,15 +288,15 @@ class BranchRun(PhasedRun):
             buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
             self.iterations = before + buckets.n_done
             yield self.progress("mini-buckets")
-        bound = buckets.bound() + self.problem.graph.constant
+        bound = buckets.bound() + self.constant
         self.incumbent.tighten(bound)
         self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
 
-    def search(self, buckets: MiniBuckets, moves: BlockMoves, max_steps: float) -> Iterator[Progress]:
+    def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
         """Search with the messages as bounds, to the end or for some steps."""
-        before, constant = self.iterations, self.problem.graph.constant
+        before, constant = self.iterations, self.constant
         room = self.memory - 8 * len(buckets.tables.arena)
-        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0)
+        search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.rules)
         self.try_labels(search)
         while not search.finished and max_steps > 0:
             max_steps -= 1
@@ -357,7 +310,8 @@ class BranchRun(PhasedRun):
             self.incumbent.tighten(search.upper_bound() + constant)
             if not search.finished:
                 self.try_labels(search)
-                self.move_blocks(moves, MOVES_BESIDE)
+                if moves is not None:
+                    self.move_blocks(moves, MOVES_BESIDE)
                 yield self.progress("search")
         if search.finished:
             feasible = self.incumbent.value > -math.inf

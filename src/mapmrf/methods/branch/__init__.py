@@ -1,0 +1,83 @@
+"""Branch: exact maximisation by bucket elimination, or by AND/OR branch and bound with mini-bucket bounds."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from mapmrf.engines.reduction.simplify import Simplified, simplify
+from mapmrf.graph import FactorGraph
+from mapmrf.method import Phases, Start
+from mapmrf.methods.branch.counted import RuledBranchRun
+from mapmrf.methods.branch.phases import BranchRun
+from mapmrf.options import check_above, check_at_least
+from mapmrf.problem import Problem
+
+
+@dataclass(frozen=True)
+class Branch(Phases):
+    """Solve exactly: bucket elimination where the tables fit into memory, AND/OR branch and bound otherwise (DAOOPT).
+
+    Attributes
+    ----------
+    max_iterations
+        Buckets eliminated and nodes expanded, together.
+    memory
+        Megabytes for tables and cache. A model whose tables fit is eliminated; otherwise this limits the mini-buckets.
+    i_bound
+        Largest number of variables in the message of a mini-bucket; 0: as many as the memory allows. Above 0 the model
+        is searched even if it could be eliminated.
+    restarts
+        Elimination orders to try: min-fill with random ties, plain and weighted. Fewer on large models.
+    sweeps
+        Passes of cost shifting, forth and back, before the mini-buckets; they end early when the bound stalls.
+    join_sweeps
+        Passes of cost shifting on the join graph of small mini-buckets, before larger ones are built from it (JGLP).
+    caching
+        Whether the search caches solved subproblems by their context.
+    local_search
+        Effort of local search before the search: perturbations per variable, and how often, on average, a variable is
+        in a block that is set to its optimum given its surroundings.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf.datasets import grid
+    >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.Branch(memory=64))
+    >>> round(result.value, 6), result.status.value
+    (55.647253, 'optimal')
+    """
+
+    name: ClassVar[str] = "branch"
+    title: ClassVar[str] = "exact: elimination or AND/OR branch and bound with mini-buckets (DAOOPT)"
+    family: ClassVar[str] = "exact"
+    gives_bound: ClassVar[bool] = True
+    exact: ClassVar[bool] = True
+    exact_on_trees: ClassVar[bool] = True
+    native_constraints: ClassVar[bool] = True
+
+    max_iterations: int = sys.maxsize
+    memory: float = 1024.0
+    i_bound: int = 0
+    restarts: int = 10
+    sweeps: int = 50
+    join_sweeps: int = 20
+    caching: bool = True
+    local_search: int = 20
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "max_iterations", "restarts")
+        check_at_least(self, 0, "i_bound", "sweeps", "join_sweeps", "local_search")
+        check_above(self, 0, "memory")
+
+    def within(self, graph: FactorGraph, left: float) -> Branch:
+        """Tables and cache in what the rest of the run leaves."""
+        rest = left - (self.footprint(graph) or 0.0)
+        return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
+
+    def start(self, problem: Problem, seed: int, initial: Start) -> BranchRun:
+        """Simplify the model; the run starts with local search."""
+        if problem.graph.constraints is not None:
+            return RuledBranchRun(self, Simplified(problem, ()), seed, initial)
+        return BranchRun(self, simplify(problem), seed, initial)

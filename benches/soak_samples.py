@@ -2,8 +2,7 @@
 
 Resident memory is not what a process holds: glibc keeps freed memory of every thread's arena, up to the most that the
 arena ever had, and `malloc_trim` does not give back what is at the end of an arena. So the bytes in use are counted:
-those that malloc has given out and not got back, and what is resident outside of malloc's heaps without the pages of
-files, which the system loads and drops as it likes. Python's own allocator must be malloc for that
+those that malloc has given out and not got back. Python's own allocator must be malloc for that
 (`PYTHONMALLOC=malloc`), and numba must count (`NUMBA_NRT_STATS=1`).
 """
 
@@ -14,6 +13,7 @@ import ctypes
 import gc
 import itertools
 import os
+import resource
 import statistics
 import time
 from collections.abc import Iterator
@@ -29,14 +29,11 @@ SETTINGS = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}
 BYTES, BYTES_PER_SOLVE = 1e6, 50.0
 """Growth of the memory in use over the second half of a run that counts as none, plus so many bytes per solve."""
 
-OBJECTS, OBJECTS_PER_SOLVE = 500.0, 0.02
+OBJECTS, OBJECTS_PER_SOLVE = 200.0, 0.02
 """The same for Python's objects."""
 
 RESIDENT_SHARE = 0.05
 """Growth of the resident memory from the third quarter to the last that counts as none."""
-
-ARENA = 64 << 20
-"""Where glibc puts the heaps of arenas: at multiples of this."""
 
 
 class Sample(NamedTuple):
@@ -46,9 +43,8 @@ class Sample(NamedTuple):
     ----------
     solves
         Solves so far, those of batches and benchmarks with them.
-    resident, heaps, mapped
-        Bytes of resident memory; bytes in malloc's heaps that are given out; resident bytes outside of them that are
-        not those of files: large blocks, machine code, stacks.
+    resident, used
+        Bytes of resident memory, and those that malloc has given out.
     objects
         Python's objects that the garbage collector knows.
     arrays
@@ -61,19 +57,13 @@ class Sample(NamedTuple):
     round: int
     solves: int
     resident: int
-    heaps: int
-    mapped: int
+    used: int
     objects: int
     arrays: int
     kernels: int
     threads: int
     files: int
     children: int
-
-    @property
-    def used(self) -> int:
-        """Bytes in use."""
-        return self.heaps + self.mapped
 
 
 class _Mallinfo(ctypes.Structure):
@@ -92,14 +82,12 @@ def take_sample(seconds: float, number: int, solves: int) -> Sample:
     objects = len(known) - number  # the samples of the rounds before are no leak
     kernels = sum(len(one.overloads) for one in known if isinstance(one, Dispatcher))
     del known
-    size, mapped = resident()
     return Sample(
         seconds=seconds,
         round=number,
         solves=solves,
-        resident=size,
-        heaps=given_out(),
-        mapped=mapped,
+        resident=resident(),
+        used=given_out(),
         objects=objects,
         arrays=arrays_alive(),
         kernels=kernels,
@@ -110,27 +98,16 @@ def take_sample(seconds: float, number: int, solves: int) -> Sample:
 
 
 def given_out() -> int:
-    """Bytes in malloc's heaps that were given out and not freed; large blocks are not in heaps."""
+    """Bytes that malloc has given out and not got back, in heaps and in blocks of their own."""
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = _Mallinfo
-    return int(libc.mallinfo2().uordblks)
+    found = libc.mallinfo2()
+    return int(found.uordblks + found.hblkhd)
 
 
-def resident() -> tuple[int, int]:
-    """Bytes of resident memory, and those outside of malloc's heaps that are not those of files."""
-    everything = mapped = 0
-    in_heap = False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        words = line.split()
-        if not words[0].endswith(":"):
-            start, _, _ = words[0].partition("-")
-            name = words[5] if len(words) > 5 else ""
-            in_heap = name == "[heap]" or (not name and words[1] == "rw-p" and int(start, 16) % ARENA == 0)
-        elif words[0] == "Rss:":
-            everything += 1024 * int(words[1])
-        elif words[0] == "Anonymous:" and not in_heap:
-            mapped += 1024 * int(words[1])
-    return everything, mapped
+def resident() -> int:
+    """Bytes of memory that this process has now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 def arrays_alive() -> int:
@@ -158,8 +135,8 @@ def what_grows(samples: list[Sample]) -> list[str]:
     """What has grown over the second half of a run.
 
     A cache that fills has filled by then; what is lost in every solve, or in every hundredth, is lost to the end. The
-    memory of kernels that were loaded on the way is left out. Of resident memory that is not in use, which is kept by
-    glibc, only the last two quarters are compared.
+    memory of kernels that were loaded on the way is left out. Of the resident memory, some of which glibc keeps, the
+    medians of the last two quarters are compared.
     """
     half = samples[len(samples) // 2 :]
     solves = half[-1].solves - half[0].solves

@@ -1,0 +1,160 @@
+"""The soak of `benches/soak.py`: what it calls a leak, and a short one in the suite."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from numba.core.runtime import _nrt_python
+
+from mapmrf import Result, solve, supervision
+from mapmrf.compilation import process
+from mapmrf.constraints import at_most_k
+from mapmrf.datasets import grid, random_graph
+from mapmrf.errors import UnsupportedModel
+from mapmrf.registry import method_names
+
+BENCHES = Path(__file__).parents[1] / "benches"
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux tells of a process")
+
+
+@pytest.fixture(scope="module")
+def soak_samples() -> Iterator[ModuleType]:
+    sys.path.insert(0, str(BENCHES))
+    yield importlib.import_module("soak_samples")
+    sys.path.remove(str(BENCHES))
+
+
+def run(soak_samples: ModuleType, **columns: Callable[[int], float]) -> list[Any]:
+    """Samples of 400 rounds of 30 solves: some columns as functions of the round, a little noise in the memory."""
+    noise = np.random.default_rng(0).integers(-100_000, 100_000, 400)
+    still = dict.fromkeys(soak_samples.Sample._fields, 5) | {"resident": 400_000_000, "used": 200_000_000}
+    return [
+        soak_samples.Sample(**{
+            **still, "seconds": 9.0 * k, "round": k, "solves": 30 * k, "used": still["used"] + int(noise[k]),
+            **{name: int(column(k)) for name, column in columns.items()},
+        })
+        for k in range(400)
+    ]  # fmt: skip
+
+
+def test_what_stays_the_same_does_not_grow(soak_samples: ModuleType) -> None:
+    assert soak_samples.what_grows(run(soak_samples)) == []
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "grown"),
+    [
+        ("used", "memory in use", lambda k: 2e8 + 30 * 1000 * k),  # a kilobyte in every solve
+        ("used", "memory in use", lambda k: 2e8 + 5e6 * (k // 90)),  # jumps
+        ("objects", "objects", lambda k: 200_000 + 3 * k),  # every tenth solve loses an object
+        ("arrays", "arrays of kernels", lambda k: k // 150),
+        ("threads", "threads", lambda k: 5 + k // 100),
+        ("files", "files", lambda k: 5 + k // 100),
+        ("children", "children", lambda k: 5 + k // 100),
+        ("resident", "resident memory", lambda k: 4e8 + 3e5 * k),  # freed, but never used again
+    ],
+)
+def test_what_is_lost_again_and_again_grows(
+    soak_samples: ModuleType, column: str, name: str, grown: Callable[[int], float]
+) -> None:
+    assert soak_samples.what_grows(run(soak_samples, **{column: grown})) == [name]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"used": lambda k: 2e8 + 5e7 * min(1.0, k / 150)},  # a cache that fills
+        {"used": lambda k: 2e8 + 5e7 * (1 - np.exp(-k / 40))},
+        {"resident": lambda k: 4e8 + 1e8 * (1 - np.exp(-k / 100))},  # arenas that reach their largest size
+        {
+            "kernels": lambda k: 180 + (k > 300),
+            "used": lambda k: 2e8 + 3e6 * (k > 300),
+            "objects": lambda k: 1000 * (k > 300),
+        },
+        {"threads": lambda k: 5 + k % 2, "files": lambda k: 9 + 2 * (k < 100)},
+    ],
+    ids=["fills", "saturates", "arenas", "kernel", "threads"],
+)
+def test_caches_that_fill_and_kernels_are_no_leak(
+    soak_samples: ModuleType, columns: dict[str, Callable[[int], float]]
+) -> None:
+    assert soak_samples.what_grows(run(soak_samples, **columns)) == []
+
+
+# -- a short one ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def counting() -> Iterator[None]:
+    """Numba counts the arrays of kernels."""
+    _nrt_python.memsys_enable_stats()
+    yield
+    _nrt_python.memsys_disable_stats()
+
+
+Holdings = Counter[str]
+"""What a process holds: objects of the package's classes by name, arrays of kernels, threads, open files."""
+
+
+def holdings() -> Holdings:
+    process.close()
+    gc.collect()
+    kinds = (type(one) for one in gc.get_objects())
+    found = Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("mapmrf."))
+    found["arrays"] = int(_nrt_python.memsys_get_stats_mi_alloc() - _nrt_python.memsys_get_stats_mi_free())
+    found["threads"], found["files"] = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    return found
+
+
+def solve_some(name: str) -> list[Result]:
+    """Solve small models, with forbidden entries and constraints among them, and a large one that is cut short."""
+    small = grid(4, 4, seed=0)
+    hard = random_graph(6, 8, states=(2, 3), arity=(2, 3), hard=0.2, seed=1)
+    found = []
+    for graph in (small, hard, small.with_constraints([at_most_k([(0, 1), (1, 1), (2, 1)], 1)])):
+        with contextlib.suppress(UnsupportedModel):
+            found.append(solve(graph, name, max_iterations=5, threads=2))
+    with contextlib.suppress(UnsupportedModel):
+        found.append(solve(grid(80, 80, seed=0), name, time_limit=0.01, threads=2))
+    supervision.wait_for_all()
+    return found
+
+
+def growth(name: str, kept: list[Result] | None = None) -> Holdings:
+    """What some solves leave behind, every time: a module may be loaded late, but only once."""
+    solve_some(name)
+    before, grown = holdings(), Counter[str]()
+    for _ in range(4):
+        found = solve_some(name)
+        if kept is not None:
+            kept += found
+        del found
+        after = holdings()
+        before, grown = after, after - before
+        if not grown:
+            break
+    return grown
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_a_method_leaves_nothing_behind(name: str, counting: None) -> None:
+    assert not growth(name)
+
+
+def test_what_is_kept_is_counted(counting: None) -> None:
+    kept: list[Result] = []
+    assert growth("icm", kept)["Result"] == 4
+    assert len(kept) == 16

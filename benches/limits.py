@@ -3,12 +3,14 @@
     python benches/limits.py                                     # all methods and models, limits of 0.2, 1 and 3 s
     python benches/limits.py --models image8 dense --methods lp cuts --limits 1
     python benches/limits.py --json records.jsonl                # every run as a line of JSON as well
+    python benches/limits.py --table records.jsonl               # the table of such records again, nothing is run
 
 Every model has a process of its own, in which the methods run one after another, each first on a small model of the
 same kind, so that no kernel is compiled later. The overrun is the time from the call of `solve` to its return, less the
 limit. On a busy machine that depends on others, so that a second figure is taken: the processor time that the process
 used after the limit was over, read from outside. The smaller of the two counts; the table shows the largest of every
-method. A dash means that the method takes none of the models. Needs Linux.
+method. A dash means that the method takes none of the models. The last column has the longest time for which a call
+that was given up went on. Needs Linux.
 """
 
 from __future__ import annotations
@@ -190,14 +192,30 @@ def table(records: Sequence[dict[str, Any]], limits: Sequence[float]) -> str:
             most = max(runs, key=lambda record: record["overrun"], default=None)
             cells.append("-" if most is None else f"{max(0.0, most['overrun']):.2f} ({most['model']})")
             worst = max([worst, *(record["overrun"] - SHARE * limit for record in runs)])
+        longest = max(mine, key=lambda record: record.get("went_on", 0.0))
+        cells.append(f"{longest['went_on']:.1f} ({longest['model']})" if longest.get("went_on", 0.0) >= 0.05 else "")
         failed = ", ".join(f"{record['model']}: {record['failed']}" for record in mine if "failed" in record)
         rows.append((worst, f"| `{method}` | {' | '.join(cells)} | {failed} |"))
-    head = ["| method | " + " | ".join(f"limit {limit:g} s" for limit in limits) + " | failed |"]
+    head = ["| method | " + " | ".join(f"limit {limit:g} s" for limit in limits) + " | went on | failed |"]
     lines = [line for _, line in sorted(rows, reverse=True)]
+    return "\n".join([*head, "|---" * (len(limits) + 3) + "|", *lines, "", *totals(records)])
+
+
+def totals(records: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How many runs were too long, by the smaller figure and by the clock, and the longest on every model."""
     runs = [record for record in records if "overrun" in record]
-    beyond = sum(record["overrun"] > ALLOWED + SHARE * record["limit"] for record in runs)
-    total = f"{len(runs)} runs, {beyond} of them more than {ALLOWED:g} s + {SHARE:.0%} beyond the limit"
-    return "\n".join([*head, "|---" * (len(limits) + 2) + "|", *lines, "", total])
+    by_processor, by_clock = (
+        sum(record[figure] > ALLOWED + SHARE * record["limit"] for record in runs) for figure in ("overrun", "wall")
+    )
+    yield f"{len(runs)} runs, {by_processor} of them more than {ALLOWED:g} s + {SHARE:.0%} beyond the limit"
+    yield f"by the clock alone {by_clock}"
+    yield "\n| model | runs | most seconds that count | most by the clock | more than allowed | by the clock |"
+    yield "|---" * 6 + "|"
+    for name in dict.fromkeys(record["model"] for record in runs):
+        mine = [record for record in runs if record["model"] == name]
+        late = [sum(r[figure] > ALLOWED + SHARE * r["limit"] for r in mine) for figure in ("overrun", "wall")]
+        most = [max(record[figure] for record in mine) for figure in ("overrun", "wall")]
+        yield f"| {MODELS[name][0]} | {len(mine)} | {most[0]:.2f} | {most[1]:.2f} | {late[0]} | {late[1]} |"
 
 
 def main() -> None:
@@ -206,12 +224,17 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=sorted(mapmrf.methods()))
     parser.add_argument("--limits", nargs="+", type=float, default=[0.2, 1.0, 3.0])
     parser.add_argument("--json", type=Path, help="File to which every run is appended.")
+    parser.add_argument("--table", type=Path, nargs="+", metavar="JSON", help="Print the table of stored records only.")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         run_all(given.one, given.methods, given.limits)
         return
-    records = []
+    records: list[dict[str, Any]] = []
+    if given.table:
+        records = [json.loads(line) for path in given.table for line in path.read_text().splitlines()]
+        print(table(records, sorted({record["limit"] for record in records if "limit" in record})))
+        return
     for name in given.models:
         for record in measured(name, given.methods, given.limits):
             records.append(record)

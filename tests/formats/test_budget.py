@@ -161,3 +161,41 @@ def test_models_of_a_batch_have_a_budget_each(tmp_path: Path) -> None:
 def test_the_option_must_be_a_number_of_bytes(text: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["check", str(tmp_path / os.devnull), f"--max-bytes={text}"])
     assert done.exit_code == 2 and "expected a number of bytes such as 2e9 or 2GB" in done.stderr
+
+
+def test_runs_of_a_benchmark_have_a_budget(tmp_path: Path) -> None:
+    path, records = tmp_path / "potts.LG", tmp_path / "r.jsonl"
+    path.write_text(SMALL["potts.LG"])
+    command = ["bench", str(path), "--methods", "icm", "--time-limit", "5", "--jobs", "1", "-o", str(records)]
+    done = CliRunner().invoke(main, [*command, "--max-bytes", "50MB"])
+    assert "1 runs recorded" in done.output, done.output
+    (record,) = mapmrf.bench.Records.read(records)
+    assert record["outcome"] == "error" and "expected at most 50 MB, max_bytes" in record["message"]
+
+
+def test_a_benchmark_in_a_program_has_a_budget(tmp_path: Path) -> None:
+    path = tmp_path / "potts.LG"
+    path.write_text(SMALL["potts.LG"])
+    (record,) = mapmrf.bench.run("icm", path, time_limit=5, max_bytes=50e6)
+    assert record["outcome"] == "error" and "expected at most 50 MB, max_bytes" in record["message"]
+    with pytest.raises(OptionError, match="max_bytes"):
+        mapmrf.bench.run("icm", path, max_bytes=-1.0)
+
+
+def test_all_commands_that_read_models_have_the_option() -> None:
+    without = {"compile", "completion", "generate", "join", "methods", "report"}
+    options = {name: {flag for one in command.params for flag in one.opts} for name, command in main.commands.items()}
+    assert {name for name, flags in options.items() if "--max-bytes" not in flags} == without
+
+
+def test_the_competition_has_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("potts.LG").write_text(SMALL["potts.LG"])
+    done = CliRunner().invoke(main, ["uai", "potts.LG", "", "none", "MPE", "--max-bytes", "50MB"])
+    assert done.exit_code == 2 and "expected at most 50 MB, max_bytes" in done.stderr
+
+
+def test_a_model_that_is_streamed_has_no_budget(tmp_path: Path) -> None:
+    command = ["partition", "m.uai", str(tmp_path), "--parts", "2", "--stream", "--max-bytes", "1GB"]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 2 and "--max-bytes is not for --stream" in done.stderr

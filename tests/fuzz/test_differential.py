@@ -176,3 +176,38 @@ def test_pgmpy_reads_the_same_networks(tmp_path: Path) -> None:
                 product *= table.values[tuple(states[name] for name in table.variables)]
             assert np.exp(graph.value(labels)) == pytest.approx(product)
     assert compared > 5
+
+
+def test_toulbar2_finds_the_best_value_of_lists_of_tuples(tmp_path: Path) -> None:
+    pytoulbar2 = pytest.importorskip("pytoulbar2", reason="pytoulbar2 is not installed")
+    rng, n, top, compared = random.Random(6), 17, 1000, 0
+    everything = (np.arange(2**n)[:, None] >> np.arange(n)) & 1
+    for k in range(4):
+        functions = [([i], 0, [([rng.randrange(2)], rng.randrange(1, 9))]) for i in range(n)]
+        for default in ((0, 5), (5, top))[k % 2]:
+            tuples = [([rng.randrange(2) for _ in range(n)], rng.choice((0, 2, 40, top))) for _ in range(4)]
+            functions.append((rng.sample(range(n), n), default, tuples))
+        path = tmp_path / f"m{k}.wcsp"
+        path.write_text(_wcsp([2] * n, functions, top))
+        graph = mapmrf.read(path)
+        assert graph.n_factors == 0 and graph.n_constraints > 0
+        costs = np.zeros(2**n)
+        for scope, default, tuples in functions:
+            mine = np.full(2**n, float(default))
+            for states, cost in tuples:
+                mine[(everything[:, scope] == states).all(axis=1)] = cost
+            costs += np.where(mine >= top, np.inf, mine)
+        some = [*np.argsort(costs)[:50].tolist(), *(rng.randrange(2**n) for _ in range(100))]
+        assert [graph.value(everything[at]) for at in some] == pytest.approx((-costs[some]).tolist())
+        found = _optimum(pytoulbar2, path)
+        compared += found is not None
+        assert found is None or found == pytest.approx(costs.min())
+    assert compared > 0
+
+
+def _wcsp(card: list[int], functions: list[tuple[list[int], int, list[tuple[list[int], int]]]], top: int) -> str:
+    lines = [f"x {len(card)} {max(card)} {len(functions)} {top}", " ".join(map(str, card))]
+    for scope, default, tuples in functions:
+        lines.append(f"{len(scope)} {' '.join(map(str, scope))} {default} {len(tuples)}")
+        lines += [f"{' '.join(map(str, states))} {cost}" for states, cost in tuples]
+    return "\n".join(lines) + "\n"

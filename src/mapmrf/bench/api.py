@@ -7,6 +7,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -23,6 +24,7 @@ from mapmrf.bench.tables import tables
 from mapmrf.errors import OptionError
 from mapmrf.formats.files import AnyPath, write_bytes
 from mapmrf.graph import FactorGraph
+from mapmrf.memory import byte_count
 from mapmrf.method import Method
 
 log = logging.getLogger("mapmrf")
@@ -39,6 +41,7 @@ def run(
     time_limit: float = TIME_LIMIT,
     jobs: int = 1,
     memory: int = 0,
+    max_bytes: float | None = None,
     output: AnyPath | None = None,
     progress: bool = False,
 ) -> Records:
@@ -62,6 +65,8 @@ def run(
         Runs at a time. Times are comparable only if there is a core for each.
     memory
         Limit of the memory of a run in bytes, 0 for none.
+    max_bytes
+        Bytes that reading a model file may take, as in `mapmrf.read`.
     output
         File of records, created or resumed: what it has is not run again. By default nothing is kept on disk.
     progress
@@ -88,7 +93,8 @@ def run(
         raise OptionError("methods: found none, expected at least one")
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mapmrf-bench-"))
-        tasks = RunList(runs, _models(models, folder), tuple(seeds), float(time_limit)).tasks()
+        refs = [replace(model, max_bytes=byte_count(max_bytes, "max_bytes")) for model in _models(models, folder)]
+        tasks = RunList(runs, refs, tuple(seeds), float(time_limit)).tasks()
         path = Path(folder, "records.jsonl") if output is None else Path(output)
         summary = _run(tasks, path, jobs, memory, progress)
         if summary.interrupted:

@@ -43,6 +43,8 @@ class ModelRef:
         For a file of the catalogue ``right``, ``differs``, or ``unknown`` where the catalogue has no checksum.
     pickled
         File of a model that was in memory, instead of `path`.
+    max_bytes
+        Bytes that reading the file may take, None for the memory of the machine.
     """
 
     set: str
@@ -55,6 +57,7 @@ class ModelRef:
     digest: str = ""
     checksum: str = ""
     pickled: str = ""
+    max_bytes: float | None = None
 
     @property
     def identity(self) -> str:
@@ -70,7 +73,7 @@ class ModelRef:
         if self.path:
             from mapmrf.formats import read
 
-            return read(self.path)
+            return read(self.path, max_bytes=self.max_bytes)
         if self.pickled:  # its arrays are made read-only again: kernels are compiled for such
             return replace(cast(FactorGraph, pickle.loads(Path(self.pickled).read_bytes())))
         from mapmrf.datasets.lookalikes import lookalike

@@ -7,13 +7,14 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import INTERRUPTED, complain, force_option, main
+from mapmrf.cli.program import INTERRUPTED, bytes_option, complain, force_option, main, max_bytes
 from mapmrf.errors import OptionError
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def _names(context: click.Context, parameter: click.Parameter, text: str | None)
 @click.option("--memory", type=click.IntRange(min=0), default=0, metavar="MB", help="Memory limit per run; 0 for none.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Runs at a time; by default all cores.")
 @click.option("--retry", is_flag=True, help="Repeat runs that failed.")
+@bytes_option
 def bench(
     models: Sequence[str],
     output: str,
@@ -87,7 +89,8 @@ def _run_list(given: dict[str, Any], quick: bool, data: str | None, peers: bool)
     from mapmrf.bench.run_list import TIME_LIMIT, RunList
 
     seconds = given.get("time_limit", QUICK_SECONDS if quick else TIME_LIMIT)
-    return RunList(_runs(given, peers), _models(given, quick, data), given.get("seeds") or (0,), float(seconds))
+    models = [replace(model, max_bytes=max_bytes()) for model in _models(given, quick, data)]
+    return RunList(_runs(given, peers), models, given.get("seeds") or (0,), float(seconds))
 
 
 def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:

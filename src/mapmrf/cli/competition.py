@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from mapmrf.cli.output import check_outputs
-from mapmrf.cli.program import BAD_INPUT, INFEASIBLE, INTERRUPTED, complain, main, method_option, set_option
+from mapmrf.cli.program import (
+    BAD_INPUT,
+    INFEASIBLE,
+    INTERRUPTED,
+    bytes_option,
+    complain,
+    main,
+    max_bytes,
+    method_option,
+    set_option,
+)
 from mapmrf.interrupts import also, check
 
 if TYPE_CHECKING:
@@ -38,6 +48,7 @@ GRACE = 2.0
     help="Instead of INF_TIME.",
 )
 @click.option("--output", "-o", metavar="FILE", help="Result file, instead of MODEL.TASK.")
+@bytes_option
 def uai(
     arguments: Sequence[str],
     method: str | None,
@@ -64,6 +75,7 @@ def uai(
         seed=contest.seed if seed is None else seed,
         seconds=time_limit or contest.seconds,
         result=output or contest.result,
+        max_bytes=max_bytes(),
     )
     check_outputs(contest.result)
     chosen, options = _method(method, settings)

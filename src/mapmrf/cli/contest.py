@@ -72,6 +72,8 @@ class Contest:
         Random seed.
     seconds, memory
         Time limit and memory limit in bytes; None for no limit.
+    max_bytes
+        Bytes that reading the model may take; None for the memory of the machine.
 
     Examples
     --------
@@ -88,6 +90,7 @@ class Contest:
     seed: int = 0
     seconds: float | None = None
     memory: float | None = None
+    max_bytes: float | None = None
 
 
 def contest_from(arguments: Sequence[str], environ: Mapping[str, str]) -> Contest:
@@ -238,7 +241,7 @@ class ContestRun:
 
     def read(self) -> None:
         """Read the model and its evidence, and write the best state of each variable by itself as first solution."""
-        graph = read(self.contest.model)
+        graph = read(self.contest.model, max_bytes=self.contest.max_bytes)
         self.graphs = [graph.condition(cast(Any, sample)) if sample else graph for sample in self._samples(graph)]
         self.labels = [segment_argmax(one.theta_v, one.var_ptr) for one in self.graphs]
         self.values = [one.value(labels) for one, labels in zip(self.graphs, self.labels, strict=True)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mapmrf.cli.output import check_outputs, strict_json, table, write_model
-from mapmrf.cli.program import BAD_INPUT, Command, complain, force_option, json_option, main
+from mapmrf.cli.program import BAD_INPUT, Command, bytes_option, complain, force_option, json_option, main, max_bytes
 from mapmrf.errors import OptionError
 from mapmrf.interrupts import check, raising
 
@@ -32,6 +32,7 @@ def _data_option(command: Command) -> Command:
 @_data_option
 @click.option("--verify", is_flag=True, help="Verify the files against the checksums of the catalogue.")
 @json_option
+@bytes_option
 @click.pass_context
 def datasets(context: click.Context, data: str | None, verify: bool, as_json: bool) -> None:
     """List or download the paper's models, or generate look-alikes."""
@@ -90,7 +91,7 @@ def _statistics(paths: Iterable[str]) -> Statistics | None:
     for path in paths:
         try:
             check()
-            found.append(model_statistics(read(path)))
+            found.append(model_statistics(read(path, max_bytes=max_bytes())))
         except FormatError as error:
             complain(f"warning: {error}")
     return mean_statistics(found)

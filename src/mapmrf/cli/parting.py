@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mapmrf.cli.output import check_outputs, check_parts
-from mapmrf.cli.program import bytes_option, evidence_option, force_option, main, read_model
+from mapmrf.cli.program import bytes_option, evidence_option, force_option, main, max_bytes, read_model
 from mapmrf.errors import OptionError
 
 
@@ -28,6 +28,8 @@ def partition(model: str, folder: str, parts: int, cut: str, stream: bool, evide
     """
     if stream and evidence is not None:
         raise OptionError("--evidence is not for --stream")
+    if stream and max_bytes() is not None:
+        raise OptionError("--max-bytes is not for --stream, which never has the tables in memory")
     check_parts(folder)
     if stream:
         from mapmrf.distributed.streaming import stream_partition

@@ -409,14 +409,19 @@ def compile_group(name: str) -> str:
 
 
 def _ask(graph: FactorGraph) -> None:
-    """Ask for several labellings and for max-marginals, in every way."""
+    """Ask for several labellings and for max-marginals, in every way, and drop states as certificates do."""
     import mapmrf
     from mapmrf.best.calls import SolveCalls
     from mapmrf.best.ranked import rank_by_passes
+    from mapmrf.engines.reduction.dropping import StateDrops
+    from mapmrf.problem import Problem
 
     mapmrf.solve_best(graph, 3, "branch", memory=16.0)
     rank_by_passes(graph, 3, SolveCalls(mapmrf.Branch(), seed=0, threads=1))
     mapmrf.max_marginals(graph, "icm", memory=0)
+    StateDrops(Problem.compile(graph)).settle(
+        np.zeros(int(graph.card[graph.scope].sum())), np.isfinite(graph.theta_v), -np.inf
+    )
 
 
 def _unlisted(name: str) -> list[Run]:

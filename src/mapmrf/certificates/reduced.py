@@ -41,7 +41,7 @@ def without(graph: FactorGraph, first: Ints) -> ReducedModel:
     >>> small.kept.tolist(), small.graph.scope.tolist(), small.graph.theta_t.tolist()
     ([0, 2], [0, 1], [2.0, 2.0, 2.0, 2.0])
     """
-    tables = _Tables(graph)
+    tables = _RoundedTables(graph)
     for i in first.tolist():
         tables.maximise_out(i)
     kept = np.setdiff1d(np.arange(graph.n_vars), first)
@@ -63,7 +63,7 @@ def add_up(one: Floats, other: Floats) -> Floats:
     return np.where(np.isfinite(total) & (error > 0), np.nextafter(total, np.inf), total)
 
 
-class _Tables:
+class _RoundedTables:
     """The factors as arrays with an axis per variable, by numbers; and those of every variable."""
 
     def __init__(self, graph: FactorGraph) -> None:
@@ -82,12 +82,18 @@ class _Tables:
             self.put(a, tuple(scope[ptr[a] : ptr[a + 1]]), table)
 
     def put(self, a: int, scope: tuple[int, ...], table: Floats) -> None:
-        """Enter a factor, with its variables in ascending order."""
-        cube = table.reshape([self.card[i] for i in scope])
-        axes = sorted(range(len(scope)), key=scope.__getitem__)
-        self.scopes[a], self.tables[a] = tuple(scope[k] for k in axes), cube.transpose(axes)
-        for i in scope:
-            self.of[i].add(a)
+        """Enter a factor, with its variables in ascending order and without those of one state."""
+        table = table.reshape([self.card[i] for i in scope if self.card[i] > 1])
+        scope = tuple(i for i in scope if self.card[i] > 1)
+        if not scope:
+            self.constant = add_up(self.constant, table)
+        elif len(scope) == 1:
+            self.unary[scope[0]] = add_up(self.unary[scope[0]], table)
+        else:
+            axes = sorted(range(len(scope)), key=scope.__getitem__)
+            self.scopes[a], self.tables[a] = tuple(scope[k] for k in axes), table.transpose(axes)
+            for i in scope:
+                self.of[i].add(a)
 
     def take(self, a: int) -> tuple[tuple[int, ...], Floats]:
         """Remove a factor."""
@@ -112,15 +118,10 @@ class _Tables:
 
     def enter(self, a: int, scope: list[int], table: Floats) -> None:
         """Enter a maximum as a factor, with the factors whose variables are among its own."""
-        if not scope:
-            self.constant = add_up(self.constant, table)
-        elif len(scope) == 1:
-            self.unary[scope[0]] = add_up(self.unary[scope[0]], table)
-        else:
-            inside = sorted({b for j in scope for b in self.of[j] if set(self.scopes[b]) <= set(scope)})
-            for b in inside:
-                table = add_up(table, self.aligned(*self.take(b), scope))
-            self.put(a, tuple(scope), table)
+        inside = sorted({b for j in scope for b in self.of[j] if set(self.scopes[b]) <= set(scope)})
+        for b in inside:
+            table = add_up(table, self.aligned(*self.take(b), scope))
+        self.put(a, tuple(scope), table)
 
     def aligned(self, scope: tuple[int, ...], table: Floats, variables: list[int]) -> Floats:
         """A table with an axis for each of some variables, of length 1 where it does not depend on it."""

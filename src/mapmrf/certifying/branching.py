@@ -22,7 +22,7 @@ PROBED, PROBE_PASSES, TRUSTED = 6, 4, 2
 """Variables that are probed in a node, iterations for each case, and probes after which a variable is known."""
 
 
-class OpenNode(NamedTuple):
+class BranchingNode(NamedTuple):
     """A node that is to be branched on.
 
     Attributes
@@ -65,7 +65,7 @@ class Branching:
         self.gains, self.times = np.zeros(graph.n_vars), np.zeros(graph.n_vars)
         self.degree = np.bincount(graph.scope, minlength=graph.n_vars)
 
-    def choose(self, node: OpenNode) -> tuple[int, list[Ints]]:
+    def choose(self, node: BranchingNode) -> tuple[int, list[Ints]]:
         """A variable with several states left, and the states of each case, the most promising one first."""
         some = np.flatnonzero(np.add.reduceat(node.left.astype(np.int64), self.ptr[:-1]) > 1)
         losses = node.losses
@@ -85,7 +85,7 @@ class Branching:
         """What a case of any variable came down by."""
         return float(self.gains.sum() / max(1.0, self.times.sum()))
 
-    def parts(self, node: OpenNode, i: int, losses: Floats) -> list[Ints]:
+    def parts(self, node: BranchingNode, i: int, losses: Floats) -> list[Ints]:
         """Single states, or two halves of them if there are many, by what they take from the bound."""
         begin, end = int(self.ptr[i]), int(self.ptr[i + 1])
         states = np.flatnonzero(node.left[begin:end])
@@ -95,7 +95,7 @@ class Branching:
         middle = len(states) // 2
         return [np.sort(states[:middle]), np.sort(states[middle:])]
 
-    def probe(self, node: OpenNode, i: int, losses: Floats) -> float:
+    def probe(self, node: BranchingNode, i: int, losses: Floats) -> float:
         """How much is left to do in the cases of a variable, by a few iterations of message passing for each."""
         total = 0.0
         for part in self.parts(node, i, losses):

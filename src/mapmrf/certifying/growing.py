@@ -18,7 +18,7 @@ from mapmrf.certificates.certificate import Certificate
 from mapmrf.certificates.dual_check import MOST_ENTRIES
 from mapmrf.certificates.tree_check import QUICK
 from mapmrf.certificates.whole import WholeModel
-from mapmrf.certifying.branching import Branching, OpenNode
+from mapmrf.certifying.branching import Branching, BranchingNode
 from mapmrf.certifying.node_messages import NodePasses, graph_places, with_cycles
 from mapmrf.certifying.orders import greedy_order
 from mapmrf.engines.reduction.dropping import StateDrops
@@ -142,7 +142,7 @@ class CaseGrower:
         bound = self.drops.settle(lam_e, left, self.goal)
         if bound == -math.inf:
             return
-        i, parts = self.branching.choose(OpenNode(left, lam_e, bound, self.goal, self.drops.reach.copy()))
+        i, parts = self.branching.choose(BranchingNode(left, lam_e, bound, self.goal, self.drops.reach.copy()))
         node.variable = i
         gone = np.setdiff1d(self.domain(number, i), np.concatenate(parts))
         for k, part in enumerate(parts):

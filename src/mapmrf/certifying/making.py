@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import math
 import time
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -54,8 +55,8 @@ MOST_PAIRS = 50_000
 FIRST_ENTRIES = 1 << 10
 """Entries of the tables of variables that are maximised out before a tree of cases is grown."""
 
-GROWING = 0.5
-"""The part of the time left that a tree of cases may grow; the rest is for checking it."""
+CYCLES, GROWING = 0.4, 0.5
+"""The parts of the time left in which cycles are looked for, and a tree of cases may grow: the rest is for checking."""
 
 
 def certify(
@@ -145,6 +146,12 @@ class _Maker:
         """Whether to be content with what there is."""
         return time.perf_counter() >= self.end or interrupts.requested()
 
+    def within(self, part: float) -> Callable[[], bool]:
+        """Whether a part of the time that is left now has passed."""
+        now = time.perf_counter()
+        end = now + part * (self.end - now)
+        return lambda: time.perf_counter() >= end or interrupts.requested()
+
     def make(self) -> Certificate:
         """Try one kind of proof after another until the gap is closed."""
         if self.graph.constant == -math.inf:
@@ -205,7 +212,8 @@ class _Maker:
         """Offer a dual point with odd cycles, if the model is one of binary pairs."""
         if not is_compact(problem) or problem.n_factors > MOST_PAIRS or highs_failure() is not None:
             return
-        dual = cycle_dual(problem, self.value, self.tolerance, self.stop)
+        soon = self.within(CYCLES if self.limits.nodes > 1 else 1.0)
+        dual = cycle_dual(problem, self.value, self.tolerance, soon)
         if dual is not None:
             cycles = Cycles(dual.ptr.astype(np.int64), problem.order[dual.pair].astype(np.int64), dual.odd, dual.weight)
             self.offer(Certificate(lam=in_graph_order(problem, dual.lam_e), cycles=cycles))
@@ -232,10 +240,7 @@ class _Maker:
         point = self.best
         if point is None or self.graph.n_factors == 0:
             return
-        now = time.perf_counter()
-        soon = now + GROWING * (self.end - now)
-        stop = lambda: time.perf_counter() >= soon or interrupts.requested()  # noqa: E731
-        tree = CaseGrower(self.graph, point, self.worth, self.limits, stop).grow()
+        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(GROWING)).grow()
         candidate = dataclasses.replace(point, tree=tree, bound=math.inf)
         found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES).above(self.worth, None)
         claim = -math.inf if found.bound is None else _not_below(found.bound)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +59,10 @@ a folder for their solutions; with an evidence table, a .csv, .tsv or .jsonl fil
 
 
 PART_BOUND_HELP = "Iterations of TRW-S in every part for a tighter bound, on a model in parts."
+
+
+NEGLIGIBLE = 1e-9
+"""Relative gap that a certificate may leave without a word."""
 
 
 @main.command()
@@ -303,6 +308,9 @@ def _write_certificate(result: Result, path: str | None) -> None:
         complain(f"{path} not written: there is no certificate")
     elif path is not None and result.certificate is not None:
         result.certificate.write(path)
+        bound, value = result.certificate.bound, result.value
+        if bound > (value if value == -math.inf else value + NEGLIGIBLE * max(1.0, abs(value))):
+            complain(f"{path} proves no more than the bound {bound:.12g}: the value is {value:.12g}")
 
 
 def _exit_code(result: Result) -> int:

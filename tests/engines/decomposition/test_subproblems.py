@@ -154,6 +154,24 @@ def test_subproblems_are_solved_exactly(cut, recipe: Recipe, seed: int) -> None:
         assert taken == pytest.approx(best, abs=1e-9)
 
 
+@pytest.mark.parametrize("cut", [Decomposition.into_trees, Decomposition.into_factors])
+def test_factors_of_one_variable_are_subproblems_like_others(cut) -> None:  # type: ignore[no-untyped-def]
+    rng, card = np.random.default_rng(3), np.array([3, 2, 4])
+    scopes, tables = [[1], [0], [0, 1, 2], [2]], [rng.normal(size=n) for n in (2, 3, 24, 4)]
+    graph = FactorGraph(
+        card=card, theta_v=rng.normal(size=9), scope_ptr=np.array([0, 1, 2, 5, 6]), scope=np.concatenate(scopes),
+        table_ptr=np.array([0, 2, 5, 29, 33]), theta_t=np.concatenate(tables), table_of=np.arange(4),
+    )  # fmt: skip
+    problem = Problem.compile(graph)
+    parts = cut(problem)
+    theta_c = rng.normal(size=int(parts.copies.card.sum()))
+    total, label_c, chosen = solved(problem, parts, theta_c)
+    best = sum(best_of_forest(problem, parts, theta_c, s) for s in range(parts.n_forests or problem.n_factors))
+    taken = theta_c[parts.copies.at + label_c].sum()
+    taken += sum(graph.theta_t[problem.table_at[a] + chosen[a]] for a in range(problem.n_factors))
+    assert total == pytest.approx(best) and taken == pytest.approx(best)
+
+
 def test_the_entry_of_a_factor_is_the_one_of_its_copies_labels() -> None:
     problem = Problem.compile(random_recipe(11, 6, 14).graph())
     for parts in (Decomposition.into_trees(problem), Decomposition.into_factors(problem)):

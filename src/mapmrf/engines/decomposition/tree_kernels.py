@@ -224,6 +224,16 @@ def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scr
 
 
 @inlined
+def _single_up(theta_t: Floats, legs: Legs, v: int, first: int, message: Floats) -> float:
+    """Fill in the message of a factor of one variable; return its maximum."""
+    weight, top = weight_of(legs.weight, v), -np.inf
+    for p in range(legs.card[first]):
+        message[p] = weight * theta_t[legs.table_at[v] + p * legs.stride[first]]
+        top = max(top, message[p])
+    return top
+
+
+@inlined
 def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
     """Fill in the message of a factor towards the root, in the quickest way; return its maximum."""
     weight, form = weight_of(legs.weight, v), leg_form(legs, v)
@@ -235,6 +245,8 @@ def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeSc
         return top
     if legs.ptr[v + 1] - first > 2:
         return _table_up(theta_t, legs, v, first, scratch)
+    if legs.ptr[v + 1] - first == 1:
+        return _single_up(theta_t, legs, v, first, scratch.message)
     if weight == 1.0:
         return _pair_up(theta_t, legs, v, first, 1.0, scratch)
     return _pair_up(theta_t, legs, v, first, weight, scratch)
@@ -268,18 +280,22 @@ def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScra
     """Fill in the message of a factor of any arity towards the root; return its maximum."""
     belief, message, state = scratch.belief, scratch.message, scratch.state
     weight = weight_of(legs.weight, v)
-    end, n_states, stride = legs.ptr[v + 1], legs.card[first], legs.stride[first]
+    last, n_states, stride = legs.ptr[v + 1] - 1, legs.card[first], legs.stride[first]
+    source, step = legs.at[last], legs.stride[last]
     for p in range(n_states):
         message[p] = -np.inf
-    for leg in range(first + 1, end):
+    for leg in range(first + 1, last):
         state[leg - first - 1] = 0
     place = 0
-    while place >= 0:
-        below = sum_of(legs, first + 1, end, state, belief)
+    while place >= 0:  # over the joint states of all legs but the last, whose states follow each other
+        between = sum_of(legs, first + 1, last, state, belief)
         row = legs.table_at[v] + place
-        for p in range(n_states):
-            message[p] = max(message[p], weight * theta_t[row + p * stride] + below)
-        place = next_state(legs, first + 1, end, state, place)
+        for s in range(legs.card[last]):
+            below = between + belief[source + s]
+            for p in range(n_states):
+                message[p] = max(message[p], weight * theta_t[row + p * stride] + below)
+            row += step
+        place = next_state(legs, first + 1, last, state, place)
     top = -np.inf
     for p in range(n_states):
         top = max(top, message[p])
@@ -318,20 +334,25 @@ def _table_down(
 ) -> int:
     """The same for a factor of any arity."""
     belief, state, weight = scratch.belief, scratch.state, weight_of(legs.weight, v)
-    end = legs.ptr[v + 1]
+    last = legs.ptr[v + 1] - 1
+    source, step = legs.at[last], legs.stride[last]
     near = label_c[legs.copy[first]] * legs.stride[first]
-    for leg in range(first + 1, end):
+    for leg in range(first + 1, last + 1):
         state[leg - first - 1] = 0
         label_c[legs.copy[leg]] = 0
     top, best = -np.inf, 0
     place = 0
     while place >= 0:
-        value = weight * theta_t[legs.table_at[v] + near + place] + sum_of(legs, first + 1, end, state, belief)
-        if value > top + slack:
-            top, best = value, place
-            for leg in range(first + 1, end):
-                label_c[legs.copy[leg]] = state[leg - first - 1]
-        place = next_state(legs, first + 1, end, state, place)
+        between = sum_of(legs, first + 1, last, state, belief)
+        row = legs.table_at[v] + near + place
+        for s in range(legs.card[last]):
+            value = weight * theta_t[row + s * step] + (between + belief[source + s])
+            if value > top + slack:
+                top, best = value, place + s * step
+                for leg in range(first + 1, last):
+                    label_c[legs.copy[leg]] = state[leg - first - 1]
+                label_c[legs.copy[last]] = s
+        place = next_state(legs, first + 1, last, state, place)
     return int(near + best)
 
 
@@ -380,6 +401,8 @@ def solve_forests(
             choices.config[v] = _pair_down(theta_t, legs, v, first, 1.0, belief, label_c, slack)
         elif legs.ptr[v + 1] - first == 2:
             choices.config[v] = _pair_down(theta_t, legs, v, first, legs.weight[v], belief, label_c, slack)
-        else:
+        elif legs.ptr[v + 1] - first > 2:
             choices.config[v] = _table_down(theta_t, legs, v, first, label_c, scratch, slack)
+        else:
+            choices.config[v] = label_c[legs.copy[first]] * legs.stride[first]
     return total

@@ -10,6 +10,7 @@ from mapmrf.arrays import Floats, Ints, offsets, short
 from mapmrf.engines.moves.annealing_kernels import BinaryForm, sweep_pairs, sweep_states
 from mapmrf.engines.moves.flip_state import floor_of, new_flip_state, set_labels
 from mapmrf.engines.moves.random_kernels import seeded
+from mapmrf.kernels.jit import settled
 from mapmrf.problem import Problem
 
 
@@ -73,6 +74,7 @@ class StateSweeps:
         self._random = seeded(seed)
         self._state = new_flip_state(problem, 1)
         self._weight = np.zeros(int(problem.graph.card.max(initial=1)))
+        self._sweep = settled(sweep_states)
         self.work = max(1, problem.n_states + problem.n_edge_states)
 
     def labels(self) -> Ints:
@@ -85,7 +87,7 @@ class StateSweeps:
 
     def run(self, temperatures: Floats) -> int:
         """Sweep once at every temperature; returns the changes of the last sweep."""
-        return int(sweep_states(self._state, temperatures, self._heat_bath, self._weight, self._random))
+        return int(self._sweep(self._state, temperatures, self._heat_bath, self._weight, self._random))
 
 
 def quadratic_form(problem: Problem) -> BinaryForm:

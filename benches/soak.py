@@ -3,6 +3,7 @@
     python benches/soak.py --minutes 120                       # a table over time; exit code 1 if something grows
     python benches/soak.py --minutes 5 --csv soak.csv          # also every sample as a line
     python benches/soak.py --minutes 10 --methods trws lslp
+    python benches/soak.py --read soak.csv                     # the verdict on stored samples, of a run that was ended
 
 First every method is run on every shape of `random_models.py`, small and large; then rounds follow until ten in a row
 have loaded no kernel: that is the warm-up. The rounds after it are like these, until the time is over: single solves by
@@ -159,27 +160,43 @@ def count_everything() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **soak_samples.SETTINGS})
 
 
+def report(samples: list[soak_samples.Sample]) -> bool:
+    """Print the figures of a run; whether something grows."""
+    last = samples[-1]
+    print(f"\n{last.seconds / 60:.0f} minutes, {last.round} rounds, {last.solves} solves\n")
+    print(soak_samples.by_quarters(samples))
+    grown = soak_samples.what_grows(samples)
+    print(f"grows: {', '.join(grown) or 'nothing'}")
+    return bool(grown)
+
+
+def run(soak: Soak, minutes: float, path: Path | None) -> bool:
+    """Warm up, soak and report; whether something grows or failed."""
+    warnings.simplefilter("ignore")
+    rounds = soak.warm_up()
+    print(f"warm after {rounds} rounds: {dict(soak.done)}\n", flush=True)
+    soak.done.clear()
+    samples = soak_for(soak, minutes, path)
+    print(f"\n{dict(soak.done)}")
+    for failure in sorted(set(soak.failures)):
+        print(f"failed: {failure}")
+    return report(samples) or bool(soak.failures)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=120.0, help="after the warm-up")
     parser.add_argument("--methods", nargs="+", default=sorted(mapmrf.methods()))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--csv", type=Path, help="write every sample")
+    parser.add_argument("--read", type=Path, help="no run, but the verdict on samples that --csv has written")
     given = parser.parse_args()
+    if given.read:
+        samples = soak_samples.stored(given.read)
+        print("\n".join([soak_samples.HEAD, *map(soak_samples.row, soak_samples.spread(samples))]))
+        return int(report(samples))
     count_everything()
-    warnings.simplefilter("ignore")
-    soak = Soak(given.methods, given.seed)
-    rounds = soak.warm_up()
-    print(f"warm after {rounds} rounds: {dict(soak.done)}\n", flush=True)
-    soak.done.clear()
-    samples = soak_for(soak, given.minutes, given.csv)
-    print(f"\n{samples[-1].seconds / 60:.0f} minutes, {len(samples)} rounds: {dict(soak.done)}\n")
-    print(soak_samples.by_quarters(samples))
-    grown = soak_samples.what_grows(samples)
-    for failure in sorted(set(soak.failures)):
-        print(f"failed: {failure}")
-    print(f"grows: {', '.join(grown) or 'nothing'}")
-    return int(bool(grown or soak.failures))
+    return int(run(Soak(given.methods, given.seed), given.minutes, given.csv))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ those that malloc has given out and not got back. Python's own allocator must be
 from __future__ import annotations
 
 import contextlib
+import csv
 import ctypes
 import gc
 import itertools
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from numba.core.dispatcher import Dispatcher
 from numba.core.runtime.nrt import rtsys
 
@@ -209,6 +211,22 @@ def by_quarters(samples: list[Sample]) -> str:
     return "\n".join([*rows, "", f"second half, without rounds that loaded kernels: {grown}"])
 
 
+def stored(path: Path) -> list[Sample]:
+    """Samples from a file; the last line of a run that was killed may not be whole."""
+    with path.open(newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if None not in row.values()]
+    return [
+        Sample(**{name: (float if name == "seconds" else int)(row[name]) for name in Sample._fields}) for row in rows
+    ]
+
+
+def spread(samples: list[Sample], lines: int = 12) -> list[Sample]:
+    """The first sample, the last one, and some between them, at about equal times."""
+    times = np.linspace(samples[0].seconds, samples[-1].seconds, lines)
+    places = np.unique(np.searchsorted([one.seconds for one in samples], times))
+    return [samples[min(place, len(samples) - 1)] for place in places.tolist()]
+
+
 class Reading:
     """Samples of a run, printed about `lines` times over its time.
 
@@ -218,7 +236,7 @@ class Reading:
         How long the run takes.
     """
 
-    def __init__(self, seconds: float, lines: int = 24) -> None:
+    def __init__(self, seconds: float, lines: int = 12) -> None:
         self.samples: list[Sample] = []
         self.began, self._every, self._shown = time.monotonic(), seconds / lines, 0
         print(HEAD, flush=True)

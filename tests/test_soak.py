@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import gc
 import importlib
 import os
@@ -92,6 +93,18 @@ def test_caches_that_fill_and_kernels_are_no_leak(
     soak_samples: ModuleType, columns: dict[str, Callable[[int], float]]
 ) -> None:
     assert soak_samples.what_grows(run(soak_samples, **columns)) == []
+
+
+def test_samples_of_a_run_that_was_killed_can_be_read(soak_samples: ModuleType, tmp_path: Path) -> None:
+    samples, path = run(soak_samples), tmp_path / "soak.csv"
+    with path.open("w", newline="") as lines:
+        out = csv.writer(lines)
+        out.writerow(soak_samples.Sample._fields)
+        out.writerows(samples)
+        lines.write("3600.0,401,1203")
+    assert soak_samples.stored(path) == samples
+    shown = soak_samples.spread(samples)
+    assert len(shown) == 12 and (shown[0], shown[-1]) == (samples[0], samples[-1])
 
 
 # -- a short one ------------------------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ def shared_table(n_factors: int) -> mapmrf.FactorGraph:
     )
 
 
-@pytest.mark.parametrize("graph", [datasets.grid(20, 20), shared_table(40)], ids=["small", "shared tables"])
+@pytest.mark.parametrize("graph", [datasets.grid(40, 40), shared_table(40)], ids=["small", "shared tables"])
 def test_with_a_limit_small_models_are_no_exception(monkeypatch: pytest.MonkeyPatch, graph: mapmrf.FactorGraph) -> None:
     method = Stuck()
     assert run(monkeypatch, method, graph, time_limit=0.3).status is Status.TIME_LIMIT and left_alone() == 1

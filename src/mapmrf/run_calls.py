@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -25,8 +25,11 @@ R = TypeVar("R")
 SMALL = 50_000
 """Variables, edges and configurations of factors up to which a run without a time limit need not give up anything."""
 
-TINY = 2_000
+TINY = 10_000
 """The same for one with a time limit: some methods have steps of a second on models that are not much larger."""
+
+AMPLE = 3.0
+"""Seconds that are enough for any call on a small model: with more of them left, none is made on another thread."""
 
 MEDIUM = 200_000
 """The same for compiling the model and asking whether a method takes it, which is said whatever the limit is."""
@@ -70,6 +73,7 @@ class RunCalls:
         self.compiling = CompileClock()
         self.watch = CompileWatch(self.must_stop, lambda: self.deadline - time.perf_counter())
         self.supervisor: Supervisor | None = None
+        self.small = False
         self.lost: list[Any] = []
         self.set_clock(time.perf_counter(), None)
 
@@ -98,12 +102,13 @@ class RunCalls:
         """While the context is entered, calls are made on another thread, unless the model is small for the limit."""
         size = math.inf if graph.constraints is not None else graph.n_vars + graph.n_edges + _n_configs(graph)
         self.medium = size <= MEDIUM
-        if size <= (SMALL if self.limit == math.inf else TINY):
+        self.small = size <= SMALL
+        if self.small and (self.limit == math.inf or size <= TINY):
             yield
             return
         self.supervisor = Supervisor(self.setting, self.idle)
         try:
-            with interrupts.waiting():
+            with nullcontext() if self.small else interrupts.waiting():
                 yield
         finally:
             self.supervisor.close()
@@ -135,9 +140,10 @@ class RunCalls:
         self, grace: Grace, function: Callable[..., R], *arguments: Any, undo: Callable[[R | None], object] = id
     ) -> R:
         """Call a function that may take too long; raises GivenUp then, and `undo` is called with its late result."""
-        if self.supervisor is None:
+        if self.supervisor is None or (self.small and self.left > AMPLE):
             return function(*arguments)
-        return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
+        with interrupts.waiting():
+            return self.supervisor.call(lambda: self.patience(grace), function, *arguments, undo=undo)
 
     def prepare(self, function: Callable[[Method], R], method: Method) -> R:
         """The same for what comes before a run."""

@@ -162,8 +162,6 @@ def test_a_forbidden_default_of_many_variables_leaves_its_tuples(tmp_path: Path)
     for states, _ in tuples:  # one step away from each of them
         for i in range(n):
             assert graph.value([*states[:i], 1 - states[i], *states[i + 1 :]]) == -np.inf
-    result = mapmrf.solve(graph, time_limit=60)
-    assert result.status == "optimal" and result.value == -2 and result.labels.all()
 
 
 def test_a_factor_may_have_more_variables_than_an_array_has_dimensions(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.errors import FormatError
 from mapmrf.formats._tables import Factors, build
 from mapmrf.formats.budget import charge
-from mapmrf.formats.sharing import blocks
 from mapmrf.graph import FactorGraph, Names
+from mapmrf.graph_builders import blocks
 
 LARGE = 1 << 16
 """Entries of a table from which a list of tuples may take its place."""

@@ -8,10 +8,12 @@ here goes on to one of its children. A labelling has the value that a table woul
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,14 +22,16 @@ from mapmrf.constraints.flat import ConstraintKind, Constraints
 from mapmrf.errors import FormatError
 from mapmrf.formats._tables import Factors, build
 from mapmrf.formats.budget import charge
-from mapmrf.formats.sharing import blocks
 from mapmrf.graph import FactorGraph, Names
+from mapmrf.graph_builders import blocks
 
 LARGE = 1 << 16
 """Entries of a table from which a list of tuples may take its place."""
 INDICATOR_BYTES = 48.0
 """What an indicator of a constraint takes, copies on the way included."""
 LISTS = "its lists of tuples"
+MOST_TUPLES = 10_000
+"""Tuples of a constraint that is written as a list."""
 
 
 def keeps_list(size: Floats, count: Ints, shape: tuple[Ints, Ints]) -> Bools:
@@ -273,3 +277,45 @@ def _sums(sizes: Ints, indicators: tuple[Ints, Ints], lower: Floats, upper: Floa
     kind = np.full(n, int(ConstraintKind.LINEAR))
     weight = np.ones(len(indicators[0]))
     return Constraints(kind, offsets(sizes), *indicators, weight, lower, upper, penalty, ("tuple",) * n)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+class WrittenList(NamedTuple):
+    """A factor to be written: its variables, its default, and tuples that all have one other log potential."""
+
+    scope: tuple[int, ...]
+    default: float
+    tuples: list[tuple[int, ...]]
+    theta: float
+
+
+def written_list(constraints: Constraints, c: int) -> WrittenList | None:
+    """A constraint as a factor with few tuples, if it is one.
+
+    Examples
+    --------
+    >>> import mapmrf
+    >>> from mapmrf import constraints
+    >>> graph = mapmrf.FactorGraph.from_tables([2, 2], [], [])
+    >>> graph = graph.with_constraints([constraints.at_most_one([0, 1], penalty=3.0)])
+    >>> written_list(graph.constraints, 0)
+    WrittenList(scope=(0, 1), default=0.0, tuples=[(1, 1)], theta=-3.0)
+    """
+    mine = constraints.span(c)
+    if constraints.kind[c] != ConstraintKind.LINEAR or np.any(constraints.weight[mine] != 1.0):
+        return None
+    states: dict[int, list[int]] = {}
+    for i, k in zip(constraints.var[mine].tolist(), constraints.state[mine].tolist(), strict=True):
+        states.setdefault(i, []).append(k)
+    if math.prod(map(float, map(len, states.values()))) > MOST_TUPLES:
+        return None
+    n, least, most = len(states), float(constraints.least[c]), float(constraints.most[c])
+    penalty = 0.0 - float(constraints.penalty[c])
+    tuples = list(itertools.product(*states.values()))
+    if least <= 0 and most == n - 1:
+        return WrittenList(tuple(states), 0.0, tuples, penalty)
+    if least == n and most >= n:
+        return WrittenList(tuple(states), penalty, tuples, 0.0)
+    return None

@@ -13,8 +13,9 @@ from mapmrf.arrays import Floats, Ints, offsets
 from mapmrf.errors import FormatError, GraphError
 from mapmrf.formats.budget import charge
 from mapmrf.formats.multiples import find_multiples
-from mapmrf.formats.sharing import blocks, first_equal
+from mapmrf.formats.sharing import first_equal
 from mapmrf.graph import FactorGraph, Names
+from mapmrf.graph_builders import blocks
 
 MOST_STATES = 2**30
 """States of all variables together; more would be 8 GB of unary potentials, rather a wrong file than a model."""

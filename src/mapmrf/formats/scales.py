@@ -75,6 +75,21 @@ def from_log(graph: FactorGraph, values: str) -> tuple[float, Floats, Floats]:
     return float(parts[0][0]), parts[1], parts[2]
 
 
+def one_from_log(theta: float, values: str) -> float:
+    """A log potential as the number to write.
+
+    Raises
+    ------
+    FormatError
+        If it would be read back as something else.
+    """
+    if values != "potential":
+        return float(_writable(np.array([theta]), 1.0 if values == "log" else -1.0)[0])
+    if theta > -np.inf and not _LOWEST <= theta <= _HIGHEST:
+        raise FormatError(f"a log potential of {theta:g} does not fit as a potential, write values='log' instead")
+    return float(np.exp(theta))
+
+
 def _writable(theta: Floats, sign: float) -> Floats:
     """Logs (sign 1) or costs (sign -1), without the word inf, which C++ readers cannot parse."""
     hard = theta == -np.inf

@@ -5,13 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mapmrf.arrays import Bools, Floats, Ints, ranges
+from mapmrf.arrays import Bools, Floats, Ints
 
 _CHUNK = 1 << 17
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
-
-FEW_RUNS = 1000
-"""Runs of blocks up to which they are copied one by one."""
 
 
 def first_equal(values: Floats, start: Ints, size: Ints) -> Ints:
@@ -71,19 +68,3 @@ def _hashes(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def _differ(some: NDArray[np.uint64], others: NDArray[np.uint64]) -> Bools:
     different: Bools = (some != others).any(axis=1)
     return different
-
-
-def blocks(values: Floats, starts: Ints, sizes: Ints) -> Floats:
-    """The blocks ``values[starts[k] : starts[k] + sizes[k]]`` one after another, without an index array for a few runs.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> blocks(np.arange(9.0), np.array([0, 2, 6]), np.array([2, 1, 3])).tolist()
-    [0.0, 1.0, 2.0, 6.0, 7.0, 8.0]
-    """
-    breaks = np.flatnonzero(starts[1:] != (starts + sizes)[:-1]) + 1
-    if len(starts) == 0 or len(breaks) > FEW_RUNS:
-        return values[ranges(starts, sizes)]
-    first, last = np.append(0, breaks), np.append(breaks, len(starts)) - 1
-    return np.concatenate([values[starts[a] : starts[b] + sizes[b]] for a, b in zip(first, last, strict=True)])

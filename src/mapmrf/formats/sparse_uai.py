@@ -15,7 +15,7 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints, ranges
 from mapmrf.errors import FormatError
 from mapmrf.formats import scales, uai
-from mapmrf.formats._listed import build_listed
+from mapmrf.formats._listed import WrittenList, build_listed, written_list
 from mapmrf.formats._tables import Factors, shaped_tables
 from mapmrf.formats._tuples import Lists, listed, read_lists, shape_of, tuple_text, value_places
 from mapmrf.formats.files import replacing
@@ -23,6 +23,7 @@ from mapmrf.formats.tokens import NumberFile, read_numbers, whole_range
 from mapmrf.graph import FactorGraph
 
 SUFFIXES = (".suai",)
+CONSTRAINTS = True
 
 _WORDS = ("SPARSEMARKOV", "SPARSEBAYES")
 
@@ -99,26 +100,59 @@ def warn_about_rows(path: Path, card: Ints, factors: Factors) -> None:
 
 
 def write(graph: FactorGraph, path: Path, *, values: str | None = None) -> None:
-    """Write a sparse UAI model with 17 digits; the most frequent number of a table is its default."""
+    """Write a sparse UAI model with 17 digits; the most frequent number of a table is its default.
+
+    Constraints that are factors with few tuples, as they are read, are written as such; others are refused.
+    """
     values = values or "potential"
+    lists = _written_lists(path, graph)
     try:
         numbers = scales.from_log(graph, values)
+        texts = [_list_text(each, values) for each in lists]
     except FormatError as error:
         raise FormatError(f"{path}: {error}") from None
     neutral = 1.0 if values == "potential" else 0.0
     with replacing(path) as file:
-        for text in _text(graph, *numbers, neutral):
+        for text in _text(graph, numbers, neutral, [each.scope for each in lists]):
+            file.write(text.encode("ascii"))
+        for text in texts:
             file.write(text.encode("ascii"))
 
 
-def _text(graph: FactorGraph, constant: float, unary: Floats, tables: Floats, neutral: float) -> Iterator[str]:
-    """Yield the file from the header to the last table."""
+def _written_lists(path: Path, graph: FactorGraph) -> list[WrittenList]:
+    """The constraints as factors with few tuples."""
+    found = []
+    for c in range(graph.n_constraints):
+        assert graph.constraints is not None
+        each = written_list(graph.constraints, c)
+        if each is None:
+            raise FormatError(
+                f"{path}: constraint {c} ({graph.constraints.names[c]}) is no list of tuples; "
+                "mapmrf.rewriting.without_constraints(graph) has tables in its place"
+            )
+        found.append(each)
+    return found
+
+
+def _list_text(each: WrittenList, values: str) -> str:
+    """Default, number of tuples and tuples."""
+    default, number = (f"{scales.one_from_log(theta, values):.17g}" for theta in (each.default, each.theta))
+    tuples = "".join(f" {' '.join(map(str, states))} {number}\n" for states in each.tuples)
+    return f"\n{default} {len(each.tuples)}\n{tuples}"
+
+
+def _text(
+    graph: FactorGraph, numbers: tuple[float, Floats, Floats], neutral: float, scopes: list[tuple[int, ...]]
+) -> Iterator[str]:
+    """Yield the file from the header to the last table; lists on some scopes are to follow."""
+    constant, unary, tables = numbers
     loud = np.unique(np.repeat(np.arange(graph.n_vars), graph.card)[unary != neutral])
     n_constants = int(constant != neutral)
     yield f"SPARSEMARKOV\n{graph.n_vars}\n{' '.join(map(str, graph.card.tolist()))}\n"
-    yield f"{n_constants + len(loud) + graph.n_factors}\n" + "0\n" * n_constants
+    yield f"{n_constants + len(loud) + graph.n_factors + len(scopes)}\n" + "0\n" * n_constants
     yield "".join([f"1 {i}\n" for i in loud.tolist()])
     yield from _scope_lines(graph)
+    yield "".join([f"{len(scope)} {' '.join(map(str, scope))}\n" for scope in scopes])
     yield f"\n{constant:.17g} 0\n" * n_constants
     unary_ptr = np.append(0, np.cumsum(graph.card[loud]))
     parts = unary[ranges(graph.var_ptr[loud], graph.card[loud])]

@@ -164,7 +164,7 @@ class _Maker:
             self.offer(Certificate(lam=in_graph_order(problem, self.relaxed(problem))))
             if not self.closed and not self.stop():
                 self.add_cycles(problem)
-            if not self.closed and not self.stop() and self.limits.nodes > 1:
+            if not self.tight and not self.stop() and self.limits.nodes > 1:
                 self.add_reduced() if not is_compact(problem) else self.add_cases()
         assert self.best is not None
         return self.best
@@ -186,6 +186,11 @@ class _Maker:
             self.best = dataclasses.replace(candidate, bound=claim)
         reached = target is not None and found.bound is not None and found.bound <= model.fraction(target)
         self.closed = self.closed or found.bound is None or reached
+
+    @property
+    def tight(self) -> bool:
+        """Whether there is nothing to gain but round-off."""
+        return self.closed or (self.best is not None and self.best.bound - self.value <= self.tolerance)
 
     @property
     def tolerance(self) -> float:
@@ -228,7 +233,7 @@ class _Maker:
         if small.graph.constant > -math.inf and small.graph.n_factors:
             problem = Problem.compile(small.graph, self.threads)
             maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
-            if not maker.closed and not self.stop():
+            if not maker.tight and not self.stop():
                 maker.add_cases()
         else:
             maker.offer(Certificate())

@@ -165,7 +165,7 @@ class _Maker:
             if not self.closed and not self.stop():
                 self.add_cycles(problem)
             if not self.tight and not self.stop() and self.limits.nodes > 1:
-                self.add_reduced() if not is_compact(problem) else self.add_cases()
+                (self.add_cases if is_compact(problem) else self.add_reduced)()
         assert self.best is not None
         return self.best
 
@@ -227,10 +227,14 @@ class _Maker:
         """Offer a certificate of the model without variables that can be maximised out within small tables."""
         first = greedy_start(self.graph, FIRST_ENTRIES)
         if not len(first):
-            return self.add_cases()
+            self.add_cases()
+            return
         small = without(self.graph, first)
+        if small.graph.constant == -math.inf:
+            self.best = Certificate(bound=-math.inf, first=first)
+            return
         maker = _Maker(small.graph, self.labels[small.kept], self.end, self.limits, self.threads)
-        if small.graph.constant > -math.inf and small.graph.n_factors:
+        if small.graph.n_factors:
             problem = Problem.compile(small.graph, self.threads)
             maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
             if not maker.tight and not self.stop():

@@ -58,6 +58,9 @@ FIRST_ENTRIES = 1 << 10
 CYCLES, GROWING = 0.4, 0.5
 """The parts of the time left in which cycles are looked for, and a tree of cases may grow: the rest is for checking."""
 
+UNLIMITED = 60.0
+"""Seconds in which a tree of cases may grow if there is no time limit."""
+
 
 def certify(
     graph: FactorGraph,
@@ -83,7 +86,7 @@ def certify(
     labels : (n_vars,)
         The labelling, or a Result.
     time_limit
-        Seconds after which the best point so far is taken.
+        Seconds after which the best point so far is taken. Without it, a tree of cases grows for a minute at most.
     threads
         Threads for message passing.
     max_nodes, max_bytes
@@ -146,10 +149,10 @@ class _Maker:
         """Whether to be content with what there is."""
         return time.perf_counter() >= self.end or interrupts.requested()
 
-    def within(self, part: float) -> Callable[[], bool]:
-        """Whether a part of the time that is left now has passed."""
+    def within(self, part: float, most: float = math.inf) -> Callable[[], bool]:
+        """Whether a part of the time that is left now has passed, or so many seconds if there is no limit."""
         now = time.perf_counter()
-        end = now + part * (self.end - now)
+        end = now + (part * (self.end - now) if self.end < math.inf else most)
         return lambda: time.perf_counter() >= end or interrupts.requested()
 
     def make(self) -> Certificate:
@@ -249,7 +252,7 @@ class _Maker:
         point = self.best
         if point is None or self.graph.n_factors == 0:
             return
-        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(GROWING)).grow()
+        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(GROWING, UNLIMITED)).grow()
         candidate = dataclasses.replace(point, tree=tree, bound=math.inf)
         found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES).above(self.worth, None)
         claim = -math.inf if found.bound is None else _not_below(found.bound)

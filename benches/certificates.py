@@ -2,6 +2,11 @@
 
     python benches/certificates.py                             # Seg-2, Seg-21, Scene and Grids
     python benches/certificates.py --folders grids --rows      # a row for every model, too
+    python benches/certificates.py --folders families maxcut other protein --rows     # models that need cases, too
+    python benches/certificates.py --folders other --rows --models pedigree           # those with this in their names
+
+A model takes part if `auto` proves its answer within --solve-limit seconds; its certificate is made within --make-limit
+seconds. An evidence file beside a model is applied.
 
 Folders are expected below MAPMRF_DATA, or ../shared/data beside the repository.
 """
@@ -11,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,10 +28,11 @@ from mapmrf.certificates import Certificate
 
 FOLDER = Path(os.environ.get("MAPMRF_DATA") or Path(__file__).parents[2] / "shared" / "data")
 FOLDERS = ["segmentation2", "segmentation21", "scene", "grids-small", "grids"]
+SUFFIXES = (".uai.gz", ".cfn.gz", ".mc.gz", ".wcsp.xz")
 
 
 class Row(NamedTuple):
-    """A model: its status by `auto`, the relative gaps proven, seconds, cycles and the size of the file in kB."""
+    """A model: its status by `auto`, the relative gaps proven, seconds, cycles, nodes, and the file's size in kB."""
 
     name: str
     status: str
@@ -36,6 +43,7 @@ class Row(NamedTuple):
     verify: float
     fast: float
     cycles: int
+    nodes: int
     size: float
 
     @property
@@ -43,38 +51,47 @@ class Row(NamedTuple):
         """The cells of a Markdown row."""
         seconds = " | ".join(f"{s:.2f}" for s in (self.solve, self.make, self.verify, self.fast))
         gap = "0" if self.gap == 0 else f"{self.gap:.1g}"
-        return (
-            f"{self.name} | {self.status} | {gap} | {self.fast_gap:.1g} | {seconds} | {self.cycles} | {self.size:.0f}"
-        )
+        counts = f"{self.cycles} | {self.nodes} | {self.size:.0f}"
+        return f"{self.name} | {self.status} | {gap} | {self.fast_gap:.1g} | {seconds} | {counts}"
 
 
 def main() -> None:
     arguments = _arguments()
-    head = "status | gap | gap, --fast | solve s | make s | verify s | verify --fast s | cycles | kB |"
-    print(f"| model or set | {head}\n|---|---|{'---:|' * 8}")
+    head = "status | gap | gap, --fast | solve s | make s | verify s | verify --fast s | cycles | nodes | kB |"
+    print(f"| model or set | {head}\n|---|---|{'---:|' * 9}")
     for folder in arguments.folders:
         rows = []
-        for path in sorted((FOLDER / folder).glob("*.uai.gz")):
-            rows.append(_row(path))
+        for path in sorted((FOLDER / folder).iterdir() if (FOLDER / folder).is_dir() else ()):
+            if not path.name.endswith(SUFFIXES) or arguments.models not in path.name:
+                continue
+            row = _row(path, arguments.solve_limit, arguments.make_limit)
+            if row is None:
+                print(f"{path.name}: not proven by auto", file=sys.stderr, flush=True)
+                continue
+            rows.append(row)
             if arguments.rows:
-                print(f"| {rows[-1].cells} |", flush=True)
+                print(f"| {row.cells} |", flush=True)
         if rows:
             print(f"| {_summary(folder, rows).cells} |", flush=True)
 
 
-def _row(path: Path) -> Row:
-    graph = mapmrf.read(path)
-    result, solve = _timed(lambda: mapmrf.solve(graph))
-    certificate, make = _timed(lambda: mapmrf.certify(graph, result))
+def _row(path: Path, solve_limit: float, make_limit: float) -> Row | None:
+    evidence = path.with_name(path.name.removesuffix(".gz") + ".evid")
+    graph = mapmrf.read(path, evidence=evidence if evidence.exists() else None)
+    result, solve = _timed(lambda: mapmrf.solve(graph, time_limit=solve_limit))
+    if result.status.value not in ("optimal", "infeasible"):
+        return None
+    certificate, make = _timed(lambda: mapmrf.certify(graph, result, time_limit=make_limit))
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "proof.npz")
         certificate.write(file)
         size, certificate = file.stat().st_size / 1000, Certificate.read(file)
     found, verify = _timed(lambda: mapmrf.verify(graph, result.labels, certificate))
     fast, seconds = _timed(lambda: mapmrf.verify(graph, result.labels, certificate, exact=False))
-    name = path.name.removesuffix(".uai.gz")
+    name = path.name.removesuffix(".gz").removesuffix(".xz").removesuffix(".uai")
     gaps = found.relative_gap(), fast.relative_gap()
-    return Row(name, result.status.value, *gaps, solve, make, verify, seconds, certificate.cycles.n, size)
+    counts = certificate.cycles.n, certificate.tree.n
+    return Row(name, result.status.value, *gaps, solve, make, verify, seconds, *counts, size)
 
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
@@ -88,14 +105,18 @@ def _summary(folder: str, rows: list[Row]) -> Row:
     optimal = sum(row.status == "optimal" for row in rows)
     gaps = max(row.gap for row in rows), max(row.fast_gap for row in rows)
     seconds = [statistics.median(row[k] for row in rows) for k in range(4, 8)]
-    cycles, size = int(statistics.median(row.cycles for row in rows)), statistics.median(row.size for row in rows)
-    return Row(folder, f"{optimal} of {len(rows)} optimal", *gaps, *seconds, cycles, size)
+    counts = [int(statistics.median(row[k] for row in rows)) for k in (8, 9)]
+    size = statistics.median(row.size for row in rows)
+    return Row(folder, f"{optimal} of {len(rows)} optimal", *gaps, *seconds, *counts, size)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folders", nargs="+", default=FOLDERS, help="folders of models")
     parser.add_argument("--rows", action="store_true", help="a row for every model, too")
+    parser.add_argument("--models", default="", help="only models with this in their names")
+    parser.add_argument("--solve-limit", type=float, default=60.0, help="seconds for auto")
+    parser.add_argument("--make-limit", type=float, default=60.0, help="seconds for a certificate")
     return parser.parse_args()
 
 

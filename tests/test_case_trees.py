@@ -252,6 +252,18 @@ def test_an_infeasible_model_is_proven_infeasible_by_cases(tmp_path: Path) -> No
         verify(graph, [0] * 5, dataclasses.replace(certificate, tree=without_last_case(certificate.tree)))
 
 
+def test_an_infeasible_model_is_proven_infeasible_by_maximising_out() -> None:
+    graph = colouring(4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mapmrf.certifying.making.small_order", lambda graph: None)
+        patch.setattr("mapmrf.certifying.making.greedy_order", lambda *_: np.zeros(0, dtype=np.int64))
+        certificate = certify(graph, [0] * 5)
+    assert len(certificate.first) == 4 and certificate.bound == -math.inf
+    assert verify(graph, [0] * 5, certificate).bound is None
+    with pytest.raises(InvalidCertificate, match=r"claimed is -inf, but 0\.0"):
+        verify(colouring(5), [0] * 5, certificate)
+
+
 def test_limits_leave_a_weaker_bound_and_the_command_line_says_so(tmp_path: Path) -> None:
     graph, labels, full = proven()
     with branching_alone():

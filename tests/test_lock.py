@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[1]
+LOCK = ROOT / "requirements-lock.txt"
 
 
 @pytest.fixture(scope="module")
@@ -43,3 +48,47 @@ def test_the_core_and_the_extras_asked_for_are_pinned(lock: ModuleType) -> None:
     assert any(text.startswith("numba") for text in core)
     assert not any(text.startswith("matplotlib") for text in core)
     assert any(text.startswith("matplotlib") for text in lock.requirements(["plots"]))
+
+
+def test_versions_of_python_share_a_lock(lock: ModuleType) -> None:
+    both = {"3.11": ["click==8 --hash=sha256:a", "numpy==2.0 --hash=sha256:b"],
+            "3.12": ["click==8 --hash=sha256:a", "numpy==2.1 --hash=sha256:c"]}  # fmt: skip
+    assert lock.merged(both) == [
+        "click==8 \\\n    --hash=sha256:a",
+        'numpy==2.0 ; python_version == "3.11" \\\n    --hash=sha256:b',
+        'numpy==2.1 ; python_version == "3.12" \\\n    --hash=sha256:c',
+    ]
+    same = {python: [f"numba==1.0 --hash=sha256:{digest}"] for python, digest in (("3.11", "b"), ("3.12", "a"))}
+    assert lock.merged(same) == ["numba==1.0 \\\n    --hash=sha256:a \\\n    --hash=sha256:b"]
+
+
+def pinned() -> list[tuple[Requirement, list[str]]]:
+    """The requirements of the committed lock, with their hashes."""
+    text = LOCK.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.split(" --hash=") for line in text.splitlines() if not line.startswith("#")]
+    return [(Requirement(pin.strip()), [digest.strip() for digest in digests]) for pin, *digests in lines]
+
+
+def test_every_package_of_the_committed_lock_is_pinned_and_has_hashes() -> None:
+    for requirement, digests in pinned():
+        assert [clause.operator for clause in requirement.specifier] == ["=="]
+        assert digests and all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in digests)
+
+
+def test_the_committed_lock_agrees_with_what_the_project_asks_for(lock: ModuleType) -> None:
+    pythons = LOCK.read_text(encoding="utf-8").splitlines()[0].split("Python ")[1].split(":")[0].split()
+    assert pythons[0] == "3.11" and len(pythons) >= 3
+    for python in pythons:
+        versions = {
+            requirement.name: next(iter(requirement.specifier)).version
+            for requirement, _ in pinned()
+            if requirement.marker is None or requirement.marker.evaluate({"python_version": python})
+        }
+        for text in lock.requirements([]):
+            wanted = Requirement(text)
+            assert wanted.name in versions and wanted.specifier.contains(versions[wanted.name]), f"{python}: {wanted}"
+
+
+def test_the_committed_lock_says_how_it_is_made_anew() -> None:
+    head = LOCK.read_text(encoding="utf-8").splitlines()[0]
+    assert head.endswith(f"python benches/lock.py --pythons 3.11 3.12 3.13 -o {LOCK.name}")

@@ -45,15 +45,15 @@ class CaseTree:
         The variable whose states the cases of each node share out; -1 for a leaf, which has none.
     state_ptr : (n_nodes + 1,)
         Where the states of each case begin.
-    state
+    state : (n_case_states,)
         States of the parent's variable.
     lam_ptr : (n_nodes + 1,)
         Where the messages of each node begin in the next two.
-    lam_at, lam
+    lam_at, lam : (n_changes,)
         Places in the certificate's `lam`, and the messages that take the place of the parent's there.
     order_ptr : (n_nodes + 1,)
         Where the order of each node begins.
-    order
+    order : (n_ordered,)
         Variables in the order in which the checker may maximise out what the bound of a leaf leaves open.
 
     Examples
@@ -85,13 +85,25 @@ class CaseTree:
         return len(self.parent)
 
     def arrays(self) -> dict[str, Any]:
-        """The arrays of the file."""
+        """The arrays of the file.
+
+        Examples
+        --------
+        >>> len(CaseTree().arrays())
+        9
+        """
         fields = (self.parent, self.variable, self.state_ptr, self.state, self.lam_ptr, self.lam_at, self.lam,
                   self.order_ptr, self.order)  # fmt: skip
         return dict(zip(TREE_ARRAYS, fields, strict=True))
 
     def cases(self) -> list[list[int]]:
-        """The cases of every node."""
+        """The cases of every node.
+
+        Examples
+        --------
+        >>> CaseTree().cases()
+        []
+        """
         found: list[list[int]] = [[] for _ in range(self.n)]
         for node, parent in enumerate(self.parent.tolist()):
             if parent >= 0:
@@ -99,15 +111,51 @@ class CaseTree:
         return found
 
     def states_of(self, node: int) -> Ints:
-        """The states of its parent's variable that a case is about."""
+        """The states of its parent's variable that a case is about.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> none = np.zeros(4, dtype=int)
+        >>> tree = CaseTree(
+        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
+        ...     lam_ptr=none, order_ptr=none,
+        ... )
+        >>> tree.states_of(2).tolist()
+        [1]
+        """
         return self.state[self.state_ptr[node] : self.state_ptr[node + 1]]
 
     def order_of(self, node: int) -> Ints:
-        """The order of elimination of a node."""
+        """The order of elimination of a node.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> none = np.zeros(4, dtype=int)
+        >>> tree = CaseTree(
+        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
+        ...     lam_ptr=none, order_ptr=none,
+        ... )
+        >>> tree.order_of(2).tolist()
+        []
+        """
         return self.order[self.order_ptr[node] : self.order_ptr[node + 1]]
 
     def messages_of(self, node: int, lam: Floats) -> Floats:
-        """The messages of a node, from those of its parent."""
+        """The messages of a node, (n_edge_states,), from those of its parent.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> none = np.zeros(4, dtype=int)
+        >>> tree = CaseTree(
+        ...     np.array([-1, 0, 0]), np.array([0, -1, -1]), np.array([0, 0, 1, 2]), np.array([0, 1]),
+        ...     lam_ptr=none, order_ptr=none,
+        ... )
+        >>> tree.messages_of(2, np.zeros(4)).tolist()
+        [0.0, 0.0, 0.0, 0.0]
+        """
         mine = slice(self.lam_ptr[node], self.lam_ptr[node + 1])
         if mine.start == mine.stop:
             return lam

@@ -58,6 +58,9 @@ FIRST_ENTRIES = 1 << 10
 CYCLES, GROWING = 0.4, 0.5
 """The parts of the time left in which cycles are looked for, and a tree of cases may grow: the rest is for checking."""
 
+UNLIMITED = 60.0
+"""Seconds in which a tree of cases may grow if there is no time limit."""
+
 
 def certify(
     graph: FactorGraph,
@@ -83,7 +86,7 @@ def certify(
     labels : (n_vars,)
         The labelling, or a Result.
     time_limit
-        Seconds after which the best point so far is taken.
+        Seconds after which the best point so far is taken. Without it, a tree of cases grows for a minute at most.
     threads
         Threads for message passing.
     max_nodes, max_bytes
@@ -146,10 +149,10 @@ class _Maker:
         """Whether to be content with what there is."""
         return time.perf_counter() >= self.end or interrupts.requested()
 
-    def within(self, part: float) -> Callable[[], bool]:
-        """Whether a part of the time that is left now has passed."""
+    def within(self, part: float, most: float = math.inf) -> Callable[[], bool]:
+        """Whether a part of the time that is left now has passed, or so many seconds if there is no limit."""
         now = time.perf_counter()
-        end = now + part * (self.end - now)
+        end = now + (part * (self.end - now) if self.end < math.inf else most)
         return lambda: time.perf_counter() >= end or interrupts.requested()
 
     def make(self) -> Certificate:
@@ -164,8 +167,8 @@ class _Maker:
             self.offer(Certificate(lam=in_graph_order(problem, self.relaxed(problem))))
             if not self.closed and not self.stop():
                 self.add_cycles(problem)
-            if not self.closed and not self.stop() and self.limits.nodes > 1:
-                self.add_reduced() if not is_compact(problem) else self.add_cases()
+            if not self.tight and not self.stop() and self.limits.nodes > 1:
+                (self.add_cases if is_compact(problem) else self.add_reduced)()
         assert self.best is not None
         return self.best
 
@@ -186,6 +189,11 @@ class _Maker:
             self.best = dataclasses.replace(candidate, bound=claim)
         reached = target is not None and found.bound is not None and found.bound <= model.fraction(target)
         self.closed = self.closed or found.bound is None or reached
+
+    @property
+    def tight(self) -> bool:
+        """Whether there is nothing to gain but round-off."""
+        return self.closed or (self.best is not None and self.best.bound - self.value <= self.tolerance)
 
     @property
     def tolerance(self) -> float:
@@ -222,13 +230,17 @@ class _Maker:
         """Offer a certificate of the model without variables that can be maximised out within small tables."""
         first = greedy_start(self.graph, FIRST_ENTRIES)
         if not len(first):
-            return self.add_cases()
+            self.add_cases()
+            return
         small = without(self.graph, first)
+        if small.graph.constant == -math.inf:
+            self.best = Certificate(bound=-math.inf, first=first)
+            return
         maker = _Maker(small.graph, self.labels[small.kept], self.end, self.limits, self.threads)
-        if small.graph.constant > -math.inf and small.graph.n_factors:
+        if small.graph.n_factors:
             problem = Problem.compile(small.graph, self.threads)
             maker.offer(Certificate(lam=in_graph_order(problem, maker.relaxed(problem))))
-            if not maker.closed and not self.stop():
+            if not maker.tight and not self.stop():
                 maker.add_cases()
         else:
             maker.offer(Certificate())
@@ -240,7 +252,7 @@ class _Maker:
         point = self.best
         if point is None or self.graph.n_factors == 0:
             return
-        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(GROWING)).grow()
+        tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(GROWING, UNLIMITED)).grow()
         candidate = dataclasses.replace(point, tree=tree, bound=math.inf)
         found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES).above(self.worth, None)
         claim = -math.inf if found.bound is None else _not_below(found.bound)

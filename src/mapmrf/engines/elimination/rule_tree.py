@@ -82,6 +82,7 @@ def _climb(graph: PrimalGraph, order: Ints, rank: Ints, scopes: Sequence[Ints]) 
             parent[i] = order[up]
             above[up] |= above[r]
             later[up] |= later[r]
+            later[r] = 0  # not needed any more, and long
     return above, parent
 
 

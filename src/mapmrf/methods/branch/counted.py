@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 FEW_ENTRIES = 2_000_000
 """Table entries up to which a model with constraints is eliminated before anything else is tried."""
 
+MOST_VARIABLES = 50_000
+"""Variables up to which a model with constraints is searched: the labels of a path grow with their square."""
+
 
 class RewrittenRun(NamedTuple):
     """A model with tables in place of its constraints, a run on it, and a tree for its elimination."""
@@ -84,6 +87,9 @@ class RuledBranchRun(BranchRun):
         if shifting is not None:
             self.prices = RulePrices(self.rules, shifting)
             yield from self.shift(shifting)
+        if self.problem.n_vars > MOST_VARIABLES:
+            yield self.progress("cost shifting", Status.CONVERGED)
+            return
         card = self.problem.graph.card
         order = yield from self.order_by_fill(with_cliques(graph, self.rules.scopes), card)
         tree = tree_with_paths(graph, card, order, self.rules.scopes)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from elimination_models import frustrated, prepared
 from mapmrf.engines.elimination import join_graph
 from mapmrf.engines.elimination.join_graph import JoinGraph
+from mapmrf.engines.elimination.join_graph_kernels import WIDTH, JoinClusters, SeparatorScratch, add_onto, max_onto
 from mapmrf.engines.elimination.mini_buckets import find_partition
 from mapmrf.graph import FactorGraph
 from strategies import Recipe, brute_force, recipes, with_weights
@@ -66,3 +67,27 @@ def test_clusters_are_filled_alike_in_one_step_or_many(monkeypatch: pytest.Monke
     whole = join_graph_of(graph, 4).functions().theta
     monkeypatch.setattr(join_graph, "FILL_ENTRIES", 50)
     assert np.array_equal(join_graph_of(graph, 4).functions().theta, whole)
+
+
+@pytest.mark.parametrize("card", [(2, 3, 2, 4, 2), (5, 4, 3, 9, 2), (3, 2, 5, 2, 2, 3, 2, 2, 2, 2, 2, 2), (2, 1500, 3)])
+def test_max_marginals_on_every_separator_are_those_of_numpy(card: tuple[int, ...]) -> None:
+    n, random = len(card), np.random.default_rng(1)
+    table = random.normal(size=card)
+    table[random.random(card) < 0.2] = -np.inf
+    at = np.array([0, table.size])
+    clusters = JoinClusters(np.array(card), np.array([0, n]), np.arange(n), at, table.ravel().copy())
+    for inside in itertools.islice(itertools.product((False, True), repeat=n), 0, None, max(1, 2**n // 64 - 1)):
+        scope = np.flatnonzero(inside)
+        wide = np.zeros(n, dtype=np.int64)
+        wide[: len(scope)] = scope
+        stride, digit, sides, inner = (np.zeros(size, dtype=np.int64) for size in (n, n, 2, WIDTH))
+        scratch = SeparatorScratch(stride, digit, wide, sides, inner)
+        expected = table.max(axis=tuple(np.flatnonzero(~np.array(inside)).tolist()), keepdims=True)
+        out = np.zeros(3 + expected.size)
+        assert max_onto(0, clusters, len(scope), out, 3, scratch) == expected.size
+        assert out[3:].tolist() == expected.ravel().tolist() and not out[:3].any()
+        given = random.normal(size=expected.shape)
+        clusters.tables[:] = table.ravel()
+        add_onto(0, clusters, len(scope), given.ravel(), 0, scratch)
+        assert clusters.tables.tolist() == (table + given).ravel().tolist()
+        clusters.tables[:] = table.ravel()

@@ -94,6 +94,7 @@ class Soak:
             graph = random_models.model(shape, 0, scale)
             for threads in (1, 2) if scale == 1.0 else (2,):
                 self.solve(method, graph, threads=threads, time_limit=None if scale == 1.0 else SECONDS)
+        soak_samples.fill_caches()
         quiet = known = 0
         for number in range(MOST_WARM):
             self.round(number)

@@ -28,6 +28,9 @@ from numba.core.runtime.nrt import rtsys
 SETTINGS = {"PYTHONMALLOC": "malloc", "NUMBA_NRT_STATS": "1"}
 """The environment in which everything is counted."""
 
+ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
+"""The environment in which threads share an arena, so that resident memory is close to what is in use."""
+
 BYTES, BYTES_PER_SOLVE = 2e6, 50.0
 """Growth of the memory in use over the second half of a run that counts as none, plus so many bytes per solve.
 

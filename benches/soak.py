@@ -3,6 +3,7 @@
     python benches/soak.py --minutes 120                       # a table over time; exit code 1 if something grows
     python benches/soak.py --minutes 5 --csv soak.csv          # also every sample as a line
     python benches/soak.py --minutes 10 --methods trws lslp
+    MALLOC_ARENA_MAX=16 python benches/soak.py                 # as many arenas as glibc has by default on two cores
     python benches/soak.py --read soak.csv                     # the verdict on stored samples, of a run that was ended
 
 First every method is run on every shape of `random_models.py`, small and large; then rounds follow until ten in a row
@@ -10,7 +11,8 @@ have loaded no kernel: that is the warm-up. The rounds after it are like these, 
 all methods in turn on models that were never seen before, with one thread or two, some of them ended by a time limit or
 a callback; a large model whose calls are given up; batches in threads, and from time to time in processes; now and then
 a benchmark in worker processes. After every round `soak_samples.py` counts what the process holds. What has grown over
-the second half of the time is a leak: a cache that fills has filled by then. Needs Linux with glibc.
+the second half of the time is a leak: a cache that fills has filled by then. One arena serves all threads, unless the
+environment says otherwise, or what glibc keeps of freed memory would hide what is lost. Needs Linux with glibc.
 """
 
 from __future__ import annotations
@@ -94,6 +96,7 @@ class Soak:
             graph = random_models.model(shape, 0, scale)
             for threads in (1, 2) if scale == 1.0 else (2,):
                 self.solve(method, graph, threads=threads, time_limit=None if scale == 1.0 else SECONDS)
+        soak_samples.fill_caches()
         quiet = known = 0
         for number in range(MOST_WARM):
             self.round(number)
@@ -156,8 +159,9 @@ def soak_for(soak: Soak, minutes: float, path: Path | None) -> list[soak_samples
 
 def count_everything() -> None:
     """Begin again in the environment in which everything is counted, if this is another one."""
-    if any(os.environ.get(name) != value for name, value in soak_samples.SETTINGS.items()):
-        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **soak_samples.SETTINGS})
+    wanted = {**soak_samples.ONE_ARENA, **os.environ, **soak_samples.SETTINGS}
+    if wanted != dict(os.environ):
+        os.execve(sys.executable, [sys.executable, *sys.argv], wanted)
 
 
 def report(samples: list[soak_samples.Sample]) -> bool:

@@ -23,6 +23,7 @@ from mapmrf import constraints
 from mapmrf.certificates import CaseTree, Certificate, InvalidCertificate, verify
 from mapmrf.certificates.dual_check import DualCheck
 from mapmrf.certificates.reduced import add_up, without
+from mapmrf.certificates.tree_check import TreeCheck
 from mapmrf.certificates.whole import WholeModel, exact_value, grain
 from mapmrf.certifying import certify
 from mapmrf.certifying.node_messages import in_graph_order
@@ -222,6 +223,15 @@ def test_no_changed_tree_proves_what_is_not_so(seed: int, name: str) -> None:
     with contextlib.suppress(InvalidCertificate):
         found = verify(graph, labels, dataclasses.replace(certificate, tree=tree, bound=math.inf))
         assert best is not None and found.bound is not None and found.bound >= best
+
+
+def test_a_check_that_is_stopped_gives_a_weaker_bound() -> None:
+    graph, labels, certificate = proven()
+    worth = exact_value(graph, np.array(labels))
+    full = TreeCheck(graph, certificate, True, 1000).above(worth, None)
+    short = TreeCheck(graph, certificate, True, 1000, lambda: True).above(worth, None)
+    assert full.bound == worth and short.bound is not None and worth is not None and short.bound > worth
+    assert short.bound == short.relaxation or short.bound < (short.relaxation or 0)
 
 
 def test_files_keep_the_tree(tmp_path: Path) -> None:

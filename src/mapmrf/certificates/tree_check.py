@@ -7,6 +7,7 @@ is a bound of all labellings. If all states of a variable are dropped, nothing i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -40,10 +41,15 @@ class TreeCheck:
     """A certificate with cases.
 
     All nodes are looked at in 64-bit numbers, with potentials rounded up: what is dropped by such a bound is dropped by
-    the exact one. Leaves that this leaves open are computed in fractions, if `exact`.
+    the exact one. Leaves that this leaves open are computed in fractions, if `exact`. From when `stop` says so, cases
+    count with the bound of what is above them.
     """
 
-    def __init__(self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int) -> None:
+    def __init__(
+        self, graph: FactorGraph, certificate: Certificate, exact: bool, max_entries: int,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        self.stop = stop
         self.graph, self.tree, self.exact, self.max_entries = graph, certificate.tree, exact, max_entries
         self.certificate, self.cases = certificate, certificate.tree.cases()
         self.model = WholeModel.build(graph, certificate, False)
@@ -63,6 +69,9 @@ class TreeCheck:
         relaxation = None
         while stack:
             case = stack.pop()
+            if case.above is not None and self.stop():
+                found.append(Outcome(self.model.rounded_down(self.model.fraction(case.above)), None, 0, True))
+                continue
             lam = self.tree.messages_of(case.node, case.lam)
             check, bound = self.settled(case, lam, target)
             relaxation = check.first if case.node == 0 else relaxation

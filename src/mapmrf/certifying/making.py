@@ -55,7 +55,7 @@ MOST_PAIRS = 50_000
 FIRST_ENTRIES = 1 << 10
 """Entries of the tables of variables that are maximised out before a tree of cases is grown."""
 
-CYCLES, GROWING = 0.4, 0.5
+CYCLES, GROWING = 0.4, 0.3
 """The parts of the time left in which cycles are looked for, and a tree of cases may grow: the rest is for checking."""
 
 UNLIMITED = 60.0
@@ -254,7 +254,7 @@ class _Maker:
             return
         tree = CaseGrower(self.graph, point, self.worth, self.limits, self.within(GROWING, UNLIMITED)).grow()
         candidate = dataclasses.replace(point, tree=tree, bound=math.inf)
-        found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES).above(self.worth, None)
+        found = TreeCheck(self.graph, candidate, True, MOST_ENTRIES, self.stop).above(self.worth, None)
         claim = -math.inf if found.bound is None else _not_below(found.bound)
         if claim < point.bound:
             self.best = dataclasses.replace(candidate, bound=claim)

@@ -62,7 +62,16 @@ class Progress:
     extra: dict[str, float] = field(default_factory=dict)
 
     def traced(self, best: TracePoint, candidate: float | None, bound: float | None) -> TracePoint:
-        """The row of this step in the trace, from one with the best so far, and the step's own value and bound."""
+        """The row of this step in the trace, from one with the best so far, and the step's own value and bound.
+
+        Examples
+        --------
+        >>> from mapmrf.method import Progress
+        >>> from mapmrf.result import TracePoint
+        >>> point = Progress(3, phase="sweeps").traced(TracePoint(0.5, 3, -2.0, -1.0), candidate=-4.0, bound=-0.5)
+        >>> point.value, point.candidate, point.bound, point.bound_now, point.phase
+        (-2.0, -4.0, -1.0, -0.5, 'sweeps')
+        """
         return replace(
             best,
             candidate=candidate,

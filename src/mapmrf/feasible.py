@@ -60,6 +60,20 @@ def find_feasible(problem: Problem, labels: Ints, seconds: float = math.inf) -> 
     return find_by_branching(problem, labels, MAX_NODES, seconds)
 
 
+def climb(problem: Problem, labels: Ints, seconds: float = math.inf) -> Ints:
+    """Single-variable ascent from a feasible labelling, for so many seconds at most; it stays feasible."""
+    from mapmrf.engines.moves.ascent import Ascent
+
+    clock = _Clock(seconds)
+    with suppress(CompilingStopped):  # no time to wait for kernels
+        ascent = Ascent(problem)
+        ascent.restart(labels)
+        while not ascent.at_optimum and not clock.over():
+            ascent.run(problem.n_vars)
+        return ascent.labels
+    return labels
+
+
 def fits_clauses(problem: Problem) -> bool:
     """Whether a model is small enough for its forbidden entries to be turned into clauses."""
     graph = problem.graph

@@ -16,7 +16,7 @@ from mapmrf.arrays import Ints
 from mapmrf.compilation.stopping import CompilingStopped
 from mapmrf.dual_state import DualState
 from mapmrf.errors import OutOfMemory, UnsupportedModel
-from mapmrf.feasible import REPAIR_SECONDS, fewest_violated, find_feasible
+from mapmrf.feasible import REPAIR_SECONDS, climb, fewest_violated, find_feasible
 from mapmrf.gap import GapTolerance
 from mapmrf.incumbent import Incumbent
 from mapmrf.memory import MemoryWatch, is_lack_of_memory, shown_bytes
@@ -338,6 +338,8 @@ class Run(RunCalls):
                 search = self.attempt(REPORTING, partial(find_feasible, problem, lifted, seconds=seconds))
                 if search.labels is not None:
                     incumbent.offer(forms.project(search.labels))
+                    better = self.attempt(REPORTING, climb, problem, search.labels, self.repair_seconds)
+                    incumbent.offer(forms.project(better))
                 elif search.complete:
                     incumbent.tighten(-math.inf)
             least = int(incumbent.bound == -math.inf)

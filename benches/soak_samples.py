@@ -34,7 +34,8 @@ ONE_ARENA = {"MALLOC_ARENA_MAX": "1"}
 BYTES, BYTES_PER_SOLVE = 2e6, 50.0
 """Growth of the memory in use over the second half of a run that counts as none, plus so many bytes per solve.
 
-Python's table of interned strings alone is rebuilt from time to time, with a megabyte more or less.
+Steps of one or two megabytes were seen once in thousands of solves: the sizes are those of Python's table of interned
+strings when it is rebuilt.
 """
 
 OBJECTS, OBJECTS_PER_SOLVE = 200.0, 0.02

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import mapmrf
 from mapmrf import FactorGraph
-from mapmrf.feasible import fewest_violated, find_by_branching, find_feasible, fits_clauses
+from mapmrf.feasible import climb, fewest_violated, find_by_branching, find_feasible, fits_clauses
 from mapmrf.problem import Problem
 from mapmrf.violations import violations
 from strategies import Recipe, any_recipes, brute_force, hard_recipes, plant, with_weights
@@ -33,6 +34,31 @@ def test_a_labelling_that_is_feasible_already_is_kept(recipe: Recipe, seed: int)
     search = find_feasible(Problem.compile(recipe.graph()), labels)
     assert search.labels is not None
     assert search.labels.tolist() == labels.tolist()
+
+
+@given(recipe=with_weights(hard_recipes()), seed=st.integers(0, 2**16))
+def test_from_a_feasible_labelling_no_single_change_helps_in_the_end(recipe: Recipe, seed: int) -> None:
+    labels = plant(recipe, seed)
+    graph = recipe.graph()
+    found = climb(Problem.compile(graph), labels)
+    best = graph.value(found)
+    assert best >= graph.value(labels) > -math.inf
+    for i, n_states in enumerate(recipe.card):
+        for k in range(n_states):
+            changed = found.copy()
+            changed[i] = k
+            assert graph.value(changed) <= best + 1e-9
+
+
+def test_what_a_run_finds_at_its_end_has_been_climbed_from() -> None:
+    """Three states in a row of which neighbours differ: after one iteration of `lp` there is only what repairs it."""
+    n = 20
+    differ = np.where(np.eye(3) > 0, -np.inf, 0.0)
+    unary = np.random.default_rng(0).normal(size=(n, 3))
+    graph = FactorGraph.from_pairwise(unary, [[i, i + 1] for i in range(n - 1)], differ)
+    result = mapmrf.solve(graph, "lp", max_iterations=1)
+    assert result.value > -math.inf
+    assert graph.value(climb(Problem.compile(graph), result.labels)) == pytest.approx(result.value)
 
 
 def pigeons(n: int) -> Problem:

@@ -171,6 +171,15 @@ def _circuit() -> FactorGraph:
     return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, np.eye(2), weight=rng.random(80))
 
 
+def _gates() -> FactorGraph:
+    """Binary variables of two kinds, in pairs of both at random, that should differ, and a few must not both be 1."""
+    rng = np.random.default_rng(0)
+    edges = np.stack([2 * rng.integers(20, size=80), 1 + 2 * rng.integers(20, size=80)], axis=1)
+    tables = rng.random((80, 1, 1)) * (1.0 - np.eye(2))
+    tables[::7, 1, 1] = -np.inf
+    return FactorGraph.from_pairwise(rng.normal(size=(40, 2)), edges, tables)
+
+
 def _wide_hard() -> FactorGraph:
     """Four colours, of which neighbours must differ, on a grid large enough for threads to share."""
     side = 200
@@ -264,6 +273,7 @@ MODELS: dict[str, Callable[[], FactorGraph]] = {
     "photo3": lambda: _photo(3),
     "differing": _differing,
     "circuit": _circuit,
+    "gates": _gates,
     "wide_spins": lambda: _wide(2, 600),
     "wide_labels": lambda: _wide(30, 110),
     "wide_hard": _wide_hard,
@@ -334,8 +344,8 @@ GROUPS: dict[str, list[Run]] = {
         *_runs("trws", ("spins", "mixed", "smooth"), margins=True),
     ],
     "flow": [
-        *_runs("maxflow", ("mask", "differing", "circuit"), max_iterations=1000),
-        *_runs("qpbo", ("mask", "differing", "circuit", "spins", "hard"), rounds=1),
+        *_runs("maxflow", ("mask", "differing", "circuit", "gates"), max_iterations=1000),
+        *_runs("qpbo", ("mask", "differing", "circuit", "gates", "spins", "hard"), rounds=1),
         *_runs("expansion", ("mask", "circuit", "priced", *_PAIRS)),
         *_runs("expansion", ("potts", "dense"), move="swap"),
         *_runs("fusion", ("mask", "potts", "spins"), crossover="flow", max_iterations=2),

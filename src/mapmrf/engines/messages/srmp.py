@@ -92,7 +92,7 @@ def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel
     return SrmpModel(
         visits=visits,
         links=links[by_visit],
-        weight=problem.weight[problem.edge_factor[by_visit]] if len(problem.weight) else problem.weight,
+        weight=frozen(problem.weight[problem.edge_factor[by_visit]]) if len(problem.weight) else problem.weight,
         tables=frozen(tables),
         edge_ptr=problem.edge_ptr if with_tables else None,
         turn=order.rank[problem.scope],

@@ -347,7 +347,7 @@ def test_the_end_of_the_time_ends_the_process_whatever_the_method_does(seconds: 
 
 
 def test_time_that_is_over_before_there_is_a_model_is_said() -> None:
-    code = "import time, mapmrf.cli.contest as c\nc.read = lambda path: time.sleep(1000)\nmain()"
+    code = "import time, mapmrf.cli.contest as c\nc.read = lambda path, max_bytes: time.sleep(1000)\nmain()"
     process = started("nets/t3.uai", "", "", "MPE", "-m", "icm", code=code, environ={"INF_TIME": "2"})
     said, heard = process.communicate(timeout=120)
     assert (process.returncode, said) == (2, "")

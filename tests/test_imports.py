@@ -52,6 +52,7 @@ LAZY = {
     ("graph", "display"),  # how a thing shows itself
     ("result", "display"),
     ("result", "frames"),  # on request
+    ("feasible", "engines.moves"),  # where a search has found something
     ("solver", "certainty"),  # on request
     ("solver", "certifying"),
 }

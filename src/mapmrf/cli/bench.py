@@ -89,8 +89,9 @@ def _run_list(given: dict[str, Any], quick: bool, data: str | None, peers: bool)
     from mapmrf.bench.run_list import TIME_LIMIT, RunList
 
     seconds = given.get("time_limit", QUICK_SECONDS if quick else TIME_LIMIT)
+    runs = _runs(given, peers)
     models = [replace(model, max_bytes=max_bytes()) for model in _models(given, quick, data)]
-    return RunList(_runs(given, peers), models, given.get("seeds") or (0,), float(seconds))
+    return RunList(runs, models, given.get("seeds") or (0,), float(seconds))
 
 
 def _runs(given: dict[str, Any], peers: bool) -> list[MethodConfig]:

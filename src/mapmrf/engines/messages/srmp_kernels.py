@@ -161,7 +161,7 @@ def collect_table(
     link: Record, weight: float, tables: Floats, edge_ptr: Ints, lam: Floats, out: Floats, sums: Floats
 ) -> None:
     """The same as `collect_pair` for a table of any arity."""
-    first, arity, weighted = link.other, link.step_other, weight != 1.0
+    first, arity = link.other, link.step_other
     own = first + link.step_own
     size = edge_ptr[own + 1] - edge_ptr[own]
     n_outer = spread(first, own, edge_ptr, lam, sums, 0)
@@ -175,7 +175,7 @@ def collect_table(
         for s in range(size):
             best = out[s]
             for i in range(n):
-                value = (weight * tables[t] if weighted else tables[t]) + (outer + sums[begin + i])
+                value = weight * tables[t] + (outer + sums[begin + i])
                 best = value if value > best else best
                 t += one
             out[s] = best

@@ -169,15 +169,20 @@ def collect_table(
     for s in range(size):
         out[s] = -np.inf
     t = np.uintp(link.table)
-    n, one, begin = np.uintp(n_inner), np.uintp(1), np.uintp(n_outer)
+    n, begin = np.uintp(n_inner), np.uintp(n_outer)
     for o in range(n_outer):
         outer = sums[o]
         for s in range(size):
             best = out[s]
-            for i in range(n):
-                value = weight * tables[t] + (outer + sums[begin + i])
-                best = value if value > best else best
-                t += one
+            if weight == 1.0:
+                for i in range(n):
+                    value = tables[t + i] + (outer + sums[begin + i])
+                    best = value if value > best else best
+            else:
+                for i in range(n):
+                    value = weight * tables[t + i] + (outer + sums[begin + i])
+                    best = value if value > best else best
+            t += n
             out[s] = best
 
 

@@ -285,7 +285,7 @@ class Result:
         if self.relaxed_value is not None:
             lines.append(f"relaxed value  {self.relaxed_value:.6f}")
         polish = f" + {self.options['polish']}" if "polish" in self.options else ""
-        compiling = f", {self.compile_time:.1f} s of them compiling" if self.compile_time > COMPILING else ""
+        compiling = f", {self.compile_time:.1f} s of them loading or compiling" if self.compile_time > COMPILING else ""
         spent = f"{self.iterations} iteration{'' if self.iterations == 1 else 's'}, {self.runtime:.3f} s{compiling}"
         lines.append(f"method         {self.method}{polish}, {spent}")
         if self.names is not None and shown > 0:

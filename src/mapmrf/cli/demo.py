@@ -21,7 +21,7 @@ PATIENCE = 600.0
 """Time limit for the generated models, which take a second once the kernels are compiled."""
 
 WORTH_SAYING = 2.0
-"""Seconds of compiling that are worth mentioning."""
+"""Seconds of loading or compiling kernels that are worth mentioning."""
 
 GRID_TEXT = """\
 1. A spin glass: 20 x 20 variables with two states each. Every variable prefers one state, and every pair of neighbours
@@ -57,7 +57,7 @@ def explain(result: Result) -> str:
         return "Every labelling violates a hard constraint: the model has no solution."
     lines = [f"{result.method} found a labelling with log potential {result.value:.4f} in {_seconds(result):.2f} s."]
     if result.compile_time > WORTH_SAYING:
-        lines.append(f"Compiling its kernels took another {result.compile_time:.0f} s, once after installation.")
+        lines.append(f"Loading or compiling its kernels took another {result.compile_time:.0f} s.")
     if result.status is Status.OPTIMAL:
         lines.append("It is proven optimal: no labelling is better.")
     elif result.status is Status.WITHIN_TOLERANCE:

@@ -9,7 +9,7 @@ Every figure is from a fresh process. After imports and a tiny solve, which load
 noted, the model is built, the array that it was built from dropped, and the model solved with few iterations.
 *model* is what the arrays of the model take, every other column the peak of resident memory during the solve, less what
 was noted, divided by the number of variables; the model is part of it. *estimated* is by `images.estimate_memory`.
-A dash means that the method does not take this model, or did not come to the end of an iteration in time. Needs Linux.
+A dash means that the method does not support this model, or that its first step was not finished in time. Needs Linux.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def measure(method: str, n: int, n_labels: int, given: argparse.Namespace) -> di
     most = peak()
     found = {"model": sum(array.nbytes for array in arrays if array is not None), "solve": most - before}
     per_variable = {name: size / graph.n_vars for name, size in found.items()}
-    return {**per_variable, "process": most / 1e6, "iterations": result.iterations}
+    return {**per_variable, "process": most / 1e6, "steps": len(result.trace)}
 
 
 def measured_apart(method: str, n: int, n_labels: int, given: argparse.Namespace) -> dict[str, float] | None:
@@ -82,7 +82,7 @@ def measured_apart(method: str, n: int, n_labels: int, given: argparse.Namespace
     except subprocess.TimeoutExpired:
         return None
     found: dict[str, float] | None = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
-    return found if found is None or found["iterations"] > 0 else None
+    return found if found is None or found["steps"] > 0 else None
 
 
 def cell(found: dict[str, float] | None, what: str) -> str:

@@ -348,7 +348,7 @@ def test_a_process_that_dies_at_work_leaves_what_it_has_reported(
         progress = last_step(method, problem, run)
     answer = method.answer(problem, run)
     method.close(problem, run)
-    assert "toulbar2 broke off: exit status 0" in caplog.text
+    assert "toulbar2 failed: exit status 0" in caplog.text
     assert answer.labels is not None and answer.labels.tolist() == [1] * 9
     assert (progress.iterations, progress.finished) == (7, Status.ITERATION_LIMIT)
 

@@ -116,7 +116,7 @@ class AD3(Method):
         """Reject pairwise factors over variables with too many states."""
         widest = max((max(batch.shape) for batch in problem.batches if batch.arity == 2), default=0)
         if widest > MAX_STATES:
-            return f"pairs take variables of at most {MAX_STATES} states, this model has one of {widest}"
+            return f"pairwise factors support at most {MAX_STATES} states per variable, this model has {widest}"
         return None
 
     @property

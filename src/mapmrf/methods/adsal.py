@@ -63,7 +63,7 @@ class ADSal(Method):
     """
 
     name: ClassVar[str] = "adsal"
-    title: ClassVar[str] = "adaptive diminishing smoothing of the dual, sequential passes (ogm-ADSal)"
+    title: ClassVar[str] = "adaptive diminishing smoothing of the dual by sequential passes (ogm-ADSal)"
     family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

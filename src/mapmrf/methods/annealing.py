@@ -59,7 +59,7 @@ class Annealing(Method):
     """
 
     name: ClassVar[str] = "annealing"
-    title: ClassVar[str] = "simulated annealing of single variables"
+    title: ClassVar[str] = "simulated annealing with single-variable moves"
     family: ClassVar[str] = "local search"
 
     max_iterations: int = 10_000

@@ -90,7 +90,7 @@ class Auto(Phases):
     """
 
     name: ClassVar[str] = "auto"
-    title: ClassVar[str] = "relaxation, reduction, LS-LP, local search and proofs, as far as the model needs them"
+    title: ClassVar[str] = "portfolio of relaxation, reduction, search and proofs, adapted to the model"
     family: ClassVar[str] = "portfolio"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True

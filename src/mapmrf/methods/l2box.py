@@ -52,8 +52,7 @@ class L2Box(Method):
     noise
         Amplitude of the seeded noise added to the uniform marginals at the start.
     forbidden
-        Forbidden (-inf) entries are replaced by this many times the model's spread below the lowest finite entry of
-        theirs.
+        Forbidden (-inf) entries are set this many times the model's spread below the lowest finite one of their table.
     tol, history, value_tol
         The run has converged when both copies are within `tol` of x, relative to its norm; or when the standard
         deviation of the values of the last `history` labellings is at most `value_tol`, in units of the interaction,

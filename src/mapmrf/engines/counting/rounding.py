@@ -53,7 +53,7 @@ class LegalRounding:
         return None
 
     def _legal(self, labels: Ints) -> bool:
-        """Return whether all hard constraints hold; the rounding splits fans whose output and inputs share a variable."""
+        """Return whether all hard constraints hold; rounding treats a fan that shares a variable in parts."""
         constraints = self.graph.constraints
         return constraints is None or not bool(np.any(constraints.violated(labels) & constraints.hard))
 

@@ -18,10 +18,10 @@ from mapmrf.engines.elimination.path_rules_kernels import PathMarks, PathRules, 
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4
-"""What is to be done next at the current node."""
+"""The next action at the current node."""
 
 EMPTY, EXACT, CEILING = 0, 1, 2
-"""What a slot of the cache holds: nothing, an optimum with its labels, or an upper bound from a failed search."""
+"""Contents of a cache slot: nothing, an optimum with its labels, or an upper bound from a failed search."""
 
 
 class SearchTree(NamedTuple):

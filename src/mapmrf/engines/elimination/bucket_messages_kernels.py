@@ -1,4 +1,4 @@
-"""Messages of all buckets, kept: up to the roots, down again to max-marginals, and read off rank by rank."""
+"""Messages of all buckets: up to the roots, down again to max-marginals, and labellings by rank."""
 
 from __future__ import annotations
 

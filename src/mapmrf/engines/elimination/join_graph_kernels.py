@@ -1,7 +1,7 @@
-"""Cost shifting on a join graph: clusters of variables with tables, and separators on which their max-marginals agree.
+"""Cost shifting on a join graph: clusters of variables with tables, whose max-marginals agree on separators.
 
 The clusters are mini-buckets. A cluster is joined with the cluster that receives its message, on all its variables but
-the last, and with the other mini-buckets of its bucket, on what all of them have in common.
+the last, and with the other mini-buckets of its bucket, on their common variables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH = 1024
 """Runs of a table's entries whose places in a separator's table are computed once."""
 
 LONG = 8
-"""Entries of a run from which on it is read in a row; the maxima of shorter ones are taken one by one."""
+"""Length from which a run of entries is processed as a vector; shorter ones are processed entry by entry."""
 
 
 class JoinClusters(NamedTuple):

@@ -1,4 +1,4 @@
-"""Mini-buckets: which functions are eliminated together, and their messages with matched max-marginals."""
+"""Mini-buckets: a partition of the functions of every bucket, and their messages with matched max-marginals."""
 
 from __future__ import annotations
 

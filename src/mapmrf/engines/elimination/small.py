@@ -1,5 +1,4 @@
-"""Exact elimination of tiny models in numpy: it takes a millisecond, while importing numba takes a third of a
-second."""
+"""Exact elimination of tiny models in numpy: this takes a millisecond, importing numba a third of a second."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class MatchedTable(NamedTuple):
 
 
 class FoldTarget(NamedTuple):
-    """Where a message goes: its place in the arena, and the place of its choices."""
+    """Destination of a message: its offset in the arena, and that of its choices."""
 
     at: int
     choice: Ints
@@ -112,7 +112,7 @@ class FoldLayout(NamedTuple):
 
 
 class EliminationCursor(NamedTuple):
-    """Where bucket elimination stands.
+    """Progress of bucket elimination.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ class JoinClusters(NamedTuple):
 
 
 class JoinLinks(NamedTuple):
-    """Which clusters are joined.
+    """The edges of a join graph.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class SeparatorScratch(NamedTuple):
 
 
 class EntryRuns(NamedTuple):
-    """How the entries of a cluster's table fall on a separator's.
+    """Mapping of a cluster's table entries to those of a separator.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class EntryRuns(NamedTuple):
 
 
 class SweepCursor(NamedTuple):
-    """Where a sweep stands: the bucket, whether it is on its way back to the leaves, and the sweeps done."""
+    """Progress of a sweep: the bucket, whether it is going back to the leaves, and the completed sweeps."""
 
     bucket: int
     to_leaves: bool
@@ -113,7 +113,7 @@ def separator_strides(m: int, clusters: JoinClusters, n_scope: int, scratch: Sep
 
 @bare
 def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
-    """How the entries of a cluster's table fall on a separator's, and where its runs of them do."""
+    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
     card, var, stride, inner = clusters.card, clusters.var, scratch.stride, scratch.inner
     separator_strides(m, clusters, n_scope, scratch)
     first, d = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1

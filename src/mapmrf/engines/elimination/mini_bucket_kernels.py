@@ -54,7 +54,7 @@ class MessageLimits(NamedTuple):
 
 
 class BuildCursor(NamedTuple):
-    """Where the computation of messages stands.
+    """Progress of the computation of messages.
 
     Attributes
     ----------

@@ -36,7 +36,7 @@ class FillScores(NamedTuple):
 
 @inlined
 def before(u: int, v: int, score: Floats, noise: Floats) -> bool:
-    """Whether `u` goes before `v`: the smaller score, ties by noise."""
+    """Return whether `u` goes before `v`: the smaller score, ties by noise."""
     return bool(score[u] < score[v] or (score[u] == score[v] and noise[u] < noise[v]))
 
 

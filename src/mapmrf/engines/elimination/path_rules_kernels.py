@@ -21,7 +21,7 @@ SUM, LOGIC, DIFFERENT = 0, 1, 2
 
 
 class PathRule:
-    """What is known of a rule.
+    """Record of a rule.
 
     Attributes
     ----------
@@ -130,7 +130,7 @@ class PathTally:
 
 
 class PathMarks(NamedTuple):
-    """What rules know at this point of a search.
+    """State of the rules at a point of the search.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class PathMarks(NamedTuple):
 
 @inlined
 def best_sum(low: float, high: float, rule: PathRule) -> tuple[float, float]:
-    """What a sum between `low` and `high` is worth at best, at the rule's price and less its penalty; that sum."""
+    """Return the best value of a sum in [low, high], at the rule's price and with its penalty, and that sum."""
     price, value, at = rule.price, -np.inf, low
     first, last = max(low, rule.least), min(high, rule.most)
     if first <= last:

@@ -77,7 +77,7 @@ class SrmpModel(NamedTuple):
 
 
 class SrmpMessages(NamedTuple):
-    """Where passes stand.
+    """State of the passes.
 
     Attributes
     ----------

@@ -52,7 +52,7 @@ class Board(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Which chunks are whose, and what they wait for.
+    """Assignment of chunks to workers, and their dependencies.
 
     Attributes
     ----------

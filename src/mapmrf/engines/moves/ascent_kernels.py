@@ -40,7 +40,7 @@ class Climber(NamedTuple):
 
 
 class RoundCursor:
-    """How far the round has come: marked variables, and the variable to go on from."""
+    """Progress of the round: number of marked variables, and the next variable."""
 
     n_marked: int
     variable: int

@@ -70,7 +70,7 @@ class AgendaCounts:
 
 
 class Agenda(NamedTuple):
-    """Where to look next: a heap of variables whose flip gains, and a queue of those whose surroundings have changed.
+    """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Agenda(NamedTuple):
 
 
 class ExactGain(NamedTuple):
-    """What a flip gains: forbidden entries mended, the finite sum, and what of that sum may be round-off."""
+    """Gain of a flip: decrease of forbidden entries, the finite sum, and its possible round-off."""
 
     mended: int
     gain: float
@@ -187,7 +187,7 @@ def take_back(flips: FlipState, i: int, old: int, begin: int, top: int) -> None:
 
 @inlined
 def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
-    """What a flip gains, from the potentials themselves."""
+    """Compute the gain of a flip from the potentials themselves."""
     model = flips.model
     row, old = model.var_ptr[i], flips.labels[i]
     mended, gain, size = 0, 0.0, 0.0

@@ -15,7 +15,7 @@ MOST_VISITS = 200
 
 
 class ForcedChange(NamedTuple):
-    """What forcing a state has changed: forbidden entries that are new, the finite gain, changes, entries read."""
+    """Effect of forcing a state: new forbidden entries, the finite gain, changes, and entries read."""
 
     broken: int
     gain: float

@@ -33,7 +33,7 @@ SMALL_GAIN = 3e-3
 """Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
 
 FEW_VARIABLES = 500
-"""Number of variables of such a model. In larger ones a node takes longer, so that a sweep is worth less gain."""
+"""Number of variables of such a model. In larger ones a node takes longer, so that a smaller gain justifies a sweep."""
 
 LEAST_GAIN = 12
 """Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""

@@ -100,7 +100,7 @@ class Provers:
         yield Phase(self.cut(method, compact), turn, first=turn)
 
     def is_sparse(self) -> bool:
-        """Whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
+        """Return whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
         n_pairs = self.problem.n_factors
         return is_compact(self.problem) and n_pairs <= min(MAX_PAIRS, self.options.cuts_degree * self.problem.n_vars)
 

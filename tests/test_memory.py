@@ -175,7 +175,7 @@ def test_auto_leaves_out_what_does_not_fit(caplog: pytest.LogCaptureFixture) -> 
     tight = PROGRAM + model_bytes(graph) + 1.05 * relaxation
     with caplog.at_level(logging.INFO, "mapmrf"):
         result = mapmrf.solve(graph, memory_limit=tight, max_iterations=60)
-    assert "auto goes on without" in caplog.text
+    assert "auto continues without" in caplog.text
     assert result.value > -math.inf
     phases = {point.phase for point in result.trace}
     free = {point.phase for point in mapmrf.solve(graph, max_iterations=60).trace}

@@ -196,7 +196,7 @@ def test_subproblems_are_counted_in_the_details() -> None:
         ({"decay": -1.0}, "decay is -1.0, expected at least 0"),
         ({"exponent": float("nan")}, "exponent is nan, expected at least 0"),
         ({"tolerance": -1e-9}, "tolerance is -1e-09, expected at least 0"),
-        ({"decomposition": "factors", "decode": "subproblems"}, "a single factor has no labelling of its own"),
+        ({"decomposition": "factors", "decode": "subproblems"}, "a single factor gives no labelling"),
     ],
 )
 def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:

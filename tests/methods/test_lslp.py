@@ -550,7 +550,7 @@ def test_impossible_options_are_refused_by_name(options: dict[str, object]) -> N
 
 
 def test_a_sphere_on_large_factors_is_refused_with_a_reason() -> None:
-    with pytest.raises(UnsupportedModel, match=r"sphere='factors' takes tables of at most 64 entries.*81"):
+    with pytest.raises(UnsupportedModel, match=r"sphere='factors' supports tables of at most 64 entries.*81"):
         mapmrf.solve(grid(3, 9), "lslp", sphere="factors")
     assert mapmrf.solve(grid(3, 8), "lslp", sphere="factors", max_iterations=20).iterations == 20
 

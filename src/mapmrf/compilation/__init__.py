@@ -1,4 +1,4 @@
-"""How machine code is kept, found and made: what ships, the user's cache, and compiling in another process.
+"""Storing, finding and compiling machine code: the shipped archive, the user's cache, and a compiler process.
 
-`mapmrf.kernels.jit` brings this together for the kernels. Nothing here imports numba before it is needed.
+`mapmrf.kernels.jit` combines these for the kernels. Nothing here imports numba before it is needed.
 """

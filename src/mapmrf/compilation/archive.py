@@ -1,8 +1,8 @@
-"""Archives of compiled kernels: machine code in one file, found by kernel and signature.
+"""Archives of compiled kernels: machine code in one file, indexed by kernel and signature.
 
-An archive is only ever used as a whole: its stamp covers the sources of all kernels and the versions of Python, numba
-and llvmlite, so that no entry can be stale, and it names the CPU that it was compiled for. Entries are pickles, so an
-archive is loaded from the package's own folder, and from nowhere else.
+An archive is only used as a whole: its stamp covers the sources of all kernels and the versions of Python, numba and
+llvmlite, so that no entry can be stale, and it names the CPU it was compiled for. Entries are pickles, so archives are
+loaded only from the package's own folder.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from typing import NamedTuple
 from mapmrf.compilation.sources import stamp
 
 MAGIC = b"mapmrf kernels 1\n"
-"""How an archive begins; the length of the index follows, then the index as JSON, then the entries."""
+"""First bytes of an archive; the length of the index follows, then the index as JSON, then the entries."""
 
 
 class Key(NamedTuple):
-    """What a piece of machine code is found by: a kernel's dotted name, and the types of its arguments as text."""
+    """Identifies a piece of machine code: a kernel's dotted name, and the types of its arguments as text."""
 
     name: str
     signature: str
 
 
 class Place(NamedTuple):
-    """Where an entry is, and its checksum."""
+    """Position of an entry, and its checksum."""
 
     at: int
     size: int
@@ -40,11 +40,11 @@ class Place(NamedTuple):
 
 
 class ArchiveError(Exception):
-    """A file is no archive, or is damaged."""
+    """A file is not an archive, or is damaged."""
 
 
 class Archive:
-    """An archive that is open for reading.
+    """An archive opened for reading.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Archive:
     stamp
         `sources.stamp()` at the time of writing.
     cpu
-        The CPU that the code is for, as LLVM names it.
+        The CPU that the code is for, under LLVM's name.
     """
 
     def __init__(self, path: Path) -> None:
@@ -75,7 +75,7 @@ class Archive:
         return len(self._places)
 
     def get(self, key: Key, made_from: str) -> bytes | None:
-        """The entry of a kernel, or None if there is none or it is damaged; its sources are those of the archive."""
+        """Return the entry of a kernel, or None if there is none or it is damaged; `made_from` is ignored."""
         place = self._places.get(key)
         if place is None:
             return None
@@ -85,7 +85,7 @@ class Archive:
 
 
 def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) -> int:
-    """Write an archive for the present sources; returns the number of entries. The file appears whole or not at all."""
+    """Write an archive for the current sources, atomically; return the number of entries."""
     places: list[list[object]] = []
     blocks: list[bytes] = []
     at = 0
@@ -100,7 +100,7 @@ def write_archive(path: Path, cpu: str, entries: Iterable[tuple[Key, bytes]]) ->
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that other processes see whole or not at all."""
+    """Write a file atomically: other processes see it complete or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:

@@ -1,4 +1,4 @@
-"""What the loop must know of numba: how long it compiles (or loads) kernels."""
+"""A clock for the time that numba spends compiling (or loading) kernels during a run."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 
 class CompileClock:
-    """Seconds that this thread, and any that joins it, spent in numba's compiler while the clock was entered.
+    """Seconds that this thread, and any that joins it, spend in numba's compiler while the clock is entered.
 
-    `on_begin` is called when a compilation begins. Does nothing as long as numba is not imported: a method that needs
-    it has imported it before it runs.
+    `on_begin` is called when a compilation begins. The clock does nothing if numba has not been imported: a method that
+    needs it imports it before it runs.
     """
 
     def __init__(self) -> None:
@@ -38,16 +38,16 @@ class CompileClock:
             events().unregister("numba:compiler_lock", self._listener)
 
     def join(self) -> None:
-        """Count what this thread compiles, too; never two threads at a time."""
+        """Count compilations of this thread, too; never two threads at a time."""
         self._threads.add(threading.get_ident())
 
     @property
     def running(self) -> bool:
-        """Whether something is being compiled now."""
+        """Whether a compilation is in progress."""
         return self._depth > 0
 
     def begin(self) -> None:
-        """Note that a compilation begins on a thread of the run; nested ones are part of the outermost."""
+        """Start counting if this thread belongs to the run; nested compilations are part of the outermost one."""
         if threading.get_ident() not in self._threads:
             return
         if self._depth == 0:
@@ -57,7 +57,7 @@ class CompileClock:
         self._depth += 1
 
     def end(self) -> None:
-        """Note that a compilation ends."""
+        """Stop counting."""
         if threading.get_ident() not in self._threads:
             return
         self._depth -= 1
@@ -66,14 +66,14 @@ class CompileClock:
 
 
 def events() -> Any:
-    """Numba's event module, which carries no types."""
+    """Return numba's event module, which is untyped."""
     from numba.core import event
 
     return event
 
 
 def listener(begin: Callable[[], None], end: Callable[[], None]) -> Any:
-    """A listener to numba's events that calls two functions."""
+    """Return a listener to numba's events that calls two functions."""
     base: Any = events().Listener
 
     class CompileListener(base):  # type: ignore[misc]

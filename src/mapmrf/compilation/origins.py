@@ -1,4 +1,4 @@
-"""Where machine code may come from on this machine: what ships with the package, and the user's own cache."""
+"""The sources of machine code on this machine: the archive shipped with the package, and the user's cache."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mapmrf.compilation.sources import PACKAGE, stamp
 from mapmrf.compilation.store import Store, changed_settings, user_store
 
 SHIPPED = PACKAGE / "compiled" / "kernels.bin"
-"""The archive that a wheel brings."""
+"""The archive shipped in the wheel."""
 
 NATIVE = "native"
-"""A file in the user's cache that holds the stamp of the kernels which were all compiled for this very CPU."""
+"""File in the user's cache that holds the stamp of the kernels if all of them were compiled for this CPU."""
 
 
 class Baseline(NamedTuple):
-    """A CPU that code ships for: its name in LLVM, and the features that a machine must have to run it."""
+    """A CPU for which code is shipped: its name in LLVM, and the features that a machine needs to run it."""
 
     cpu: str
     features: tuple[str, ...] = ()
@@ -36,11 +36,11 @@ BASELINES = {
     "aarch64": Baseline("generic"),
     "arm64": Baseline("generic"),
 }
-"""By the machine's architecture."""
+"""Baselines by machine architecture."""
 
 
 class Origin(NamedTuple):
-    """A place that code may come from; `code` is None where it cannot be used, and `reason` says why or what it is."""
+    """A source of code; `code` is None if it cannot be used, and `reason` says why, or describes it."""
 
     what: str
     code: Archive | Store | None
@@ -48,19 +48,19 @@ class Origin(NamedTuple):
 
 
 def baseline() -> Baseline | None:
-    """What code ships for on a machine like this."""
+    """Return the baseline of this machine's architecture, if there is one."""
     return BASELINES.get(platform.machine().lower())
 
 
 @cache
 def origins() -> tuple[Origin, ...]:
-    """The places to ask for code, in order."""
+    """Return the sources of code in the order in which they are tried."""
     shipped, own = _shipped(), _own()
     return (own, shipped) if is_native() else (shipped, own)
 
 
 def is_native() -> bool:
-    """Whether all kernels have been compiled for this very CPU."""
+    """Return whether all kernels have been compiled for this CPU."""
     try:
         return (user_store().folder / NATIVE).read_text() == stamp()
     except OSError:
@@ -68,25 +68,25 @@ def is_native() -> bool:
 
 
 def mark_native() -> None:
-    """Note that all kernels have been compiled for this very CPU."""
+    """Record that all kernels have been compiled for this CPU."""
     write_whole(user_store().folder / NATIVE, stamp().encode())
     origins.cache_clear()
 
 
 def _own() -> Origin:
     store = user_store()
-    what = "compiled for this very CPU" if is_native() else "what had to be compiled here"
+    what = "compiled for this CPU" if is_native() else "compiled on this machine"
     return Origin("cache", store, f"{what}, in {store.folder}")
 
 
 def _shipped() -> Origin:
     what = "shipped"
     if os.environ.get("MAPMRF_KERNELS") in ("own", "compile"):
-        return Origin(what, None, f"MAPMRF_KERNELS={os.environ['MAPMRF_KERNELS']} asks for code made on this machine")
+        return Origin(what, None, f"MAPMRF_KERNELS={os.environ['MAPMRF_KERNELS']} requests locally compiled code")
     if changed_settings():
-        return Origin(what, None, f"NUMBA_{changed_settings()[0]} asks for other code")
+        return Origin(what, None, f"NUMBA_{changed_settings()[0]} requires different code")
     if not SHIPPED.exists():
-        return Origin(what, None, "this installation brought none")
+        return Origin(what, None, "not part of this installation")
     try:
         archive = Archive(SHIPPED)
     except ArchiveError as error:
@@ -98,7 +98,7 @@ def _shipped() -> Origin:
 
 
 def lacks(cpu: str) -> str:
-    """Why this machine cannot run code for a baseline, or nothing."""
+    """Return why this machine cannot run code for a baseline CPU, or an empty string."""
     from llvmlite import binding
 
     base = baseline()

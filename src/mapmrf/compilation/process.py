@@ -1,7 +1,7 @@
-"""Compiling in another process, so that a run can give it up: nothing can stop numba's compiler within this one.
+"""Compiling in a separate process, so that a run can abandon it: numba's compiler cannot be interrupted in-process.
 
-The process compiles one kernel after another and leaves the code in the user's cache. It ends with this process, and it
-is killed when a run gives up.
+The process compiles one kernel after another and stores the code in the user's cache. It ends with this process, and is
+killed when a run is stopped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import IO, Any
 from mapmrf.compilation.stopping import CompileWatch, CompilingPostponed, CompilingStopped, watch_of_run
 
 EVENT = "mapmrf:compile"
-"""The event of numba's that surrounds a compilation in another process; those in this one are ``numba:compile``."""
+"""The numba event around a compilation in another process; those in this one are ``numba:compile``."""
 LOOK = 0.02
-"""Seconds between two looks at whether the run must end."""
+"""Seconds between checks of whether the run must stop."""
 
 _COMMAND = (sys.executable, "-m", "mapmrf.compilation.process")
 
@@ -47,12 +47,12 @@ class CompileProcess:
         assert self.process.stdout
         while reply := read_block(self.process.stdout):
             self.replies.put(reply)
-        self.replies.put(b"")  # it has ended
-        self.process.wait()  # no zombie and no open pipe remain of a process that was left alone
+        self.replies.put(b"")  # the process has ended
+        self.process.wait()  # leave no zombie and no open pipe behind
         self.process.stdout.close()
 
     def compile(self, name: str, signature: Any, watch: CompileWatch) -> bool:
-        """Have a kernel compiled; whether that worked. Raises CompilingStopped as soon as the run must go on or end."""
+        """Compile a kernel; return whether that worked. Raises CompilingStopped once the run must stop waiting."""
         assert self.process.stdin
         end = time.monotonic() + watch.patience * watch.left()
         try:
@@ -70,11 +70,11 @@ class CompileProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it can take requests."""
+        """Whether it can accept requests."""
         return self.process.poll() is None
 
     def close(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process."""
         self.process.kill()
         self.process.wait()
         self.listener.join()
@@ -90,9 +90,9 @@ _left_alone: list[CompileProcess] = []
 
 
 def compile_elsewhere(name: str, signature: Any) -> bool:
-    """Compile a kernel for a run in another process; whether its code is in the user's cache now.
+    """Compile a kernel of a run in another process; return whether its code is now in the user's cache.
 
-    False, too, outside of runs and where there can be no such process: then the kernel is compiled in this one.
+    Also returns False outside of runs and where no process can be started: the kernel is then compiled in this one.
     """
     global _process
     watch = watch_of_run()
@@ -122,7 +122,7 @@ def compile_elsewhere(name: str, signature: Any) -> bool:
 
 
 def _leave_alone() -> None:
-    """Let the process finish what it is compiling, for the next run, and take no more requests; it ends with us."""
+    """Let the process finish its current compilation for the next run, without further requests; it ends with us."""
     global _process
     if _process is not None and _process.process.stdin is not None:
         _process.process.stdin.close()
@@ -134,7 +134,7 @@ def _leave_alone() -> None:
 
 
 def close() -> None:
-    """End the process, if there is one, and those that were left alone."""
+    """Kill the process, if there is one, and those left to finish."""
     global _process
     for process in (*_left_alone, *([] if _process is None else [_process])):
         atexit.unregister(process.close)
@@ -144,7 +144,7 @@ def close() -> None:
 
 
 def read_block(file: IO[bytes]) -> bytes:
-    """A block of bytes from a pipe; empty at its end."""
+    """Read a block of bytes from a pipe; empty at its end."""
     head = file.read(8)
     return file.read(*struct.unpack("<q", head)) if len(head) == 8 else b""
 
@@ -156,8 +156,8 @@ def write_block(file: IO[bytes], data: bytes) -> None:
 
 
 def main() -> None:
-    """Compile what is asked for until standard input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
+    """Compile requested kernels until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the requesting process
     channel = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing else may write to the pipe
     while request := read_block(sys.stdin.buffer):
@@ -166,11 +166,11 @@ def main() -> None:
             module, _, function = name.rpartition(".")
             getattr(importlib.import_module(module), function).compile(signature)
             reply = b"done"
-        except Exception as error:  # the process that asks compiles it itself and so learns what is wrong
+        except Exception as error:  # the requesting process compiles the kernel itself and gets the same error
             reply = f"{type(error).__name__}: {error}".encode()
         try:
             write_block(channel, reply)
-        except BrokenPipeError:  # nobody asks any more
+        except BrokenPipeError:  # the requesting process has ended
             os._exit(0)
 
 

@@ -1,8 +1,8 @@
-"""What machine code is made from: the stamps that tell whether it is still that of the sources.
+"""Stamps of the sources that machine code is compiled from, which show whether it is up to date.
 
-numba's own stamp of a kernel is the age of its file, which says nothing of the kernels in other files that it calls.
-Ours are hashes of all files that a kernel's module imports, directly or not; only this package, which decides where
-code is kept but not what it is, does not count.
+numba stamps a kernel by the age of its file, which ignores the kernels in other files that it calls. Our stamps are
+hashes of all files that a kernel's module imports, directly or indirectly, except for this package, which decides
+where code is stored but not what it is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _USES_JIT = re.compile(rb"^from mapmrf\.kernels\.jit import", re.MULTILINE)
 
 @cache
 def stamp() -> str:
-    """A hash of the sources of all kernels and of the versions of Python, numba and llvmlite."""
+    """Hash the sources of all kernels and the versions of Python, numba and llvmlite."""
     return _hash(kernel_files())
 
 
 @cache
 def stamp_of(path: Path) -> str:
-    """The same for the kernels of one file, in this package or not; empty if it cannot be read."""
+    """Hash the sources of the kernels of one file, in this package or not; empty if it cannot be read."""
     try:
         return _hash((path,))
     except OSError:
@@ -39,7 +39,7 @@ def stamp_of(path: Path) -> str:
 
 
 def _hash(files: tuple[Path, ...]) -> str:
-    """Hash of files, of all those of the package that they import, and of versions."""
+    """Hash files, all files of the package that they import, and versions."""
     import llvmlite
     import numba
 
@@ -53,13 +53,13 @@ def _hash(files: tuple[Path, ...]) -> str:
 
 @cache
 def kernel_files() -> tuple[Path, ...]:
-    """All files that hold kernels."""
+    """Return all files that contain kernels."""
     files = (path for folder in FOLDERS for path in (PACKAGE / folder).rglob("*.py"))
     return tuple(path for path in files if _USES_JIT.search(_read(path)))
 
 
 def _reachable(roots: frozenset[Path]) -> set[Path]:
-    """The files, and all those of the package that they import."""
+    """Return the files and all files of the package that they import, directly or indirectly."""
     found, waiting = set(roots), list(roots)
     while waiting:
         for path in _imports(waiting.pop()) - found:
@@ -70,7 +70,7 @@ def _reachable(roots: frozenset[Path]) -> set[Path]:
 
 @cache
 def _imports(path: Path) -> frozenset[Path]:
-    """Files of the package that a file imports; a whole package where it imports one."""
+    """Return the files of the package that a file imports; all files of a subpackage if it imports one."""
     found: set[Path] = set()
     for name in {match.decode() for match in _IMPORT.findall(_read(path))} - {""}:
         file = file_of(name)
@@ -81,7 +81,7 @@ def _imports(path: Path) -> frozenset[Path]:
 
 
 def file_of(name: str) -> Path | None:
-    """The file of a module by its dotted name below the package."""
+    """Return the file of a module by its dotted name within the package."""
     path = PACKAGE.joinpath(*name.split("."))
     for file in (path.with_suffix(".py"), path / "__init__.py"):
         if file.is_file():

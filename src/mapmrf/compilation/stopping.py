@@ -1,4 +1,4 @@
-"""How a run that must end tells those who compile its kernels."""
+"""Interrupting the compilation of a run's kernels when the run must end."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 
 
 class CompilingStopped(Exception):
-    """A run must end, and a kernel that it wants is still being compiled."""
+    """A run must end while one of its kernels is still being compiled."""
 
 
 class CompilingPostponed(CompilingStopped):
-    """A run goes on without a kernel that takes too long to be compiled."""
+    """A run continues without a kernel that takes too long to compile."""
 
 
 @dataclass
 class CompileWatch:
-    """How a run watches over the compilation of its kernels.
+    """Limits that a run sets on the compilation of its kernels.
 
     Attributes
     ----------
     stop
-        Asked again and again whether the run must end.
+        Polled for whether the run must end.
     left
-        Seconds that the run has left.
+        Returns the remaining seconds of the run.
     patience
-        Share of these that it waits for a kernel.
+        Share of the remaining time that the run waits for a kernel.
     """
 
     stop: Callable[[], bool]
@@ -37,12 +37,12 @@ class CompileWatch:
 
 
 _watches: dict[int, CompileWatch] = {}
-"""Those of the runs under way, by thread."""
+"""Watches of the current runs, by thread."""
 
 
 @contextmanager
 def stoppable(watch: CompileWatch) -> Iterator[None]:
-    """Compile the kernels of a run where that can be given up."""
+    """Compile the kernels of a run such that it can be stopped meanwhile."""
     thread = threading.get_ident()
     before = _watches.get(thread)
     _watches[thread] = watch
@@ -57,7 +57,7 @@ def stoppable(watch: CompileWatch) -> Iterator[None]:
 
 @contextmanager
 def patience(share: float) -> Iterator[None]:
-    """Wait for a kernel no longer than this share of the time that the run has left, then raise CompilingPostponed."""
+    """Wait for a kernel no longer than this share of the remaining time, then raise CompilingPostponed."""
     watch = _watches.get(threading.get_ident())
     if watch is None:
         yield
@@ -70,9 +70,9 @@ def patience(share: float) -> Iterator[None]:
 
 
 def watch_of_run() -> CompileWatch | None:
-    """The watch of the run of this thread; threads that a run has started have that of the run."""
+    """Return the watch of this thread's run; threads started by a run share its watch."""
     watch = _watches.get(threading.get_ident())
     if watch is None and threading.current_thread() is not threading.main_thread():
-        every = tuple(_watches.values())  # a run may have two threads of its own
+        every = tuple(_watches.values())  # a run may use two threads
         return every[0] if every and all(each is every[0] for each in every) else None
     return watch

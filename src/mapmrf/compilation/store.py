@@ -1,4 +1,4 @@
-"""The user's cache of compiled kernels: a folder for this very CPU, with a file for every kernel and signature."""
+"""The user's cache of compiled kernels: a folder per CPU, with a file per kernel and signature."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from mapmrf.compilation.archive import Key, digest, write_whole
 from mapmrf.compilation.sources import file_of, stamp_of
 
 KEEP_DAYS = 30
-"""Code of other versions is removed when it has not been used for so long."""
+"""Code that has not been used for this many days is removed."""
 
 
 class Store:
     """A folder of compiled kernels.
 
-    Code is found by kernel, signature and a stamp of the kernel's sources: what is stale is simply never asked for.
+    Code is found by kernel, signature and a stamp of the kernel's sources, so that stale code is never loaded.
 
     Attributes
     ----------
     folder
-        Where the files are. It need not exist, nor be writable: then nothing is kept.
+        Folder of the files. It need not exist or be writable; nothing is stored then.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def get(self, key: Key, made_from: str) -> bytes | None:
-        """The code of a kernel, or None if there is none or it is damaged."""
+        """Return the code of a kernel, or None if there is none or it is damaged."""
         try:
             with open(self._path(key, made_from), "rb") as file:
                 if not _is_trusted(file.fileno()):
@@ -46,7 +46,7 @@ class Store:
         return code if head == _head(key, made_from) else None
 
     def put(self, key: Key, made_from: str, code: bytes) -> None:
-        """Keep the code of a kernel, if the folder can be written."""
+        """Store the code of a kernel, if the folder is writable."""
         body = _head(key, made_from) + b"\n" + code
         with contextlib.suppress(OSError):
             first = not self.folder.exists()
@@ -55,7 +55,7 @@ class Store:
                 self._remove_old()
 
     def entries(self) -> Iterator[tuple[Key, bytes]]:
-        """All entries for kernels of this package that are neither damaged nor stale."""
+        """Return all entries for kernels of this package that are neither damaged nor stale."""
         for path in sorted(self.folder.glob("*.kernel")):
             head, code = _unpacked(path.read_bytes())
             if head:
@@ -69,7 +69,7 @@ class Store:
         return self.folder / f"{key.name.rpartition('.')[2]}-{name}.kernel"
 
     def _remove_old(self) -> None:
-        """Remove what nobody has used for long, in the folders of all CPUs."""
+        """Remove code that has not been used for long, for all CPUs."""
         oldest = time.time() - KEEP_DAYS * 86400
         for path in self.folder.parent.glob("*/*.kernel"):
             with contextlib.suppress(OSError):
@@ -78,17 +78,17 @@ class Store:
 
 
 def _is_trusted(file: int) -> bool:
-    """Whether a file belongs to this user or to the system: others could have put any code into it."""
+    """Return whether a file belongs to this user or to root: anyone else could have put arbitrary code into it."""
     return not hasattr(os, "getuid") or os.fstat(file).st_uid in (os.getuid(), 0)
 
 
 def _head(key: Key, made_from: str) -> bytes:
-    """The line that says what an entry is: kernel, signature, and the stamp of the sources."""
+    """Return the line that identifies an entry: kernel, signature, and the stamp of the sources."""
     return json.dumps([*key, made_from]).encode()
 
 
 def _unpacked(data: bytes) -> tuple[bytes, bytes]:
-    """The first line of an entry and its code; both empty if it is damaged."""
+    """Return the first line of an entry and its code; both empty if it is damaged."""
     check, _, body = data.partition(b"\n")
     head, _, code = body.partition(b"\n")
     return (head, code) if check == digest(body).encode() else (b"", b"")
@@ -96,12 +96,12 @@ def _unpacked(data: bytes) -> tuple[bytes, bytes]:
 
 @cache
 def user_store() -> Store:
-    """The store of this user and CPU."""
+    """Return the store of this user and CPU."""
     return Store(cache_folder() / target())
 
 
 def cache_folder() -> Path:
-    """Where kernels are kept: below NUMBA_CACHE_DIR if that is set, else below the user's folder of caches."""
+    """Return the folder of cached kernels: in NUMBA_CACHE_DIR if that is set, else in the user's cache folder."""
     if os.environ.get("NUMBA_CACHE_DIR"):
         return Path(os.environ["NUMBA_CACHE_DIR"], "mapmrf")
     if sys.platform == "win32":
@@ -112,11 +112,11 @@ def cache_folder() -> Path:
 
 
 SETTINGS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "DEBUG_NRT")
-"""Settings of numba that change the code it makes."""
+"""numba settings that affect the generated code."""
 
 
 def changed_settings() -> list[str]:
-    """Settings of numba that ask for other code than usual."""
+    """Return the numba settings that differ from the defaults and affect the generated code."""
     from numba.core import config
 
     usual = {"OPT": 3, "LOOP_VECTORIZE": 1}
@@ -125,7 +125,7 @@ def changed_settings() -> list[str]:
 
 @cache
 def target() -> str:
-    """A name for the CPU that numba compiles for, and for its settings."""
+    """Return a name for the CPU that numba compiles for, and for its settings."""
     from numba.core import config
 
     triple, name, features = _cpu()
@@ -134,7 +134,7 @@ def target() -> str:
 
 
 def _cpu() -> tuple[str, str, str]:
-    """Triple, name and features of the CPU that numba compiles for."""
+    """Return triple, name and features of the CPU that numba compiles for."""
     from numba.core.registry import cpu_target
 
     found: tuple[str, str, str] = cpu_target.target_context.codegen().magic_tuple()

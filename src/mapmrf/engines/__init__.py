@@ -1,1 +1,1 @@
-"""What methods share, by family: drivers in Python and their kernels side by side."""
+"""Algorithms shared by the methods, by family: Python drivers next to their kernels."""

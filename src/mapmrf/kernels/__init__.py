@@ -1,1 +1,1 @@
-"""Compiled loops that two or more engines share, and `jit`, which compiles all kernels."""
+"""Compiled loops shared by two or more engines, and `jit`, which compiles all kernels."""

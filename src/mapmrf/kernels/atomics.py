@@ -1,6 +1,7 @@
-"""Whole numbers through which threads tell each other how far they are, without locks.
+"""Integers through which threads signal their progress to each other, without locks.
 
-What a thread wrote before `publish` is seen by every thread that has read the published number with `observe`.
+Everything that a thread wrote before `publish` is visible to any thread that has read the published number by
+`observe`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from numba.core import cgutils, types
 
 from mapmrf.arrays import Ints
 
-_cgutils: Any = cgutils  # without type hints, as numba's decorators
+_cgutils: Any = cgutils  # untyped, like numba's decorators
 _intrinsic: Any = extending.intrinsic
 _overload: Any = extending.overload
 
 
 def publish(numbers: Ints, at: int, value: int) -> None:
-    """Write a number, and with it everything that this thread has written before.
+    """Write a number with release semantics: it makes visible all earlier writes of this thread.
 
     Examples
     --------
@@ -33,7 +34,7 @@ def publish(numbers: Ints, at: int, value: int) -> None:
 
 
 def observe(numbers: Ints, at: int) -> int:
-    """Read a number, and with it everything that was written before it was published.
+    """Read a number with acquire semantics: everything written before it was published is visible.
 
     Examples
     --------

@@ -10,7 +10,7 @@ LEGAL = -1
 
 
 class Tables(NamedTuple):
-    """A factor graph as evaluation reads it; arrays of `FactorGraph` with the same names; `weight` may be empty."""
+    """A factor graph for evaluation: arrays of `FactorGraph` with the same names; `weight` may be empty."""
 
     card: Ints
     var_ptr: Ints
@@ -25,7 +25,7 @@ class Tables(NamedTuple):
 
 @bare
 def first_illegal(card: Ints, labels: Ints) -> int:
-    """The first variable whose label is not one of its states, or LEGAL."""
+    """Return the first variable whose label is not one of its states, or LEGAL."""
     for i in range(len(labels)):
         if labels[i] < 0 or labels[i] >= card[i]:
             return i
@@ -34,14 +34,14 @@ def first_illegal(card: Ints, labels: Ints) -> int:
 
 @bare
 def unary_terms(tables: Tables, labels: Ints, first: int, terms: Floats) -> None:
-    """The unary potentials of variables from `first` on, as many as there are terms."""
+    """Fill `terms` with the unary potentials of the variables from `first` on."""
     for k in range(len(terms)):
         terms[k] = tables.theta_v[tables.var_ptr[first + k] + labels[first + k]]
 
 
 @bare
 def factor_terms(tables: Tables, labels: Ints, first: int, terms: Floats) -> None:
-    """The potentials of factors from `first` on, as many as there are terms."""
+    """Fill `terms` with the potentials of the factors from `first` on."""
     card, scope_ptr, scope, theta_t = tables.card, tables.scope_ptr, tables.scope, tables.theta_t
     for k in range(len(terms)):
         a = first + k

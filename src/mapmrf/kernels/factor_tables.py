@@ -8,5 +8,5 @@ from mapmrf.kernels.jit import inlined
 
 @inlined
 def weight_of(weight: Floats, a: int) -> float:
-    """What a factor's table is multiplied by; `weight` is empty if all factors have weight 1."""
+    """Return the weight of a factor's table; `weight` is empty if all factors have weight 1."""
     return weight[a] if len(weight) > 0 else 1.0

@@ -8,7 +8,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 @inlined
 def part_of(root: Ints, i: int) -> int:
-    """The variable that represents the part of `i`; halves the path to it for the next time."""
+    """Return the representative of the component of `i`, halving the path to it."""
     while root[i] != i:
         root[i] = root[root[i]]
         i = root[i]
@@ -17,7 +17,7 @@ def part_of(root: Ints, i: int) -> int:
 
 @bare
 def grow_forest(candidates: Ints, scope_ptr: Ints, scope: Ints, root: Ints, taken: Bools) -> None:
-    """Take one candidate after another, if it closes no cycle: if its variables are in different parts so far.
+    """Greedily take candidates that close no cycle: those whose variables are in different components so far.
 
     `taken` is set for every candidate. `root` is scratch, one entry per variable.
     """

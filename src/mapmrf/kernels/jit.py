@@ -1,7 +1,7 @@
-"""How kernels are compiled: without the GIL, with IEEE division (1/0 is inf, not an exception), and kept on disk.
+"""Compilation of kernels: without the GIL, with IEEE division (1/0 is inf, not an exception), and cached on disk.
 
-Machine code comes from the archive that the installed package brings, from the user's cache, or from the compiler, in
-this order; after ``mapmrf compile --native`` the user's cache comes first.
+Machine code comes from the archive shipped with the package, the user's cache, or the compiler, in this order; after
+``mapmrf compile --native`` the user's cache comes first.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from mapmrf.compilation.store import user_store
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_numba: Any = core  # most of it has no type hints
+_numba: Any = core  # mostly untyped
 _Base: Any = registry.CPUDispatcher
 
 
 class Kernel(_Base):  # type: ignore[misc]
-    """A compiled function in two forms: one that Python calls, and one without a wrapper that other kernels call.
+    """A compiled function in two forms: one that Python calls, and one without a wrapper for calls from other kernels.
 
-    Wrappers take a good part of the time to compile, and most kernels are called by kernels only. In calls between
-    kernels integers are 64 bits wide and constants are like other numbers, so that one specialisation serves all.
+    Wrappers take much of the compile time, and most kernels are called by kernels only. In calls between kernels,
+    integers are 64 bits wide and literal types are dropped, so that one specialisation serves all.
     """
 
     _linked: Any = None
@@ -45,15 +45,15 @@ class Kernel(_Base):  # type: ignore[misc]
 
     @property
     def linked(self) -> Any:
-        """What other kernels are compiled against. It is not kept on disk: their code contains it."""
+        """The form that other kernels are compiled against. It is not stored on disk: their code contains it."""
         if self._linked is None:
             self._linked = _Base(self.py_func, targetoptions={**self.targetoptions, "no_cpython_wrapper": True})
         return self._linked
 
     def entry(self, arguments: tuple[Any, ...]) -> Any:
-        """The machine code for arguments like these; it takes no others.
+        """Return the machine code for arguments of these types; it accepts no others.
 
-        numba needs half a millisecond to name the types of some dozen arrays, so it is asked once for each kind.
+        numba needs half a millisecond to determine the types of some dozen arrays, so they are cached by kind.
         """
         kind = kind_of(arguments)
         found = self._entries.get(kind)
@@ -62,17 +62,17 @@ class Kernel(_Base):  # type: ignore[misc]
         return found
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
-        """How a kernel calls this one."""
+        """Resolve a call from another kernel."""
         _, args = self._compiler.fold_argument_types(args, kws)
         return self.linked.get_call_template(tuple(_wide(kind) for kind in args), {})
 
     def get_overload(self, sig: Any) -> Any:
-        """The code that a call between kernels goes to."""
+        """Return the code for a call from another kernel."""
         return self.linked.get_overload(sig)
 
 
 def kind_of(value: Any) -> Any:
-    """What numba's type of an argument depends on; the same for arguments of one type."""
+    """Return a key that determines numba's type of an argument."""
     if isinstance(value, np.ndarray):
         flags = value.flags
         return (type(value), value.dtype, value.ndim, flags.c_contiguous, flags.f_contiguous, flags.writeable,
@@ -87,20 +87,20 @@ def kind_of(value: Any) -> Any:
 
 
 def _wide(kind: Any) -> Any:
-    """The type that an argument is passed as from one kernel to another."""
+    """Return the type as which an argument is passed between kernels."""
     kind = _numba.types.unliteral(kind)
     return types.int64 if isinstance(kind, types.Integer) and kind is not types.uint64 else kind
 
 
 class KernelCache:
-    """Where the machine code of one kernel comes from, in the place of numba's own cache.
+    """Storage for the machine code of one kernel, which replaces numba's cache.
 
-    A file that is damaged, stale or for another CPU is never loaded: the kernel is compiled instead.
+    A file that is damaged, stale or for another CPU is never loaded; the kernel is compiled instead.
 
     Attributes
     ----------
     name, file
-        Dotted name of the kernel, and where it is written.
+        Dotted name of the kernel, and its source file.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -109,11 +109,11 @@ class KernelCache:
 
     @property
     def cache_path(self) -> str:
-        """Where the user's cache is."""
+        """Folder of the user's cache."""
         return str(user_store().folder)
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """The machine code for a signature, or None if it must be compiled."""
+        """Return the machine code for a signature, or None if it must be compiled."""
         key = Key(self.name, str(signature))
         found = self._load(key, target)
         if found is None and compile_elsewhere(self.name, signature):
@@ -132,20 +132,20 @@ class KernelCache:
         return None
 
     def save_overload(self, signature: Any, found: Any) -> None:
-        """Keep what has been compiled in the user's cache."""
+        """Store compiled code in the user's cache."""
         made_from = stamp_of(self.file)
         if made_from and not found.library.has_dynamic_globals:
             user_store().put(Key(self.name, str(signature)), made_from, packed(found))
 
     def flush(self) -> None:
-        """Nothing to do: stale code is never found."""
+        """Do nothing: stale code is never found."""
 
 
 def packed(found: Any) -> bytes:
-    """A compiled kernel as bytes: its machine code, and what numba must know of it.
+    """Serialise a compiled kernel: its machine code, and the metadata that numba needs.
 
-    numba keeps the intermediate code, too, to compile other kernels against and to learn the names of what is in it.
-    Here the names are enough.
+    numba also stores the intermediate code, to compile other kernels against and to look up symbol names; the names are
+    enough here.
     """
     (name, kind, (code, _)), *rest = found._reduce()
     description, environments = found.fndesc, rest[-1]
@@ -172,10 +172,10 @@ def _kernel(function: Callable[P, R], **options: Any) -> Callable[P, R]:
 
 
 def settled(kernel: Callable[P, R]) -> Callable[P, R]:
-    """A kernel that looks at the types of its arguments in the first call only: they must be the same in all calls.
+    """Return a kernel that dispatches on the types of its arguments in the first call only; they must never change.
 
-    Otherwise it does so in every call, which takes 0.1 us per array in a NamedTuple: as long as an iteration on a few
-    dozen variables. So whoever calls a kernel again and again with the same arrays keeps it in this form.
+    Otherwise every call dispatches, which takes 0.1 us per array in a NamedTuple: as long as an iteration on a few
+    dozen variables. Callers that call a kernel repeatedly with the same arrays use this form.
     """
     entry: Any = None
 
@@ -195,13 +195,13 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def bare(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a kernel that allocates nothing, without numba's reference counts.
+    """Compile a kernel that allocates nothing, without numba's reference counting.
 
-    Counting the references to every view of an array more than doubles the time of loops over many small problems.
+    Counting references to every array view more than doubles the time of loops over many small problems.
     """
     return _kernel(function, _nrt=False)
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a `bare` piece of a hot loop into its callers: passing a dozen arrays costs more than a solve."""
+    """Compile a `bare` part of a hot loop into its callers: passing a dozen arrays costs more than a solve."""
     return _kernel(function, _nrt=False, forceinline=True)

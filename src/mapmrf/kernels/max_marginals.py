@@ -1,9 +1,9 @@
 """Max-marginals of one factor, for message passing, dual ascent and bounds.
 
-The edge states of a factor stand side by side, as in `problem.edge_ptr`: `given` and `out` hold one entry for each of
-them, and ``card_e[e]`` is the number of states of the variable at edge `e`. `given` is added to the table times the
-factor's weight; its entries are finite or -inf. A weight of 1 is told apart where it is cheap to do so: a product in
-the innermost loop costs several percent.
+The edge states of a factor are contiguous, as in `problem.edge_ptr`: `given` and `out` hold one entry for each of them,
+and ``card_e[e]`` is the number of states of the variable at edge `e`. `given` is added to the table times the factor's
+weight; its entries are finite or -inf. A weight of 1 is special-cased where that is cheap: a product in the innermost
+loop costs several percent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class FactorScratch(NamedTuple):
     Attributes
     ----------
     given, out : (edge states of the widest factor,)
-        What is added to a table, and its max-marginals.
+        Values added to a table, and its max-marginals.
     state, start : (largest arity,)
         A configuration, and where the states of each variable start in `given`.
     """
@@ -34,7 +34,7 @@ class FactorScratch(NamedTuple):
 
     @classmethod
     def allocate(cls, n_edge_states: int, arity: int) -> FactorScratch:
-        """Room for factors of at most so many edge states and variables."""
+        """Allocate scratch for factors of at most this many edge states and variables."""
         given, out = np.zeros((2, n_edge_states))
         state, start = np.zeros((2, arity), dtype=np.int64)
         return cls(given, out, state, start)
@@ -50,7 +50,7 @@ class Triple(NamedTuple):
 
 @inlined
 def pair_max_marginals(theta_t: Floats, at: int, k1: int, k2: int, weight: float, scratch: FactorScratch) -> float:
-    """Fill `out` with the maxima of the table plus `given` for each state of two variables; return the largest."""
+    """Fill `out` with the max-marginals of the table plus `given` for two variables; return the largest entry."""
     given, out = scratch.given, scratch.out
     for s in range(k2):
         out[k1 + s] = -np.inf
@@ -138,7 +138,7 @@ def next_configuration(state: Ints, card_e: Ints, first: int, arity: int) -> Non
 def max_marginals(
     theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """Max-marginals of a factor of any arity, by the quickest way."""
+    """Compute the max-marginals of a factor of any arity by the fastest kernel."""
     if arity == 2:
         k1, k2 = card_e[first], card_e[first + 1]
         if weight == 1.0:
@@ -155,12 +155,12 @@ def max_marginals(
 
 @inlined
 def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: Floats) -> float:
-    """The largest entry of a table of two variables times a weight, plus what they are given."""
+    """Return the largest entry of a pairwise table times a weight, plus `given`."""
     top = -np.inf
     for s1 in range(k1):
         row = at + s1 * k2
         mine = given[s1]
-        best = -np.inf  # of every row by itself, so that rows need not wait for each other
+        best = -np.inf  # per row, so that rows do not depend on each other
         for s2 in range(k2):
             best = max(best, weight * theta_t[row + s2] + (mine + given[k1 + s2]))
         top = max(top, best)
@@ -171,7 +171,7 @@ def pair_top(theta_t: Floats, at: int, k1: int, k2: int, weight: float, given: F
 def table_top(
     theta_t: Floats, at: int, card_e: Ints, first: int, arity: int, weight: float, scratch: FactorScratch
 ) -> float:
-    """The largest entry of a table of any arity times a weight, plus `given`."""
+    """Return the largest entry of a table of any arity times a weight, plus `given`."""
     if arity == 2:
         return pair_top(theta_t, at, card_e[first], card_e[first + 1], weight, scratch.given)
     return max_marginals(theta_t, at, card_e, first, arity, weight, scratch)

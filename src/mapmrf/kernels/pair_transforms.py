@@ -1,7 +1,7 @@
-"""Messages through structured pairs, in linear time: ``out[l] = max_k (h[k] - g(|k - l|))``.
+"""Messages through structured pairs in linear time: ``out[l] = max_k (h[k] - g(|k - l|))``.
 
 The forms of ``g`` are those of `mapmrf.pair_forms`; all of them are symmetric, so one transform serves both directions.
-Row and column parts are the business of the caller. Entries of `h` are finite or -inf.
+Row and column parts are left to the caller. Entries of `h` are finite or -inf.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ class PairForm(NamedTuple):
 
 
 class Envelope(NamedTuple):
-    """Working memory for quadratic forms: parabolas of the upper envelope, and where each begins (K + 1,)."""
+    """Scratch for quadratic forms: parabolas of the upper envelope, and where each begins (K + 1,)."""
 
     peak: Ints
     begin: Floats
 
     @classmethod
     def allocate(cls, n_states: int) -> Envelope:
-        """Room for variables of at most so many states."""
+        """Allocate scratch for variables of at most this many states."""
         return cls(np.zeros(n_states, dtype=np.int64), np.zeros(n_states + 1))
 
 
 @inlined
 def pair_form(forms: PairForms, f: int, weight: float) -> PairForm:
-    """Form `f`, multiplied by a weight."""
+    """Return form `f`, multiplied by a weight."""
     return PairForm(forms.kind[f], weight * forms.slope[f], weight * forms.limit[f])
 
 
 @inlined
 def transform(form: PairForm, h: Floats, at: int, out: Floats, to: int, n: int, envelope: Envelope) -> float:
-    """Fill ``out[to : to + n]`` with the transform of ``h[at : at + n]``; return the largest entry of that."""
+    """Fill ``out[to : to + n]`` with the transform of ``h[at : at + n]``; return its largest entry."""
     if form.kind == POTTS:
         return transform_potts(form.slope, h, at, out, to, n)
     if form.kind == LINEAR:
@@ -53,7 +53,7 @@ def transform(form: PairForm, h: Floats, at: int, out: Floats, to: int, n: int, 
 
 @inlined
 def transform_potts(slope: float, h: Floats, at: int, out: Floats, to: int, n: int) -> float:
-    """A loss, or a reward if the slope is negative, wherever two labels differ."""
+    """Transform for a Potts form: a loss, or a reward if the slope is negative, wherever two labels differ."""
     top, best, second = -np.inf, 0, -np.inf
     if slope >= 0.0:
         for k in range(n):
@@ -74,7 +74,7 @@ def transform_potts(slope: float, h: Floats, at: int, out: Floats, to: int, n: i
 
 @inlined
 def transform_linear(form: PairForm, h: Floats, at: int, out: Floats, to: int, n: int) -> float:
-    """One pass up, one down, and the limit."""
+    """Transform for a linear form: a forward pass, a backward pass, and truncation."""
     top, last = -np.inf, -np.inf
     for k in range(n):
         top = max(top, h[at + k])
@@ -89,7 +89,7 @@ def transform_linear(form: PairForm, h: Floats, at: int, out: Floats, to: int, n
 
 @inlined
 def transform_quadratic(form: PairForm, h: Floats, at: int, out: Floats, to: int, n: int, envelope: Envelope) -> float:
-    """The upper envelope of parabolas, and the limit."""
+    """Transform for a quadratic form: the upper envelope of parabolas, and truncation."""
     top = -np.inf
     for k in range(n):
         top = max(top, h[at + k])
@@ -105,7 +105,7 @@ def transform_quadratic(form: PairForm, h: Floats, at: int, out: Floats, to: int
 
 @inlined
 def raise_envelope(slope: float, h: Floats, at: int, n: int, envelope: Envelope) -> int:
-    """The parabolas ``h[k] - slope (x - k)**2`` that are uppermost somewhere; returns the last one's number."""
+    """Compute the upper envelope of the parabolas ``h[k] - slope (x - k)**2``; return the index of the last one."""
     peak, begin, last = envelope.peak, envelope.begin, -1
     for k in range(n):
         if h[at + k] == -np.inf:
@@ -130,7 +130,7 @@ def raise_envelope(slope: float, h: Floats, at: int, n: int, envelope: Envelope)
 
 @inlined
 def trace_transform(form: PairForm, h: Floats, at: int, out: Floats, origin: Ints, n: int, envelope: Envelope) -> None:
-    """The transform in ``out[:n]``, and in ``origin[:n]`` a state `k` from which each entry comes."""
+    """Fill ``out[:n]`` with the transform, and ``origin[:n]`` with a maximising state `k` of each entry."""
     best, second = 0, -1
     for k in range(1, n):
         if h[at + k] > h[at + best]:
@@ -156,7 +156,7 @@ def trace_transform(form: PairForm, h: Floats, at: int, out: Floats, origin: Int
 
 @inlined
 def trace_linear(slope: float, h: Floats, at: int, out: Floats, origin: Ints, n: int) -> None:
-    """Linear losses without a limit."""
+    """Transform with maximisers for linear losses without truncation."""
     last, of = -np.inf, 0
     for k in range(n):
         last -= slope
@@ -173,7 +173,7 @@ def trace_linear(slope: float, h: Floats, at: int, out: Floats, origin: Ints, n:
 
 @inlined
 def trace_quadratic(slope: float, h: Floats, at: int, out: Floats, origin: Ints, n: int, envelope: Envelope) -> None:
-    """Quadratic losses without a limit."""
+    """Transform with maximisers for quadratic losses without truncation."""
     last, p = raise_envelope(slope, h, at, n, envelope), 0
     for k in range(n):
         while p < last and envelope.begin[p + 1] <= k:

@@ -1,4 +1,4 @@
-"""Union-find with parities: which nodes are connected, and whether the path between two of them is odd."""
+"""Union-find with parities: whether nodes are connected, and whether the path between them is odd."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mapmrf.kernels.jit import inlined
 
 @inlined
 def root_of(u: int, parent: Ints, parity: Ints) -> tuple[int, int]:
-    """Root of a node's tree and the parity of the path to it, which is halved on the way. A root has parity 0."""
+    """Return the root of a node's tree and the parity of the path to it, halving the path. A root has parity 0."""
     odd = 0
     while parent[u] != u:
         above = parent[u]

@@ -1,4 +1,4 @@
-"""Random numbers inside kernels: xorshift on 64 bits, whose state is an array of one number, never 0."""
+"""Random numbers inside kernels: 64-bit xorshift, whose state is an array of one non-zero number."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mapmrf.kernels.jit import inlined
 Bits = NDArray[np.uint64]
 
 UNIT = 9007199254740992.0
-"""2**53: numbers below it, divided by it, are even in [0, 1)."""
+"""2**53: integers below it, divided by it, are uniform in [0, 1)."""
 
 
 def seeded(seed: int) -> Bits:
-    """The state of a generator."""
+    """Return the state of a seeded generator."""
     return np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64)
 
 
 @inlined
 def next_bits(random: Bits) -> Any:
-    """The next 64 bits."""
+    """Return the next 64 bits."""
     x = random[0]
     x ^= x << np.uint64(13)
     x ^= x >> np.uint64(7)
@@ -33,5 +33,5 @@ def next_bits(random: Bits) -> Any:
 
 @inlined
 def draw(random: Bits, n: int) -> Any:
-    """A whole number below `n`."""
+    """Return a uniform integer below `n`."""
     return np.int64((next_bits(random) >> np.uint64(11)) % np.uint64(n))

@@ -15,11 +15,10 @@ KINDS = {int: np.int64, float: np.float64}
 
 
 def blank(fields: type[Fields]) -> Fields:
-    """A record of zeros with the fields that a class annotates, of type int or float.
+    """Return a record of zeros with the annotated fields of a class, of type int or float.
 
-    Kernels read and write its fields as Python does: it is numpy's record, which looks like an instance of the class. A
-    field must not have the name of an attribute of numpy scalars,
-    such as `size`.
+    Kernels read and write its fields as Python does: it is a numpy record that looks like an instance of the class. A
+    field must not have the name of an attribute of numpy scalars, such as `size`.
 
     Examples
     --------
@@ -40,7 +39,7 @@ Records = NDArray[np.record]
 
 
 def blanks(fields: type, n: int) -> Any:
-    """Records of zeros, so many of them, with the fields that a class annotates.
+    """Return `n` records of zeros with the annotated fields of a class.
 
     Examples
     --------
@@ -58,6 +57,6 @@ def blanks(fields: type, n: int) -> Any:
 
 @cache
 def _dtype_of(fields: Hashable) -> np.dtype[np.void]:
-    """The numpy type of a record: one object for all records, since numba is slow to recognise a new one."""
+    """Return the numpy type of a record: one object for all records, since numba is slow to recognise a new one."""
     plain = np.dtype([(name, KINDS[kind]) for name, kind in get_type_hints(fields).items()], align=True)
     return np.dtype((np.record, plain))

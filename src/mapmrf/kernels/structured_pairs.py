@@ -1,7 +1,7 @@
-"""Messages and max-marginals of pairs that are Potts, linear or quadratic, in linear time.
+"""Messages and max-marginals of Potts, linear and quadratic pairs in linear time.
 
-The layout is that of `mapmrf.kernels.max_marginals`: both variables have `n` states, which stand side by side in
-`given` and `out`.
+The layout is that of `mapmrf.kernels.max_marginals`: both variables have `n` states, which are contiguous in `given`
+and `out`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from mapmrf.pair_forms import NO_FORM, PairForms
 
 
 class StructuredPairs(NamedTuple):
-    """The forms of a model's pairs, and working memory.
+    """The forms of a model's pairs, and scratch.
 
     Attributes
     ----------
     forms
         See `mapmrf.pair_forms`.
     shifted : (largest number of states,)
-        What one variable is given, with the row or column part of a table added.
+        `given` of one variable, with the row or column part of a table added.
     envelope
         For quadratic forms.
     """
@@ -36,12 +36,12 @@ class StructuredPairs(NamedTuple):
 
     @classmethod
     def allocate(cls, forms: PairForms, n_states: int) -> StructuredPairs:
-        """Room for variables of at most so many states."""
+        """Allocate scratch for variables of at most this many states."""
         return cls(forms, np.zeros(n_states), Envelope.allocate(n_states))
 
 
 class WeightedForm(NamedTuple):
-    """A form as one of its two variables sees it.
+    """A form from the perspective of one of its two variables.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class WeightedForm(NamedTuple):
     weight, base
         The factor's weight, and the constant part of its table, weight included.
     near, far
-        Where this variable's part of the table, and that of the other one, start in `parts`; -1 if both are 0.
+        Where the parts of the table of this variable and of the other one start in `parts`; -1 if both are 0.
     """
 
     form: PairForm
@@ -62,13 +62,13 @@ class WeightedForm(NamedTuple):
 
 @inlined
 def form_of(forms: PairForms, a: int) -> int:
-    """The number of a factor's form, or NO_FORM."""
+    """Return the index of a factor's form, or NO_FORM."""
     return forms.of[a] if len(forms.of) > 0 else NO_FORM
 
 
 @inlined
 def weighted_form(forms: PairForms, f: int, weight: float, n: int, is_first: bool) -> WeightedForm:
-    """Form `f` times a weight, as the first or the second variable of the table sees it."""
+    """Return form `f` times a weight, from the perspective of the first or second variable of the table."""
     row, column = forms.part_at[f], forms.part_at[f] + n
     if row < 0:
         row, column = -1, -1
@@ -94,7 +94,7 @@ def form_message(seen: WeightedForm, pairs: StructuredPairs, h: Floats, at: int,
 
 @inlined
 def form_messages(pairs: StructuredPairs, f: int, weight: float, n: int, scratch: FactorScratch) -> None:
-    """Fill `out`: for each state of each variable, the largest entry of the table plus what the other one is given."""
+    """Fill `out` with both messages: the maxima of the table plus `given` of the other variable."""
     for side in range(2):
         seen = weighted_form(pairs.forms, f, weight, n, side == 0)
         form_message(seen, pairs, scratch.given, (1 - side) * n, scratch.out, side * n, n)
@@ -102,7 +102,7 @@ def form_messages(pairs: StructuredPairs, f: int, weight: float, n: int, scratch
 
 @inlined
 def form_max_marginals(pairs: StructuredPairs, f: int, weight: float, n: int, scratch: FactorScratch) -> float:
-    """Fill `out` with the maxima of the table plus `given` for each state of both variables; return the largest."""
+    """Fill `out` with the max-marginals of the table plus `given` for both variables; return the largest entry."""
     given, out = scratch.given, scratch.out
     form_messages(pairs, f, weight, n, scratch)
     top = -np.inf
@@ -115,7 +115,7 @@ def form_max_marginals(pairs: StructuredPairs, f: int, weight: float, n: int, sc
 
 @inlined
 def form_top(pairs: StructuredPairs, f: int, weight: float, n: int, scratch: FactorScratch) -> float:
-    """The largest entry of the table plus `given`; overwrites the first half of `out`."""
+    """Return the largest entry of the table plus `given`; overwrites the first half of `out`."""
     given, out = scratch.given, scratch.out
     form_message(weighted_form(pairs.forms, f, weight, n, True), pairs, given, n, out, 0, n)
     top = -np.inf

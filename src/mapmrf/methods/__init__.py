@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class _Callable(ModuleType):
-    """Importing this package hides the function `mapmrf.methods`, so the package answers to the same call."""
+    """Make the package callable: importing it hides the function `mapmrf.methods`, so it answers to the same call."""
 
     def __call__(self) -> "dict[str, type[Method]]":
         from mapmrf.registry import methods

@@ -26,50 +26,50 @@ from mapmrf.problem import Problem
 from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 2_000_000
-"""Table entries that one step may touch: some tens of milliseconds."""
+"""Table entries touched per step: some tens of milliseconds."""
 ITEM_WORK = 50
-"""Table entries in the time of which the step of a constraint takes an indicator."""
+"""Cost per indicator of a constraint's step, in table entries."""
 MOVE_STATES = 1_000_000
-"""States that the search after a measurement looks at, with constraints: some milliseconds."""
+"""States examined by the local search after a measurement, with constraints: a few milliseconds."""
 ROOT_ITERATIONS = 2000
-"""Iterations after which branch and bound takes the relaxation of the whole model as it is."""
+"""Iterations after which branch and bound accepts the root relaxation as it is."""
 _BY_MODE: Any = None
-"""Default of the iteration limit, which branch and bound decides."""
+"""Default of the iteration limit, which depends on `branch_and_bound`."""
 
 
 @dataclass(frozen=True)
 class AD3(Method):
-    """Maximise ``<theta, mu>`` over the local polytope L_G by ADMM, with rho balanced between the residuals.
+    """Maximise ``<theta, mu>`` over the local polytope L_G by ADMM, with residual balancing of rho.
 
-    An iteration solves one quadratic program per factor exactly, averages the factors' marginals at every variable and
-    moves the multipliers along what still disagrees. The dual evaluated at these multipliers is the upper bound; the
-    relaxed solution is reported as it is, and labels are its largest marginals.
+    Each iteration solves one quadratic program per factor exactly, averages the factors' marginals at every variable,
+    and updates the multipliers by the remaining disagreement. The dual evaluated at these multipliers is the upper
+    bound; the relaxed solution is reported as it is, and labels are the largest marginals.
 
     Attributes
     ----------
     max_iterations
-        Iterations of ADMM; all nodes together with branch and bound, which is given ten million by default.
+        Maximum number of ADMM iterations, over all nodes with branch and bound (ten million by default there).
     rho, rho_unit
-        First penalty and its unit: ``"relative"`` to the model's mean interaction, or ``"absolute"``.
+        Initial penalty and its unit: ``"relative"`` to the model's mean interaction, or ``"absolute"``.
     adapt_every, balance, rho_factor
-        Every so many iterations rho is multiplied by `rho_factor` when the primal residual exceeds `balance` times the
-        dual one, and divided by it in the opposite case; 0 for a fixed rho. The factor's logarithm is halved at every
-        change of direction, so that rho settles.
+        Every `adapt_every` iterations, rho is multiplied by `rho_factor` if the primal residual exceeds `balance` times
+        the dual residual, and divided by it in the opposite case; 0 keeps rho fixed. The logarithm of the factor is
+        halved whenever the direction changes, so that rho settles.
     rho_lower, rho_upper
-        Limits of the adapted rho, in the same unit.
+        Bounds on the adapted rho, in the same unit.
     relaxation
-        Over-relaxation of the factors' marginals; 1 is none.
+        Over-relaxation of the factors' marginals; 1 for none.
     primal_tol, dual_tol
-        The run has converged when the root mean square of ``M_ia mu_a - mu_i`` and that of the last change of mu_i,
-        times rho in units of the interaction, are below these.
+        Tolerances on the root mean square of ``M_ia mu_a - mu_i``, and on that of the last change of mu_i times rho, in
+        units of the interaction. The run has converged when both are met.
     check_every
-        Iterations between two measurements of labels, bound and residuals.
+        Iterations between measurements of labels, bound and residuals.
     branch_and_bound
-        Search for the best labelling where the relaxation is not tight, by fixing states.
+        Branch on states until the best labelling is found and proven, if the relaxation is not tight.
     node_order
-        Which open node comes next: ``"best"`` bound first, or ``"depth"`` first.
+        Order in which open nodes are explored: ``"best"`` bound first, or ``"depth"`` first.
     node_iterations
-        Iterations that a node may take before it is branched on.
+        Maximum number of iterations at a node before it is branched on.
 
     Examples
     --------
@@ -113,30 +113,30 @@ class AD3(Method):
         check_within(self, 0.1, 1.9, "relaxation")
 
     def supports(self, problem: Problem) -> str | None:
-        """Everything but pairs of huge variables."""
+        """Reject pairwise factors over variables with too many states."""
         widest = max((max(batch.shape) for batch in problem.batches if batch.arity == 2), default=0)
         if widest > MAX_STATES:
-            return f"pairs take variables of at most {MAX_STATES} states, this model has one of {widest}"
+            return f"pairwise factors support at most {MAX_STATES} states per variable, this model has {widest}"
         return None
 
     @property
     def relaxation_options(self) -> RelaxationOptions:
-        """What shapes the iterations."""
+        """The options that control the iterations."""
         return RelaxationOptions(**{name: getattr(self, name) for name in RelaxationOptions._fields})
 
     @property
     def branching_options(self) -> BranchingOptions:
-        """What shapes the tree."""
+        """The options that control the search tree."""
         return BranchingOptions(self.node_order, self.node_iterations, self.check_every)
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AD3Run:
-        """Lay the problem out and put mu where the user or an earlier run wants it, or at uniform marginals."""
+        """Build the engine; mu starts from the warm start or an earlier run, otherwise from uniform marginals."""
         graph = problem.graph
         state = AD3Run(graph)
         given = [] if initial.labels is None else [initial.labels]
-        for labels in (segment_argmax(graph.theta_v, graph.var_ptr), *given):  # the loop has these
+        for labels in (segment_argmax(graph.theta_v, graph.var_ptr), *given):  # the loop already has these
             if self.branch_and_bound and state.incumbent is None:
                 state.incumbent = Incumbent(graph, labels)
             state.note(labels, graph.value(labels), math.inf)
@@ -155,7 +155,7 @@ class AD3(Method):
         return state
 
     def step(self, problem: Problem, state: AD3Run) -> Progress:
-        """Some iterations and a measurement; with branch and bound a few nodes of the tree."""
+        """Run some iterations and take a measurement; with branch and bound, process a few nodes."""
         if state.admm is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         if state.tree is not None:
@@ -184,7 +184,7 @@ class AD3(Method):
         )
 
     def _next(self, problem: Problem, state: AD3Run, admm: ADMMRelaxation) -> Status | None:
-        """After a measurement: stop, begin to branch, or balance rho and go on."""
+        """Decide after a measurement: stop, start branching, or balance rho and continue."""
         at_rest = admm.engine.idle or (admm.primal < self.primal_tol and admm.dual < self.dual_tol)
         if state.iterations >= self.max_iterations:
             return Status.CONVERGED if at_rest else Status.ITERATION_LIMIT
@@ -202,7 +202,7 @@ class AD3(Method):
         return None
 
     def _grow(self, state: AD3Run, tree: Tree) -> Progress:
-        """Work on the tree until it is done or some milliseconds have passed."""
+        """Process nodes until the tree is finished or some milliseconds have passed."""
         affordable = max(1, STEP_WORK // max(1, tree.problem.n_configs))
         state.iterations += tree.run(min(affordable, self.max_iterations - state.iterations))
         best = tree.best
@@ -218,18 +218,18 @@ class AD3(Method):
         )
 
     def dual(self, problem: Problem, state: AD3Run) -> DualState | None:
-        """The multipliers of the relaxation; none once there is a tree, whose nodes have others."""
+        """The multipliers of the relaxation; None once there is a tree, since every node has its own."""
         if state.admm is None or state.iterations == 0 or state.tree is not None:
             return None
         return save_multipliers(state.admm.engine, state.admm.unit)
 
     def close(self, problem: Problem, state: AD3Run) -> None:
-        """End the engine's threads."""
+        """Stop the engine's threads."""
         if state.admm is not None:
             state.admm.engine.close()
 
     def answer(self, problem: Problem, state: AD3Run) -> Answer:
-        """The relaxed solution as it is; once the gap is closed the labelling's own vertex, which the library knows."""
+        """The relaxed solution as it is; nothing once the gap is closed: the loop uses the labelling."""
         if state.admm is None:
             return Answer(bound=-math.inf)
         if state.certified:
@@ -238,15 +238,15 @@ class AD3(Method):
             return Answer(None, *state.root, details=state.details())
         engine = state.admm.engine
         mu_v = engine.variables()
-        mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
+        mu_v[~problem.feasible_v] = 0.0  # the limit: no factor gives a forbidden state any mass
         return Answer(engine.labels.copy(), mu_v, engine.marginals_of(problem), details=state.details())
 
 
 @dataclass(eq=False)
 class AD3Run:
-    """State of a run: the best value and bound, ADMM, the tree once it is begun, and a search if there are constraints.
+    """State of a run: best value and bound, ADMM, the tree once it exists, and a local search for constraints.
 
-    The loop keeps the best labelling; branch and bound needs one of its own, `incumbent`.
+    The loop keeps the best labelling; branch and bound needs its own, `incumbent`.
     """
 
     graph: FactorGraph
@@ -260,7 +260,7 @@ class AD3Run:
     root: tuple[Floats, Floats] | None = None
 
     def improved(self, problem: Problem, value: float) -> tuple[Ints, float]:
-        """The engine's labels and their value; with constraints, the best of a short search from them."""
+        """Return the engine's labels and their value; with constraints, the best found by a short search from them."""
         assert self.admm is not None
         labels = self.admm.engine.labels
         if problem.graph.constraints is None or problem.n_vars == 0:
@@ -273,12 +273,12 @@ class AD3Run:
 
     @property
     def certified(self) -> bool:
-        """Whether the best bound proves the best labelling."""
+        """Whether the best bound proves the best labelling optimal."""
         gap = relative_gap(self.best_value, self.best_bound, self.graph.unit)
         return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
 
     def note(self, labels: Ints, value: float, bound: float) -> None:
-        """Keep the best value and bound, and the labelling if the tree will need it."""
+        """Update the best value and bound, and the incumbent if branch and bound needs it."""
         if self.incumbent is not None:
             self.incumbent.offer(labels, value)
             self.incumbent.tighten(bound)
@@ -286,7 +286,7 @@ class AD3Run:
         self.best_bound = min(self.best_bound, bound)
 
     def details(self) -> dict[str, float]:
-        """Final penalty, residuals, and the size of the tree."""
+        """Final penalty, residuals and size of the tree."""
         assert self.admm is not None
         found = {"rho": self.admm.rho, "rho_unit": self.admm.unit, "primal": self.admm.primal, "dual": self.admm.dual}
         return found if self.tree is None else found | {"nodes": float(self.tree.nodes)}

@@ -19,51 +19,51 @@ from mapmrf.problem import Problem
 from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 4_000_000
-"""Table entries that a step goes through, roughly: some milliseconds."""
+"""Approximate number of table entries processed per step: a few milliseconds."""
 SMOOTHED_COST = 10
-"""How much longer a smoothed iteration takes."""
+"""Cost of a smoothed iteration, in plain ones."""
 LEAST = 1e-8
 """The lowest temperature, relative to the gap at which a run has converged."""
 
 
 @dataclass(frozen=True)
 class ADSal(Method):
-    """Minimise a smoothed dual by sequential passes, at a temperature that falls with the gap (ogm-ADSal).
+    """Minimise a smoothed dual by sequential passes, at a temperature that decreases with the gap (ogm-ADSal).
 
-    Plain passes come first (as in `trws`, which they equal); where those stall above the linear relaxation, the
-    smoothed ones go on to its value. Smoothed marginals, extended to the factors, give points of L_G: bound and
-    relaxed value close in on the value of the relaxation from both sides.
+    Plain passes, the same as in `trws`, come first; where they stall above the optimum of the linear relaxation,
+    smoothed passes continue towards it. Smoothed marginals, extended to the factors, give points of L_G, so that bound
+    and relaxed value enclose the optimum of the relaxation from both sides.
 
     Attributes
     ----------
     max_iterations
-        Limit. An iteration is a forward and a backward pass, plain or smoothed.
+        Maximum number of iterations. An iteration is a forward and a backward pass, plain or smoothed.
     tol
-        The run has converged when the relative gap between the bound and the best point of L_G is at most this.
+        Relative gap between the bound and the best point of L_G at which the run has converged.
     presolve_iterations
-        Most plain iterations before the first smoothed one.
+        Maximum number of plain iterations before smoothing begins.
     presolve_tol
         Smoothing begins when several plain iterations in a row have lowered the bound by less than this, relatively.
     inner_iterations
-        Smoothed iterations between two measurements of the gaps.
+        Smoothed iterations between measurements of the gaps.
     gap_ratio
-        The temperature falls when the duality gap of the smoothed problem is below the true one divided by this.
+        The temperature is lowered when the duality gap of the smoothed problem is below the true gap divided by this.
     decay
-        What the temperature is divided by when it falls.
+        Factor by which the temperature is divided each time it is lowered.
     order
-        The order of the variables, as in `trws`.
+        Order of the variables, as in `trws`.
 
     Examples
     --------
     >>> import mapmrf
     >>> from mapmrf.datasets import grid
     >>> result = mapmrf.solve(grid(6, 6, coupling=2.0, seed=1), mapmrf.ADSal(tol=1e-5))
-    >>> round(result.bound, 2), round(result.relaxed_value, 2)  # the linear relaxation, from above and from below
+    >>> round(result.bound, 2), round(result.relaxed_value, 2)  # bounds on the linear relaxation from above and below
     (62.74, 62.74)
     """
 
     name: ClassVar[str] = "adsal"
-    title: ClassVar[str] = "adaptive diminishing smoothing of the dual, sequential passes (ogm-ADSal)"
+    title: ClassVar[str] = "adaptive diminishing smoothing of the dual by sequential passes (ogm-ADSal)"
     family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
@@ -84,7 +84,7 @@ class ADSal(Method):
         check_above(self, 1, "gap_ratio", "decay")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SmoothedRun:
-        """Order the variables and lay the factors out along them, all messages zero."""
+        """Order the variables and lay out the factors accordingly, with zero messages."""
         stopping = PassStopping(self.presolve_tol, GAP_TOLERANCE)
         state = SmoothedRun(problem, VisitOrder.build(problem, self.order), stopping)
         if initial.labels is not None:
@@ -92,7 +92,7 @@ class ADSal(Method):
         return state
 
     def step(self, problem: Problem, state: SmoothedRun) -> Progress:
-        """Some plain iterations, or smoothed ones and a measurement of the gaps."""
+        """Run some plain iterations, or smoothed ones followed by a measurement of the gaps."""
         left, known = self.max_iterations - state.done, state.value
         if state.temperature == 0.0:
             finished = self.presolve(state, min(left, self.presolve_iterations - state.done))
@@ -108,7 +108,7 @@ class ADSal(Method):
         return progress
 
     def presolve(self, state: SmoothedRun, left: int) -> Status | None:
-        """Plain iterations; when they stall, set the first temperature."""
+        """Run plain iterations; once they stall, set the initial temperature."""
         why = state.iterate_plain(min(left, max(1, STEP_WORK // (state.plain.work + 1))))
         if why == INFEASIBLE or state.bound == -math.inf:
             return Status.INFEASIBLE
@@ -119,7 +119,7 @@ class ADSal(Method):
         return None
 
     def smooth(self, state: SmoothedRun, left: int) -> Status | None:
-        """Smoothed iterations; after enough of them compare the gaps and perhaps lower the temperature."""
+        """Run smoothed iterations; after enough of them, compare the gaps and lower the temperature if due."""
         affordable = max(1, STEP_WORK // (SMOOTHED_COST * state.plain.work + 1))
         n = min(left, self.inner_iterations - state.inner, affordable)
         smoothed = state.soft_iterate(n, state.lam)
@@ -134,26 +134,26 @@ class ADSal(Method):
         return self.measure(state, smoothed)
 
     def measure(self, state: SmoothedRun, smoothed: float) -> Status | None:
-        """Compare the gaps at the present temperature with the true one, and lower it if they are small."""
+        """Compare the smoothed gap with the true gap, and lower the temperature if it is small."""
         cost = smoothed - state.measure_plain()
         soft, entropy = state.measure_relaxed()
         closed = state.closed_gap(self.tol)
         if state.gap <= closed or smoothed - soft <= closed:
             return Status.CONVERGED
-        # With hard constraints the soft value may be all that is known of the relaxation from below.
+        # With hard constraints, the smoothed value may be the only lower bound on the relaxation.
         share = max(min(state.gap, state.bound - soft), closed) / self.gap_ratio
         if cost > share or smoothed - (soft + state.temperature * entropy) <= share:
             state.temperature = max(state.temperature / self.decay, LEAST * closed, np.finfo(float).tiny)
         return None
 
     def close(self, problem: Problem, state: SmoothedRun) -> None:
-        """End the threads."""
+        """Stop the threads."""
         state.plain.close()
 
     def answer(self, problem: Problem, state: SmoothedRun) -> Answer:
-        """The best point of L_G: the smoothed marginals and their extension, or the labelling if it is worth more."""
+        """The best point of L_G: the smoothed marginals and their extension, or the labelling if it is better."""
         labels = None if state.best is None else state.best.labels
-        if labels is None and state.relaxed == -math.inf:  # then at least some labelling, if there is one
+        if labels is None and state.relaxed == -math.inf:  # fall back to any labelling
             labels = find_feasible(problem, state.plain.best.astype(np.int64), seconds=REPAIR_SECONDS).labels
         details = {"temperature": state.temperature}
         if state.point is not None and state.relaxed > state.value:

@@ -19,33 +19,34 @@ from mapmrf.result import Status
 Rule = Literal["metropolis", "heat_bath"]
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step reads, at most: some 20 ms."""
+"""Maximum number of table entries read per step: some 20 ms."""
 QUENCH = 100
-"""Sweeps at temperature 0 after a read, at most: they end when nothing changes."""
+"""Maximum number of sweeps at temperature 0 after a read; they end early when nothing changes."""
 SHORT_QUENCH = 10
 """The same for a read that was cut short."""
 
 
 @dataclass(frozen=True)
 class Annealing(Method):
-    """Change single variables at random, up always and down the less often the colder it gets; the best read counts.
+    """Anneal single variables: accept gains always, and losses less and less often as the temperature falls.
 
-    The temperature falls by the same factor from sweep to sweep, from `hot` to `cold` times a variable's mean stake,
-    the ranges of the tables of all its factors together. Each read ends with sweeps at temperature 0 until nothing
-    changes. Forbidden states (-inf) count as a loss larger than any finite one of a single change.
+    The temperature decreases geometrically from sweep to sweep, from `hot` to `cold` times a variable's mean stake,
+    which is the sum of the ranges of its factors' tables. Each read ends with sweeps at temperature 0 until nothing
+    changes, and the best read counts. Forbidden states (-inf) count as a loss larger than any finite loss of a single
+    change.
 
     Attributes
     ----------
     max_iterations
-        Sweeps over all variables, of all reads together.
+        Maximum number of sweeps over all variables, over all reads.
     reads
-        Runs from hot to cold that share the sweeps equally. The first begins with the labelling given to `solve`, or
-        else with the best state of every variable alone; all others with random labellings.
+        Independent runs from hot to cold, which share the sweeps equally. The first starts from the initial labelling,
+        or else from the best unary state of every variable; all others start from random labellings.
     hot, cold
-        First and last temperature, in units of a variable's mean stake.
+        Initial and final temperature, in units of a variable's mean stake.
     rule
-        ``metropolis`` proposes one other state and takes it or not; ``heat_bath`` draws from all states of a variable.
-        Models of binary variables and pairs always use Metropolis.
+        ``metropolis`` proposes one other state and accepts or rejects it; ``heat_bath`` samples from all states of a
+        variable. Models of binary variables and pairs always use Metropolis.
 
     Examples
     --------
@@ -58,7 +59,7 @@ class Annealing(Method):
     """
 
     name: ClassVar[str] = "annealing"
-    title: ClassVar[str] = "simulated annealing of single variables"
+    title: ClassVar[str] = "simulated annealing with single-variable moves"
     family: ClassVar[str] = "local search"
 
     max_iterations: int = 10_000
@@ -73,7 +74,7 @@ class Annealing(Method):
         check_above(self, 0, "hot", "cold")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AnnealingRun:
-        """Scale the temperatures and lay the model out."""
+        """Scale the temperatures and lay out the model."""
         labels = initial.first_labels(problem.graph)
         reads = min(self.reads, self.max_iterations)
         ends = offsets(np.full(reads, self.max_iterations // reads) + (np.arange(reads) < self.max_iterations % reads))
@@ -83,7 +84,7 @@ class Annealing(Method):
         return AnnealingRun(sweeps, ends, local_scale(problem), np.random.default_rng(seed), best)
 
     def step(self, problem: Problem, state: AnnealingRun) -> Progress:
-        """Sweep for some milliseconds, at most to the end of a read."""
+        """Sweep for some milliseconds, at most until the end of a read."""
         end = int(state.ends[state.read + 1])
         n = max(1, min(end - state.sweeps_done, STEP_ENTRIES // state.sweeps.work))
         state.sweeps.run(self.temperatures(state, n))
@@ -101,7 +102,7 @@ class Annealing(Method):
         return result
 
     def answer(self, problem: Problem, state: AnnealingRun) -> Answer:
-        """The best read; one that was cut short counts too, as it stands after a quench."""
+        """The best read; an unfinished read also counts, after a quench."""
         labels = state.best.labels
         if state.read + 1 < len(state.ends) and state.sweeps_done > state.ends[state.read]:
             present = state.quench_present()
@@ -116,11 +117,11 @@ class AnnealingRun:
     Attributes
     ----------
     sweeps
-        The labelling that is annealed.
+        The annealed labelling.
     ends
-        Sweeps done at the begin of every read, and at the end of the last.
+        Number of sweeps before every read, and in total.
     unit
-        The temperatures' unit.
+        Unit of the temperatures.
     """
 
     sweeps: AnnealingSweeps
@@ -139,14 +140,14 @@ class AnnealingRun:
             self.sweeps.restart(self.random.integers(0, problem.graph.card))
 
     def quench(self, most: int) -> Ints:
-        """Sweep at temperature 0 until nothing changes, at most so often; returns the labelling."""
+        """Sweep at temperature 0 until nothing changes, at most `most` times; return the labelling."""
         for _ in range(most):
             if self.sweeps.run(np.zeros(1)) == 0:
                 break
         return self.sweeps.labels()
 
     def quench_present(self) -> Ints:
-        """The present labelling after a short quench; the read can go on from where it was."""
+        """Return the current labelling after a short quench, without disturbing the read."""
         present = self.sweeps.labels()
         quenched = self.quench(SHORT_QUENCH)
         self.sweeps.restart(present)

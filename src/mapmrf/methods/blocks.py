@@ -1,4 +1,4 @@
-"""Block moves: exact optimisation over large low-width parts of the model, again and again."""
+"""Block moves: repeated exact optimisation over large low-width parts of the model."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 REGION = 50_000
-"""Variables that a block is taken out of, at most: planning it takes some tenths of a second."""
+"""Maximum number of variables from which a block is chosen: planning it takes some tenths of a second."""
 
 STEP_WORK = 20_000_000
-"""Table entries after which a step lets the loop look at its limits: some 30 ms."""
+"""Table entries processed before a step returns to the loop: some 30 ms."""
 
 
 @dataclass(frozen=True)
 class Blocks(Method):
-    """Optimise most variables at once, exactly, given the rest; then again with another choice of the rest.
+    """Optimise most variables jointly and exactly, given the rest; then repeat with another choice of the rest.
 
     A pass eliminates the variables of the model one after another, cheapest first, and freezes a variable at its
-    present label wherever a table would grow too large. What is left has a small induced width and is solved by dynamic
-    programming. Every pass draws the order anew, so that other variables are frozen.
+    current label wherever a table would grow too large. The remaining model has a small induced width and is solved by
+    dynamic programming. Every pass draws a new random order, so that other variables are frozen.
 
     Attributes
     ----------
     max_iterations
-        Passes over the model.
+        Maximum number of passes over the model.
     width
-        Logarithm to base 2 of the entries of the largest table: 2 optimises over trees of a binary model.
+        Base-2 logarithm of the largest table: 2 optimises over trees of a binary model.
     patience
         Passes without a change of value after which the run has converged.
 
@@ -61,16 +61,16 @@ class Blocks(Method):
         check_at_least(self, 0, "width")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> BlocksRun:
-        """Begin with the labelling given, or with the best state of every variable alone."""
+        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         return BlocksRun(BlockMoves(problem, seed), labels, problem.graph.value(labels))
 
     def step(self, problem: Problem, state: BlocksRun) -> Progress:
-        """Make passes, or parts of one, until they have gone through some millions of table entries."""
+        """Make passes, or parts of one, until some millions of table entries have been processed."""
         work = 0
         while True:
             work += self._move(problem, state)
-            if len(state.unseen):  # a part of a pass: the loop finds out what it is worth
+            if len(state.unseen):  # within a pass, the loop evaluates the labelling
                 if work >= STEP_WORK:
                     return Progress(state.passes, labels=state.labels.copy())
                 continue
@@ -82,7 +82,7 @@ class Blocks(Method):
         return Progress(state.passes, labels=state.labels.copy(), value=value, finished=finished)
 
     def _move(self, problem: Problem, state: BlocksRun) -> int:
-        """Optimise a block, of a large model one around a variable not seen in this pass; return the work."""
+        """Optimise one block, on large models around a variable not yet seen in this pass; return the work."""
         moves, before, region = state.moves, state.moves.work, None
         if problem.n_vars > REGION:
             if len(state.unseen) == 0:
@@ -93,7 +93,7 @@ class Blocks(Method):
             state.unseen = state.unseen[~seen[state.unseen]]
             region = moves.random.permutation(region)
         moves.optimise(state.labels, self.width, region)
-        # a pass that freezes every variable has gone through all of them nevertheless
+        # a pass that freezes every variable still counts as complete
         return max(moves.work - before, PER_VARIABLE * (problem.n_vars if region is None else len(region)))
 
     def _end_pass(self, problem: Problem, state: BlocksRun) -> float:
@@ -105,7 +105,7 @@ class Blocks(Method):
         return value
 
     def answer(self, problem: Problem, state: BlocksRun) -> Answer:
-        """The labelling where the passes stand."""
+        """The current labelling."""
         return Answer(labels=state.labels, details={"passes": float(state.passes)})
 
 

@@ -16,23 +16,23 @@ from mapmrf.problem import Problem
 class BP(MessagePassing):
     """Pass max-product messages until they stop changing, and read a labelling off the beliefs (ogm-BP).
 
-    On a model without cycles two sweeps give an optimal labelling and prove it. With cycles messages need not settle;
-    labels are decoded every few iterations and the best are kept.
+    On a model without cycles, two sweeps give an optimal labelling and prove it. With cycles, messages need not
+    converge; labels are decoded every few iterations, and the best are kept.
 
     Attributes
     ----------
     max_iterations
-        Iterations; in each every factor sends one message to each of its variables.
+        Maximum number of iterations; in each, every factor sends one message to each of its variables.
     damping
-        Share of the old message in the next one, from 0 (none) to below 1.
+        Weight of the old message in the new one, from 0 (none) to below 1.
     tol
-        The run has converged when no message asks for a larger change, as a share of the mean spread of the potentials.
+        The run has converged when no message changes by more than this, relative to the mean range of the potentials.
     schedule
-        ``parallel``, all messages from those of the iteration before, or ``sequential``, factor by factor in
-        breadth-first order, forth and back in turns.
+        ``parallel`` computes all messages from those of the previous iteration; ``sequential`` goes factor by factor in
+        breadth-first order, alternately forward and backward.
     decode
-        ``sequential``, the best state of one variable after another given those decided before, or ``argmax``, the
-        best state of each belief by itself.
+        ``sequential`` decides one variable after another, each given those decided before; ``argmax`` takes the best
+        state of every belief independently.
 
     Examples
     --------
@@ -57,5 +57,5 @@ class BP(MessagePassing):
     decode: Decoding = "sequential"
 
     def weigh(self, problem: Problem, seed: int) -> ForestWeights:
-        """All factors count in full, as if there were no cycle; there is no bound then."""
+        """Weight all factors by 1, as if there were no cycles; this gives no bound."""
         return ForestWeights(np.ones(problem.n_factors), np.zeros(problem.n_edges))

@@ -1,4 +1,4 @@
-"""Chains: variable-depth search, one forced flip and the best that follow it."""
+"""Chains: variable-depth search by chains of flips."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step reads, at most: some 20 ms."""
+"""Maximum number of table entries read per step: some 20 ms."""
 
 
 @dataclass(frozen=True)
 class Chains(Method):
-    """Force a variable to another state, let the best flips beside it follow, and keep the best beginning of the chain.
+    """Flip a variable, let the best flips next to it follow, and keep the best prefix of this chain (Kernighan-Lin).
 
-    Each flip of a chain is the best there is, however much it loses, among the variables beside those that have flipped
-    in this chain, and no variable flips twice. Where the sum of the gains was highest the chain is cut; it counts if
-    that is a gain (Kernighan and Lin). Single flips that gain are made at once, best first. The run ends when no chain
-    from any state of any variable helps. Hard constraints (-inf) count before everything finite.
+    Each flip of a chain is the best one, however much it loses, among the variables adjacent to those already flipped
+    in this chain; no variable flips twice. The chain is cut where its cumulative gain was highest, and accepted if that
+    gain is positive. Single flips that gain are made at once, best first. The run ends when no chain from any state of
+    any variable helps. Hard constraints (-inf) take precedence over all finite terms.
 
     Attributes
     ----------
     max_iterations
-        An iteration is the work of one sweep: as many flips made or variables started from as there are variables.
+        Maximum number of iterations. An iteration is the work of one sweep: n flips made or variables started from.
     length
-        Flips of a chain.
+        Maximum number of flips in a chain.
     breadth
-        Chains from each start: the best second flip, the next best, and so on.
+        Number of chains from each start: with the best second flip, the next best, and so on.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class Chains(Method):
         check_at_least(self, 1, "max_iterations", "length", "breadth")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> ChainSearch:
-        """Begin with the labelling given, or with the best state of every variable alone."""
+        """Start from the initial labelling, or from the best unary state of every variable."""
         search = ChainSearch(problem, self.length, self.breadth, seed)
         search.restart(initial.first_labels(problem.graph))
         return search
@@ -64,9 +64,9 @@ class Chains(Method):
         n = max(1, problem.n_vars)
         state.run(STEP_ENTRIES, self.max_iterations * n - state.visits)
         finished = Status.CONVERGED if state.at_rest else None
-        begun = n - 1 if finished else 0  # a sweep that ended early counts as well
+        begun = n - 1 if finished else 0  # an incomplete sweep at the end also counts
         return Progress((state.visits + begun) // n, labels=state.labels(), finished=finished)
 
     def answer(self, problem: Problem, state: ChainSearch) -> Answer:
-        """The labelling where the run stands."""
+        """The current labelling."""
         return Answer(labels=state.labels())

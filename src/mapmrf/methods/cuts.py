@@ -1,4 +1,4 @@
-"""Cuts: branch and cut over a solver for mixed-integer programs."""
+"""Cuts: branch and cut with a mixed-integer programming solver."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ POLL = 0.05
 """Seconds that a step waits for a solver before it returns to the loop."""
 
 PATIENCE = 1.0
-"""Seconds that a solver is given to end when a run is closed."""
+"""Seconds that a solver has to stop when a run is closed."""
 
 STEP_ENTRIES = 2_000_000
-"""Table entries visited in one step of local search: some 20 ms."""
+"""Table entries examined per step of local search: some 20 ms."""
 
 STEP_CHANGES = 4_000_000
-"""States looked at in one step of local search with constraints: some 20 ms."""
+"""States examined per step of local search with constraints: some 20 ms."""
 
 LOCAL_STEPS = 25
-"""Steps of local search after the first descent, at most."""
+"""Maximum number of steps of local search after the first descent."""
 
 EXACT_PAIRS = 50_000
-"""Pairs up to which the simplex method goes on with the relaxation where the quick rounds have ended."""
+"""Maximum number of pairs for which the simplex method continues the relaxation after the quick rounds."""
 
 ALLOWANCE = 1e-3
 """Share of the tolerance within which a node of that search counts as no better than the incumbent."""
@@ -74,33 +74,33 @@ MAX_ENTRIES = 200_000_000
 class Cuts(Phases):
     """Solve exactly by branch and cut.
 
-    Binary pairwise models become the compact 0/1 program, other binary models of small factors one in products of
-    spins; the relaxation is tightened by odd-cycle inequalities until it is integral or no more are violated. What is
-    left, and any other model as the local polytope with 0/1 variables, goes to the branch and bound of HiGHS or SCIP,
-    together with the best labelling so far; what is left of a large program in products, to one over the cutting
-    planes. Constraints are rows of the program.
+    Binary pairwise models become a compact 0/1 program, and other binary models with small factors one in products of
+    spins; odd-cycle inequalities tighten the relaxation until it is integral or none is violated. The remaining
+    problem, or the local polytope with 0/1 variables for any other model, is passed to the branch and bound of HiGHS or
+    SCIP with the incumbent; large programs in products have their own branch and bound over the cutting planes.
+    Constraints are rows of the program.
 
     Attributes
     ----------
     max_iterations
-        Nodes of the branch and bound.
+        Maximum number of nodes of the branch and bound.
     solver
-        ``highs``, ``scip`` (an optional extra), or ``auto``: SCIP for the branch and bound if it is installed.
-        Relaxations that are solved exactly are always left to HiGHS.
+        ``highs``, ``scip`` (an optional extra), or ``auto``: SCIP for branch and bound if it is installed. Relaxations
+        that must be solved exactly always use HiGHS.
     rounds
-        Rounds of odd-cycle inequalities, at most; 0 leaves all cuts to the solver. They end early when they bring
-        little.
+        Maximum number of rounds of odd-cycle inequalities; 0 leaves all cuts to the solver. They end early when they
+        bring little.
     persistency
-        Fix the variables of a binary pairwise model that roof duality decides: some optimum has them so.
+        Fix the variables of a binary pairwise model that are persistent by roof duality.
     local_search
-        Effort of local search before the first program: perturbations per variable, for half a second or so at most.
+        Effort of local search before the first program, in perturbations per variable; half a second or so at most.
     lp_iterations
-        Iterations of the LP phase of LS-LP on models that are not binary and pairwise, at most. Where the relaxation
-        over the local polytope is tight they close the gap, and no program is needed.
+        Maximum number of iterations of the LP phase of LS-LP, on models that are not binary and pairwise. If the
+        relaxation over the local polytope is tight, this closes the gap, and no program is needed.
     gap
-        Relative gap at which the search ends; in a model of small potentials relative to how far these are apart.
+        Relative gap at which the search ends; for models of small potentials, relative to their range.
     memory
-        Megabytes that SCIP may use; HiGHS knows no such limit.
+        Memory limit for SCIP, in megabytes; HiGHS has no such limit.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class Cuts(Phases):
     """
 
     name: ClassVar[str] = "cuts"
-    title: ClassVar[str] = "branch and cut over HiGHS or SCIP"
+    title: ClassVar[str] = "branch and cut with HiGHS or SCIP"
     family: ClassVar[str] = "exact"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
@@ -136,15 +136,15 @@ class Cuts(Phases):
 
     @property
     def stops_at_gap(self) -> bool:
-        """It ends with its own proof: a gap that the loop takes for closed may be open in a model of small unit."""
+        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
         return False
 
     def within(self, graph: FactorGraph, left: float) -> Cuts:
-        """What is left for SCIP."""
+        """Limit SCIP to the remaining memory."""
         return replace(self, memory=min(self.memory, max(1.0, left / 2**20)))
 
     def supports(self, problem: Problem) -> str | None:
-        """Say why the solver cannot be loaded, if so; refuse programs beyond all memory."""
+        """Say why the solver cannot be loaded, if so, and reject programs that exceed any memory."""
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
         if entries > MAX_ENTRIES:
             return f"its program would have {entries} entries, expected at most {MAX_ENTRIES}"
@@ -155,8 +155,8 @@ class Cuts(Phases):
         return failure
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutsRun:
-        """Simplify the model; the run begins with local search."""
-        if problem.graph.constraints is not None:  # reductions know tables only
+        """Simplify the model; the run starts with local search."""
+        if problem.graph.constraints is not None:  # reductions support tables only
             return CutsRun(self, Simplified(problem, ()), seed, initial.labels)
         roof = self.persistency and problem.only_binary and why_no_roof(problem) is None
         excluded = excluded_by_roof(problem) if roof else None
@@ -164,22 +164,22 @@ class Cuts(Phases):
 
 
 class CutsRun(PhasedRun):
-    """A run: the simplified model, its incumbent, and the solver at work on it.
+    """A run: the simplified model, its incumbent, and the solver.
 
     Attributes
     ----------
     small, problem
-        The simplification, and the model that it leaves.
+        The simplification, and the simplified model.
     incumbent
-        The best labelling of that model and the best bound; only where the model is feasible.
+        The best labelling and bound of the simplified model, if it is feasible.
     nodes
-        Nodes of the branch and bound.
+        Nodes of the branch and bound so far.
     planes
         The cutting planes of a compact program, once their phase has begun.
     search
         The branch and bound, once it has begun.
     reports
-        Reports of the solver after which the branch and bound waits until the next step; by default it does not wait.
+        Solver reports after which the branch and bound pauses until the next step; by default it does not pause.
     n_turns
         Rounds of cutting planes and turns of the branch and bound so far.
     """
@@ -209,10 +209,10 @@ class CutsRun(PhasedRun):
             self.incumbent = Incumbent(graph, labels)
             self.tighten(dual_bound(self.problem, np.zeros(self.problem.n_edge_states)))
 
-    # -- what others see ----------------------------------------------------------------------------------------------
+    # -- interface ----------------------------------------------------------------------------------------------------
 
     def inform(self, labels: Ints) -> None:
-        """Take over a labelling of the whole model that was found elsewhere, if it is better; so does the solver."""
+        """Take over a better labelling of the original model found elsewhere, and pass it on to the solver."""
         if not self.small.feasible:
             return
         value = self.incumbent.value
@@ -221,7 +221,7 @@ class CutsRun(PhasedRun):
             self.search.report.offered = self.formulation.columns(self.incumbent.labels)
 
     def answer(self) -> Answer:
-        """The best labelling and bound, with what a solver at work has reported since the last step."""
+        """The best labelling and bound, including what the solver has reported since the last step."""
         if not self.small.feasible:
             return Answer(bound=-math.inf)
         if self.search is not None:
@@ -229,7 +229,7 @@ class CutsRun(PhasedRun):
         return Answer(labels=self.best(), bound=self.bound, details=dict(self.details))
 
     def close(self) -> None:
-        """Stop the solver, and free the program."""
+        """Stop the solver and free the program."""
         super().close()
         if self.planes is not None:
             self.planes.relaxation.close(PATIENCE)
@@ -237,7 +237,7 @@ class CutsRun(PhasedRun):
             self.search.close(PATIENCE)
 
     def best(self) -> Ints:
-        """The best labelling so far, of the whole model."""
+        """The best labelling of the original model so far."""
         return self.small.lift(self.incumbent.labels)
 
     @property
@@ -246,25 +246,25 @@ class CutsRun(PhasedRun):
         return self.incumbent.bound if self.incumbent.bound < math.inf else None
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """The best bound, and the best labelling if it is better than what the loop knows."""
+        """Report the best bound, and the best labelling if the loop does not have it yet."""
         labels = self.best() if self.incumbent.value > self._reported else None
         self._reported = self.incumbent.value
         return Progress(self.nodes, labels=labels, bound=self.bound, finished=finished, phase=phase)
 
     def tighten(self, bound: float) -> None:
-        """Keep a bound if it is the best; what a search leaves out is worth no more than the incumbent."""
+        """Keep a bound if it is the best; pruned labellings are worth no more than the incumbent."""
         self.incumbent.tighten(max(self.grain.down(bound), self.incumbent.value))
 
     @property
     def tolerance(self) -> float:
-        """The gap, as a difference of log potentials, at which a labelling counts as optimal."""
+        """Difference of bound and value, in log potentials, at which a labelling counts as optimal."""
         value = self.incumbent.value
         size = abs(value) if value > -math.inf else 0.0
         return self.method.gap * min(max(1.0, size), self.spread)
 
     @property
     def verdict(self) -> Status | None:
-        """What bound and value prove, if anything."""
+        """Return what bound and value prove, if anything."""
         if self.incumbent.bound == -math.inf:
             return Status.INFEASIBLE
         return Status.OPTIMAL if self.incumbent.bound - self.incumbent.value <= self.tolerance else None
@@ -272,7 +272,7 @@ class CutsRun(PhasedRun):
     # -- the phases ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Generator[Progress, None, None]:
-        """All phases, one after another."""
+        """Run all phases."""
         while not self.small.feasible:  # some variable has no state left
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
         if self.problem.n_vars == 0:
@@ -294,7 +294,7 @@ class CutsRun(PhasedRun):
         yield from self.branch(program, n_needed)
 
     def search_counted(self) -> Iterator[Progress]:
-        """Local search that counts what the constraints count, for the first labelling."""
+        """Local search with counters for the constraints, for a first labelling."""
         search = CountedSearch(self.problem, self.incumbent.labels, self.seed)
         for _ in range(min(self.method.local_search, LOCAL_STEPS)):
             search.run(min(STEP_CHANGES // self.problem.n_states, 50 * self.problem.n_vars) + 1)
@@ -302,7 +302,7 @@ class CutsRun(PhasedRun):
             yield self.progress("start")
 
     def descend(self) -> Iterator[Progress]:
-        """Local search, for the first labelling."""
+        """Local search for a first labelling."""
         trials = self.method.local_search * self.problem.n_vars
         n_steps = 0
         while self.local.descending or (self.local.trials < trials and n_steps < LOCAL_STEPS):
@@ -311,12 +311,12 @@ class CutsRun(PhasedRun):
             yield self.progress("start")
 
     def improve(self, entries: int, max_trials: int) -> None:
-        """A step of local search."""
+        """Run a step of local search."""
         self.local.run(entries, max_trials)
         self.incumbent.offer(self.local.labels, self.local.value)
 
     def relax(self) -> Iterator[Progress]:
-        """The LP phase of LS-LP, for a bound and better labellings."""
+        """Run the LP phase of LS-LP for a bound and better labellings."""
         inner = LSLP(max_iterations=self.method.lp_iterations)
         if inner.supports(self.problem) is not None:
             return
@@ -331,7 +331,7 @@ class CutsRun(PhasedRun):
             yield self.progress("start", self.verdict)
 
     def formulate(self) -> Program:
-        """Build the program; the first bound is the one without any row."""
+        """Build the program; the first bound is the one without any rows."""
         if self.problem.graph.constraints is not None:
             self.formulation = ConstrainedPolytope.build(self.problem)
         else:
@@ -344,7 +344,7 @@ class CutsRun(PhasedRun):
         return program
 
     def cut(self, compact: Compact) -> Generator[Progress, None, Program]:
-        """Rounds of the relaxation, each with more odd-cycle inequalities; the program with those that are tight."""
+        """Solve relaxations with more and more odd-cycle inequalities; return the program with those that are tight."""
         quick = SpinPlanes(compact)
         yield from self.play(quick)
         failure = highs_failure()
@@ -356,9 +356,9 @@ class CutsRun(PhasedRun):
         return (yield from self.cut_exactly(compact, quick))
 
     def cut_products(self) -> Generator[Progress, None, Program]:
-        """Rounds of cutting planes over products of spins, on fewer variables again and again; what is left of it all.
+        """Run rounds of cutting planes over products of spins, on fewer and fewer variables; return what remains.
 
-        Once many variables are decided, a labelling better than the incumbent is looked for in the model that is left.
+        Once many variables are fixed, the remaining model is searched for a labelling better than the incumbent.
         """
         while True:
             planes = ProductPlanes(ProductForm.of(self.problem))
@@ -368,7 +368,7 @@ class CutsRun(PhasedRun):
                 break
             self.details["core"] = float(self.problem.n_vars)
             yield self.progress("cuts", self.verdict)
-            if not self.has_products:  # the factors that are left are pairs, or there are none
+            if not self.has_products:  # only pairs are left, or no factors at all
                 return self.formulate()
         if planes.form.blocks.ptr[-1] > TREE_PLACES:
             yield from self.explore(planes)
@@ -376,7 +376,7 @@ class CutsRun(PhasedRun):
         return self.formulation.program
 
     def explore(self, planes: ProductPlanes) -> Iterator[Progress]:
-        """Branch and bound over the cutting planes, from their last round on, to its end."""
+        """Branch and bound over the cutting planes, from their last round to the end."""
         tree, allowance = PlaneTree(planes, planes.weight), max(ALLOWANCE * self.tolerance, self.grain.slack)
         tree.split()
         while tree.open and self.nodes < self.method.max_iterations:
@@ -402,7 +402,7 @@ class CutsRun(PhasedRun):
             yield self.progress("branch", Status.ITERATION_LIMIT)
 
     def shrink(self, excluded: Bools) -> bool:
-        """Leave out states that no better labelling has; False if there are none, or if nothing is left."""
+        """Remove states that are in no better labelling; False if there are none, or if nothing would remain."""
         small = simplify(self.problem, excluded)
         if not small.maps:
             return False
@@ -416,12 +416,12 @@ class CutsRun(PhasedRun):
 
     @property
     def has_products(self) -> bool:
-        """Whether cutting planes over products of spins fit."""
+        """Whether cutting planes over products of spins apply."""
         tables = self.problem.graph.constraints is None
         return tables and not is_compact(self.problem) and has_products(self.problem)
 
     def play(self, planes: Planes) -> Iterator[Progress]:
-        """Rounds of the relaxation, each with more odd-cycle inequalities, until they bring little."""
+        """Add rounds of odd-cycle inequalities until they bring little."""
         while planes.n_rounds < self.method.rounds:
             for _ in planes.solve(self.incumbent.value):
                 yield self.progress("cuts")
@@ -438,7 +438,7 @@ class CutsRun(PhasedRun):
                 yield self.progress("cuts")
 
     def cut_exactly(self, compact: Compact, quick: SpinPlanes) -> Generator[Progress, None, Program]:
-        """More rounds, in which the relaxation is solved to its end."""
+        """Run more rounds in which the relaxation is solved to optimality."""
         planes = self.planes = CuttingPlanes(compact, self.seed, quick)
         while planes.n_rounds < self.method.rounds:
             planes.relaxation.start()
@@ -458,7 +458,7 @@ class CutsRun(PhasedRun):
         return planes.strengthened()
 
     def round_point(self, labels: Ints) -> None:
-        """A labelling near a relaxed point, improved by local search."""
+        """Round a relaxed point to a labelling and improve it by local search."""
         self.local.restart(labels)
         self.improve(STEP_ENTRIES // 4, self.problem.n_vars)
 
@@ -475,8 +475,8 @@ class CutsRun(PhasedRun):
         }  # fmt: skip
 
     def branch(self, program: Program, n_needed: int) -> Iterator[Progress]:
-        """Branch and bound by the solver, from the incumbent."""
-        # Half of the tolerance is for the margin of the solver's bound, half for the gap at which it may end.
+        """Run the solver's branch and bound, starting from the incumbent."""
+        # Half of the tolerance covers the margin of the solver's bound, half the gap at which it may stop.
         program = program.in_unit(0.5 * self.tolerance)
         gap = max(0.0, max(0.99 * self.tolerance, self.grain.slack) - program.margin)
         feasible = self.incumbent.value > -math.inf
@@ -499,16 +499,16 @@ class CutsRun(PhasedRun):
         yield self.progress("branch", self.conclude(self.search))
 
     def take_turn(self, search: SolverRun) -> Iterator[Progress]:
-        """Wait until the solver has ended or used up its turn, and take over what it has found."""
+        """Wait until the solver has ended or used up its turn, and take over its results."""
         while not search.turn_is_over(POLL):
-            if self.reports == math.inf:  # in a turn the moment of waiting must not matter
+            if self.reports == math.inf:  # with turns, results must not depend on timing
                 self.read_search(search)
             yield self.progress("branch")
         self.n_turns += 1
         self.read_search(search)
 
     def read_search(self, search: SolverRun) -> None:
-        """Take over the bound, the nodes and the newest labelling of the branch and bound."""
+        """Take over the bound, the node count and the newest labelling of the branch and bound."""
         program, report = self.task.program, search.report
         self.nodes = min(report.iterations, self.method.max_iterations)
         columns = search.take()
@@ -518,7 +518,7 @@ class CutsRun(PhasedRun):
             self.tighten(program.value(report.bound) + program.margin)
 
     def conclude(self, search: SolverRun) -> Status:
-        """The status that the end of the branch and bound amounts to."""
+        """Return the status that corresponds to the end of the branch and bound."""
         program, outcome = self.task.program, search.report.outcome
         if outcome is SolverOutcome.INFEASIBLE and self.incumbent.value == -math.inf:
             self.incumbent.tighten(-math.inf)
@@ -526,6 +526,6 @@ class CutsRun(PhasedRun):
         if outcome is SolverOutcome.OPTIMAL:
             self.tighten(self.incumbent.value + program.scale * self.task.gap + program.margin)
             return Status.OPTIMAL
-        if outcome in (SolverOutcome.FAILED, SolverOutcome.INFEASIBLE):  # there is a labelling: it cannot be infeasible
+        if outcome in (SolverOutcome.FAILED, SolverOutcome.INFEASIBLE):  # the incumbent is feasible
             log.warning("the solver gave up: %s", search.report.message)
         return Status.ITERATION_LIMIT

@@ -1,4 +1,4 @@
-"""DD-SG: dual decomposition into trees, the dual minimised by subgradients."""
+"""DD-SG: dual decomposition into trees, with the dual minimised by subgradient steps."""
 
 from __future__ import annotations
 
@@ -24,35 +24,33 @@ WAYS = {"majority": kernels.MAJORITY, "average": kernels.AVERAGE, "subproblems":
 
 @dataclass(frozen=True)
 class DDSG(Method):
-    """Cut the factor graph into trees, solve each exactly, and move potential until they agree (ogm-DD-SG).
+    """Decompose the factor graph into trees, solve each exactly, and shift potentials until they agree (ogm-DD-SG).
 
-    Every tree has its own copy of the variables that it touches, and the unary potentials are spread over the copies.
-    The trees' maxima sum to an upper bound. Where copies disagree, a subgradient step takes potential from what each
-    chose and gives it to what the others chose; the sum over the copies never changes.
+    Every tree has its own copy of its variables, and the unary potentials are distributed over the copies. The trees'
+    maxima sum to an upper bound. Where copies disagree, a subgradient step moves potential from the states that each
+    copy chose to those that the others chose; the sum over the copies never changes.
 
     Attributes
     ----------
     max_iterations
-        Limit on the rounds: each solves all subproblems and takes one step.
+        Maximum number of rounds; each solves all subproblems and takes one subgradient step.
     decomposition
-        ``trees``, forests that are maximal one after another and hold every factor once, or ``factors``, one
-        subproblem for each factor.
+        ``trees``: successive maximal forests that cover every factor once; ``factors``: one subproblem per factor.
     rule
-        Length of the steps. ``level``: towards a level below the best bound, which comes nearer when it is missed.
-        ``polyak``: towards the value of the best labelling. ``diminishing``: step_size / (1 + (decay t)^exponent) in
-        round t, in units of the typical size of a potential.
+        Step length. ``level``: towards a level below the best bound, which moves closer when it is missed. ``polyak``:
+        towards the value of the best labelling. ``diminishing``: step_size / (1 + (decay t)^exponent) in round t, in
+        units of the typical size of a potential.
     step_size
-        Factor of the steps' length.
+        Factor on the step length.
     patience
-        Rounds without the progress aimed at, after which the level rule aims at half of it.
+        Rounds without the targeted progress after which the level rule halves its target.
     decay, exponent
-        How the steps of the diminishing rule shrink.
+        Decay of the step length in the diminishing rule.
     decode
-        Where labellings come from. ``majority``: the votes of a variable's copies. ``average``: the average of the
-        copies' choices over the rounds. ``subproblems``: one tree after another, completed by the majority. ``all``:
-        these in turn.
+        Source of labellings. ``majority``: the votes of a variable's copies. ``average``: the average of the copies'
+        choices over the rounds. ``subproblems``: one tree after another, completed by majority. ``all``: these in turn.
     tolerance
-        Relative gap between bound and labelling at which to stop.
+        Relative gap between bound and value at which to stop.
 
     Examples
     --------
@@ -64,7 +62,7 @@ class DDSG(Method):
     """
 
     name: ClassVar[str] = "dd_sg"
-    title: ClassVar[str] = "dual decomposition into trees, by subgradients (ogm-DD-SG)"
+    title: ClassVar[str] = "subgradient dual decomposition into trees (ogm-DD-SG)"
     family: ClassVar[str] = "LP and decomposition"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
@@ -87,10 +85,10 @@ class DDSG(Method):
         check_above(self, 0, "step_size")
         check_at_least(self, 0, "decay", "exponent", "tolerance")
         if self.decode == "subproblems" and self.decomposition == "factors":
-            raise OptionError("dd_sg: decode is 'subproblems', but a single factor has no labelling of its own")
+            raise OptionError("dd_sg: decode is 'subproblems', but a single factor gives no labelling")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
-        """Cut the problem and spread the unary potentials."""
+        """Decompose the problem and distribute the unary potentials."""
         cut = Decomposition.into_trees if self.decomposition == "trees" else Decomposition.into_factors
         options = DescentOptions(
             rule=RULES[self.rule],
@@ -107,11 +105,11 @@ class DDSG(Method):
         return run
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
-        """Some rounds."""
+        """Run some rounds."""
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
-        """What the copies have gained and lost."""
+        """The potentials moved between copies."""
         return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:
@@ -119,7 +117,7 @@ class DDSG(Method):
         return state.answer(problem)
 
     def _ways(self) -> tuple[int, ...]:
-        """The kernels' names of the ways to a labelling."""
+        """The kernels' codes of the decoding rules."""
         if self.decode != "all":
             return (WAYS[self.decode],)
         return tuple(WAYS.values()) if self.decomposition == "trees" else (WAYS["majority"], WAYS["average"])

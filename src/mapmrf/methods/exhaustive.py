@@ -22,22 +22,22 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 BLOCK = 2**14
-"""Labellings that are evaluated at once, at most."""
+"""Maximum number of labellings evaluated at once."""
 
 STEP_SECONDS = 0.03
-"""Time after which a step lets the loop look at its limits."""
+"""Seconds after which a step returns to the loop."""
 
 
 @dataclass(frozen=True)
 class Exhaustive(Method):
-    """Evaluate every labelling; of several best ones take the first in lexicographic order.
+    """Evaluate every labelling; among several optima, return the first in lexicographic order.
 
     Attributes
     ----------
     max_iterations
-        An iteration evaluates a block of up to 2^14 labellings; the bound is only known after all of them.
+        Maximum number of blocks, each of up to 2^14 labellings; the bound is known only after all of them.
     max_labellings
-        Models with more labellings than this are refused.
+        Models with more labellings than this are rejected.
 
     Examples
     --------
@@ -53,7 +53,7 @@ class Exhaustive(Method):
     """
 
     name: ClassVar[str] = "exhaustive"
-    title: ClassVar[str] = "exhaustive search over all labellings of a small model"
+    title: ClassVar[str] = "exhaustive search over all labellings, small models"
     family: ClassVar[str] = "exact"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
@@ -67,7 +67,7 @@ class Exhaustive(Method):
         check_at_least(self, 1, "max_iterations", "max_labellings")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse a model with too many labellings."""
+        """Reject models with too many labellings."""
         log10 = float(np.log10(problem.graph.card).sum())  # the number itself may have a million digits
         size = f"{math.prod(problem.graph.card.tolist())}" if log10 < 15 else f"about 10^{log10:.0f}"
         if log10 < 15 and int(size) <= self.max_labellings:
@@ -75,7 +75,7 @@ class Exhaustive(Method):
         return f"it has {size} labellings, more than max_labellings = {self.max_labellings}"
 
     def start(self, problem: Problem, seed: int, initial: Start) -> Enumeration:
-        """Begin with the first block."""
+        """Start with the first block."""
         return Enumeration(problem.graph)
 
     def step(self, problem: Problem, state: Enumeration) -> Progress:
@@ -103,14 +103,14 @@ class Enumeration:
     graph
         The model.
     block
-        Labellings of a block, at most (or one variable's states, if those are more).
+        Maximum number of labellings per block (or one variable's states, if there are more).
 
     Attributes
     ----------
     inner, outer
         The variables that have more than one state.
     n_blocks, done
-        Blocks in all, and evaluated so far.
+        Number of blocks, and blocks evaluated so far.
     best
         The first of the best labellings so far.
     """
@@ -147,7 +147,7 @@ class Enumeration:
         self.done += 1
 
     def _violated(self, constraints: Constraints, c: int) -> Bools:
-        """Where in the block a constraint is violated."""
+        """Mark the labellings of the block that violate a constraint."""
         shape = tuple(self.graph.card[self.inner])
         if constraints.kind[c] == ConstraintKind.LINEAR:
             variables, gains = gains_of(constraints, c, self.graph.card)
@@ -163,7 +163,7 @@ class Enumeration:
         return worth_of(count, counter.final) < 0
 
     def _slice(self, scope: Ints, table: NDArray[Any]) -> NDArray[Any]:
-        """A table at the outer labels, with an axis for every inner variable (of length 1 outside the scope)."""
+        """Return a table at the outer labels, with one axis per inner variable (of length 1 outside the scope)."""
         axis = np.searchsorted(self.inner, scope)
         is_inner = np.isin(scope, self.inner)
         at = tuple(slice(None) if free else int(self.labels[i]) for i, free in zip(scope, is_inner, strict=True))
@@ -175,7 +175,7 @@ class Enumeration:
 
 
 def _digits(number: int, card: Ints) -> Ints:
-    """The labels of a variable list in the labelling of a given rank, last variable fastest."""
+    """Return the labels of some variables in the labelling of a given rank, last variable fastest."""
     labels = np.zeros(len(card), dtype=np.int64)
     for k in range(len(card) - 1, -1, -1):
         number, labels[k] = divmod(number, int(card[k]))

@@ -16,25 +16,25 @@ from mapmrf.result import Status
 LabelMove = Literal["expansion", "swap"]
 
 STEP_WORK = 2_000_000
-"""Arcs that a step looks at, roughly: some 20 ms, and once more at most."""
+"""Approximate number of arcs examined per step: some 20 ms, at most twice that."""
 
 
 @dataclass(frozen=True)
 class Expansion(Method):
-    """Let one label after another expand over all variables that gain by it, each time by a minimum cut.
+    """Expand one label after another over all variables that gain by it, each time by a minimum cut.
 
-    In an expansion of label alpha every variable keeps its state or takes alpha; of all these exponentially many
-    labellings a minimum cut finds the best. That needs pairs that are metric: Potts, linear, truncated linear. For
-    others roof duality decides what it can, and undecided variables keep their states. Labels take turns until none
-    helps: no labelling that one expansion reaches is better then. The value never falls.
+    In an expansion of label alpha, every variable keeps its state or takes alpha; a minimum cut finds the best of all
+    these exponentially many labellings. This requires metric pairs: Potts, linear, truncated linear. For others, roof
+    duality decides what it can, and undecided variables keep their states. Labels take turns until no expansion
+    improves the labelling. The value never decreases.
 
     Attributes
     ----------
     max_iterations
-        Limit. An iteration is the move of one label, or of one pair of labels.
+        Maximum number of moves: expansions of one label, or swaps of one pair of labels.
     move
-        ``expansion``, or ``swap``: variables of two labels may exchange them. Swaps need less of the pairs, but are
-        many.
+        ``expansion``, or ``swap``: variables of two labels may exchange them. Swaps require less of the pairs, but
+        there are more of them.
 
     Examples
     --------
@@ -58,11 +58,11 @@ class Expansion(Method):
         check_at_least(self, 1, "max_iterations")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse factors of more than two variables."""
+        """Reject factors of more than two variables."""
         return why_no_fusion(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LabelMoves:
-        """Begin with the labelling given, or with the best state of every variable alone."""
+        """Start from the initial labelling, or from the best unary state of every variable."""
         return LabelMoves(problem, initial.first_labels(problem.graph), self.move == "swap")
 
     def step(self, problem: Problem, state: LabelMoves) -> Progress:
@@ -77,5 +77,5 @@ class Expansion(Method):
         return Answer(labels=state.labels.copy(), details={"helpful_moves": float(state.helped)})
 
     def close(self, problem: Problem, state: LabelMoves) -> None:
-        """End the threads."""
+        """Stop the threads."""
         state.close()

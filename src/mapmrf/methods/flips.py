@@ -1,4 +1,4 @@
-"""Flips: the best changes of single variables, of pairs, and of small connected sets."""
+"""Flips: best-improvement flips of single variables, pairs, and small connected sets."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step reads, at most: some 20 ms."""
+"""Maximum number of table entries read per step: some 20 ms."""
 
 
 @dataclass(frozen=True)
 class Flips(Method):
-    """Make the best flip of a single variable, and where none helps, of connected sets of variables (lazy flipper).
+    """Make the best flip of a single variable or, if none helps, of a connected set of variables (lazy flipper).
 
-    The gain of every flip is kept in a table; a flip changes the rows of its neighbours alone. Single flips are made
-    best first. Where none is left, connected sets of two variables are searched, then of three, up to `depth`; a set
-    is searched again only when a member or a neighbour has changed. At the end no change of any connected set of at
-    most `depth` variables raises the value. Hard constraints (-inf) count before everything finite.
+    The gain of every flip is kept in a table; a flip only changes the rows of its neighbours. Single flips are made
+    best first. When none is left, connected sets of two variables are searched, then of three, up to `depth`; a set is
+    searched again only after a member or a neighbour has changed. At the end, no change of any connected set of at most
+    `depth` variables raises the value. Hard constraints (-inf) take precedence over all finite terms.
 
     Attributes
     ----------
     max_iterations
-        An iteration is the work of one sweep: as many flips made or variables visited as there are variables.
+        Maximum number of iterations. An iteration is the work of one sweep: n flips made or variables visited.
     depth
-        Largest number of variables in a set: 1 for single flips, 2 for pairs as well, and so on.
+        Largest number of variables in a set: 1 for single flips, 2 to include pairs, and so on.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Flips(Method):
         check_at_least(self, 1, "max_iterations", "depth")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FlipSearch:
-        """Begin with the labelling given, or with the best state of every variable alone."""
+        """Start from the initial labelling, or from the best unary state of every variable."""
         search = FlipSearch(problem, self.depth)
         search.restart(initial.first_labels(problem.graph))
         return search
@@ -61,9 +61,9 @@ class Flips(Method):
         n = max(1, problem.n_vars)
         state.run(STEP_ENTRIES, self.max_iterations * n - state.visits)
         finished = Status.CONVERGED if state.at_rest else None
-        begun = n - 1 if finished else 0  # a sweep that ended early counts as well
+        begun = n - 1 if finished else 0  # an incomplete sweep at the end also counts
         return Progress((state.visits + begun) // n, labels=state.labels(), finished=finished)
 
     def answer(self, problem: Problem, state: FlipSearch) -> Answer:
-        """The labelling where the run stands."""
+        """The current labelling."""
         return Answer(labels=state.labels())

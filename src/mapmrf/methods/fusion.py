@@ -1,4 +1,4 @@
-"""Fusion: many local optima, recombined by partition crossover or by minimum cuts."""
+"""Fusion: many local optima, recombined by partition crossover or minimum cuts."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ Optimum = Literal["flips", "chains", "blocks"]
 Crossing = Literal["partition", "flow"]
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step reads, at most: some 20 ms."""
+"""Maximum number of table entries read per step: some 20 ms."""
 PER_STATE = 8
-"""Table entries that a crossing reads for every state of a variable, about."""
+"""Approximate number of table entries that a crossover reads per state."""
 CALM = 2
 """Block passes without a change after which a labelling counts as a local optimum."""
 
 
 @dataclass(frozen=True)
 class Fusion(Method):
-    """Climb from many random labellings, and let the best one take over whatever any of them has better.
+    """Find local optima from many random labellings, and merge the better parts of each into the incumbent.
 
-    The variables in which two labellings differ fall into connected parts that share no factor. The better choice for
-    each part gives the best of all combinations of the two, in linear time (partition crossover). The best labelling is
-    crossed with every local optimum, then improved by a descent of its own, and crossed again with a pool of earlier
-    optima until that helps no more.
+    The variables in which two labellings differ form connected parts that share no factor. Choosing the better
+    labelling for each part gives the best of all combinations, in linear time (partition crossover). The incumbent is
+    crossed with every local optimum, then improved by local search, and crossed again with a pool of earlier optima
+    until that no longer helps.
 
     Attributes
     ----------
     max_iterations
-        Starts, at most; there are as many as the smaller of this and `starts`.
+        Maximum number of starts; the smaller of this and `starts` applies.
     starts
-        Local optima. The first is from the labelling given to `solve`, or else from the best state of every variable
-        alone; all others are from random labellings.
+        Number of local optima. The first is reached from the initial labelling, or else from the best unary state of
+        every variable; all others from random labellings.
     descent
-        What kind of local optimum: ``flips``, ``chains`` or ``blocks``.
+        Local search used: ``flips``, ``chains`` or ``blocks``.
     depth
-        Of ``flips``: largest number of variables in a set.
+        For ``flips``: largest number of variables in a set.
     length
-        Of ``chains``: flips of a chain.
+        For ``chains``: maximum number of flips in a chain.
     width
-        Of ``blocks``: logarithm to base 2 of the entries of the largest table.
+        For ``blocks``: base-2 logarithm of the largest table.
     pool
-        Local optima that are kept for crossing again, the best ones seen.
+        Number of local optima, the best so far, kept for crossing again.
     crossover
         ``partition``, or ``flow``: after the parts, every single variable may take the state of the other labelling. A
-        minimum cut finds the best combination, or roof duality as much of it as it can. For models of pairs only.
+        minimum cut finds the best combination, or roof duality as much of it as it can. Pairwise models only.
 
     Examples
     --------
@@ -90,11 +90,11 @@ class Fusion(Method):
         check_at_least(self, 0, "width", "pool")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse factors of more than two variables if labellings are crossed by flows."""
+        """Reject factors of more than two variables if labellings are crossed by flows."""
         return why_no_fusion(problem) if self.crossover == "flow" else None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> FusionRun:
-        """Begin with the labelling given, or with the best state of every variable alone."""
+        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         climb, best = self._climb(problem, seed), Incumbent(problem.graph, labels)
         climb.restart(labels)
@@ -102,7 +102,7 @@ class Fusion(Method):
         return FusionRun(problem, crossover, climb, best, np.random.default_rng(seed))
 
     def _climb(self, problem: Problem, seed: int) -> Climb:
-        """The local search that was asked for."""
+        """Return the local search given by the options."""
         if self.descent == "flips":
             return FlipSearch(problem, self.depth)
         if self.descent == "chains":
@@ -110,7 +110,7 @@ class Fusion(Method):
         return _BlockSearch(problem, self.width, seed)
 
     def step(self, problem: Problem, state: FusionRun) -> Progress:
-        """Climb for some milliseconds; cross at every local optimum."""
+        """Run local search for some milliseconds; cross at every local optimum."""
         work = 0
         while work < STEP_ENTRIES:
             work += state.climb.run(STEP_ENTRIES - work)
@@ -134,13 +134,13 @@ class FusionRun:
     Attributes
     ----------
     crossover
-        How two labellings are combined.
+        Crossover of two labellings.
     climb
-        The local search under way: from a random labelling, or from the best one if `polishing`.
+        The current local search: from a random labelling, or from the incumbent if `polishing`.
     best
         The best labelling.
     random
-        Where random labellings come from.
+        Generator of random labellings.
     pool
         Values and labellings of local optima, the best first.
     starts
@@ -157,7 +157,7 @@ class FusionRun:
     starts: int = 0
 
     def arrive(self, room: int) -> int:
-        """Cross a local optimum and begin the next search; returns the entries read, about."""
+        """Cross a local optimum, start the next search, and return the approximate number of entries read."""
         found, before = self.climb.labels(), self.best.value
         self.cross(found)
         if not self.polishing:
@@ -175,35 +175,35 @@ class FusionRun:
         return PER_STATE * len(self.problem.graph.theta_v) * (1 + len(self.pool))
 
     def cross(self, other: Ints) -> None:
-        """Let the best labelling take over all parts of another that are better."""
+        """Merge the better parts of another labelling into the incumbent."""
         mixed = self.best.labels.copy()
         gain = self.crossover.fuse(mixed, other)
-        if self.best.value == -math.inf:  # fewer broken constraints do not show in the value
+        if self.best.value == -math.inf:  # fewer violated constraints do not show in the value
             self.best.prefer(mixed)
         elif gain != 0.0:
             self.best.offer(mixed)
 
     def keep(self, labels: Ints, room: int) -> None:
-        """Put a local optimum into the pool, and let the worst go."""
+        """Add a local optimum to the pool, and drop the worst if the pool is full."""
         self.pool.append((self.best.evaluate(labels), labels))
         self.pool.sort(key=lambda item: -item[0])
         del self.pool[room:]
 
 
 class _FlowCrossover:
-    """Crossing by whole parts, and then by a cut: roof duality may leave parts undecided that are better as a whole."""
+    """Crossover by parts, then by a cut: roof duality may leave parts undecided that are better as a whole."""
 
     def __init__(self, problem: Problem) -> None:
         self.parts, self.cut = Crossover(problem), FusionMove(problem)
 
     def fuse(self, labels: Ints, other: Ints) -> float:
-        """Take over whatever is better, in place; returns the gain."""
+        """Merge the better parts of another labelling in place; return the gain."""
         gain = self.parts.fuse(labels, other)
         return gain + self.cut.fuse(labels, other)
 
 
 class _BlockSearch:
-    """Block passes until some bring no change."""
+    """Block passes until several in a row bring no change."""
 
     def __init__(self, problem: Problem, width: float, seed: int) -> None:
         self.blocks, self.width = BlockMoves(problem, seed), width
@@ -216,11 +216,11 @@ class _BlockSearch:
         return self.calm >= CALM
 
     def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
+        """Restart from a labelling."""
         self.now, self.calm = labels.astype(np.int64), 0
 
     def run(self, entries: int) -> int:
-        """Make passes for about so many table entries; returns the entries."""
+        """Make passes for about this many table entries; return the entries processed."""
         began = self.blocks.work
         while self.calm < CALM and self.blocks.work < began + entries:
             self.calm = self.calm + 1 if self.blocks.optimise(self.now, self.width) == 0 else 0

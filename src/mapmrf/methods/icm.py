@@ -22,19 +22,19 @@ Init = Literal["unary", "zeros"]
 class ICM(Method):
     """Set one variable after another to its best state given all others, until no single change helps (ogm-ICM).
 
-    Variables are taken in their order, round and round, but only those with a changed neighbour are looked at again:
-    the order of OpenGM's ICM, whose figures in the paper are those of ``init="zeros"``. A labelling that breaks fewer
-    hard constraints (-inf entries) is better than any that breaks more; among equals the finite entries decide.
-    In a model with constraints beside the tables the best single change of all is made each time.
+    Variables are visited cyclically in their order, but revisited only after a neighbour has changed. This is the order
+    of OpenGM's ICM, whose figures in the paper correspond to ``init="zeros"``. A labelling that violates fewer hard
+    constraints (-inf entries) is better than any that violates more; ties are decided by the finite entries. In a model
+    with constraints in addition to tables, the best of all single changes is made each time.
 
     Attributes
     ----------
     max_iterations
-        Limit over all starts. An iteration is the work of one sweep: as many variables looked at as there are.
+        Maximum number of iterations over all starts. An iteration is the work of one sweep: n variables visited.
     starts
-        Number of starts. The first is from the labelling given to `solve`, or else from `init`; all others are random.
+        Number of starts. The first is from the initial labelling, or else from `init`; all others are random.
     init
-        ``unary``, the best state of every variable by its unary potentials, or ``zeros``.
+        ``unary``: the best unary state of every variable; ``zeros``: state 0.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class ICM(Method):
         check_at_least(self, 1, "max_iterations", "starts")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> ICMRun:
-        """Lay the factors out by variable and mark every variable."""
+        """Lay out the factors by variable and mark every variable."""
         graph = problem.graph
         labels = initial.labels
         if labels is None and self.init == "zeros":
@@ -71,7 +71,7 @@ class ICM(Method):
         return ICMRun(ascent, np.random.default_rng(seed))
 
     def step(self, problem: Problem, state: ICMRun) -> Progress:
-        """Look at marked variables until there is none or some milliseconds have passed."""
+        """Visit marked variables until none is left or some milliseconds have passed."""
         n = problem.n_vars
         ascent = state.ascent
         if ascent.at_optimum and n > 0:
@@ -79,17 +79,17 @@ class ICM(Method):
         ascent.run(self.max_iterations * n - ascent.visits)
         state.ended += int(ascent.at_optimum)
         finished = Status.CONVERGED if state.ended >= self.starts or n == 0 else None
-        begun = n - 1 if finished else 0  # a sweep that ended early counts as well
+        begun = n - 1 if finished else 0  # an incomplete sweep at the end also counts
         return Progress((ascent.visits + begun) // max(1, n), labels=ascent.labels.copy(), finished=finished)
 
     def answer(self, problem: Problem, state: ICMRun) -> Answer:
-        """The labelling where the last start stands."""
+        """The labelling of the current start."""
         return Answer(labels=state.ascent.labels, details={"starts": float(state.ended)})
 
 
 @dataclass
 class ICMRun:
-    """A run: the ascent under way, and the starts that have come to an optimum."""
+    """A run: the current ascent, and the number of starts that have reached a local optimum."""
 
     ascent: Ascent | CountedAscent
     random: np.random.Generator

@@ -18,45 +18,45 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_WORK = 12_000_000
-"""Table entries that one step may touch: some tens of milliseconds."""
+"""Table entries touched per step: some tens of milliseconds."""
 PRODUCTS = 8
-"""Products with the quadratic form that an iteration takes, roughly."""
+"""Approximate number of products with the quadratic form per iteration."""
 
 
 @dataclass(frozen=True)
 class L2Box(Method):
     """Maximise a quadratic form over one-hot vectors, written as the box [0, 1] intersected with a sphere.
 
-    An iteration projects onto the box and onto the sphere, solves a linear system for x and moves the multipliers of
-    both copies and of the one-hot constraints; all penalties grow. Labels are the largest entries of every variable's
-    block, and the best labelling counts. It gives no bound and takes models of unary and pairwise factors only.
+    Each iteration projects onto the box and onto the sphere, solves a linear system for x, and updates the multipliers
+    of both copies and of the one-hot constraints; all penalties grow. Labels are the largest entry of every variable's
+    block, and the best labelling is kept. It gives no bound and supports unary and pairwise factors only.
 
     Attributes
     ----------
     max_iterations
-        Iterations of ADMM.
+        Maximum number of ADMM iterations.
     rho, rho_unit
-        First penalty of the box and its unit: ``"relative"`` to the model's mean interaction, or ``"absolute"``.
+        Initial penalty of the box and its unit: ``"relative"`` to the model's mean interaction, or ``"absolute"``.
     sphere_weight, mass_weight
-        Penalties of the sphere and of the one-hot constraints relative to that of the box.
+        Penalties of the sphere and of the one-hot constraints, relative to that of the box.
     growth, update_every, rho_upper
-        Factor on all penalties every `update_every` iterations, and the limit that none grows beyond, in the unit.
+        Growth factor of all penalties every `update_every` iterations, and their upper limit, in the same unit.
     warm_rho
-        Factor on the first penalties when the run starts from a given labelling, so that it is not forgotten.
+        Factor on the initial penalties when warm-started from a labelling, so that it is not lost.
     curvature
-        The diagonal of the system is topped up to this multiple of what the quadratic form's own curvature needs. Half
-        of what is added is given to the linear term, since x^2 = x at 0 and 1. Below 1 the system may be indefinite:
-        it is raised where conjugate gradients find that.
+        The diagonal of the system is raised to this multiple of what the curvature of the quadratic form requires. Half
+        of the addition is compensated in the linear term, since x^2 = x at 0 and 1. Below 1, the system may be
+        indefinite; the diagonal is raised further if conjugate gradients detect this.
     cg_tol, cg_limit
-        Conjugate gradients stop at this relative residual, or after this many steps.
+        Relative residual at which conjugate gradients stop, and their maximum number of steps.
     noise
-        Size of the seeded noise around uniform marginals where x begins.
+        Amplitude of the seeded noise added to the uniform marginals at the start.
     forbidden
-        Forbidden (-inf) entries stand this many times the model's spread below the lowest finite entry beside them.
+        Forbidden (-inf) entries are set this many times the model's spread below the lowest finite one of their table.
     tol, history, value_tol
         The run has converged when both copies are within `tol` of x, relative to its norm; or when the standard
-        deviation of the last `history` labellings' values is at most `value_tol`, in units of the interaction, and
-        the penalties outweigh the form's curvature. The second rule is off with a history of 0.
+        deviation of the values of the last `history` labellings is at most `value_tol`, in units of the interaction,
+        and the penalties outweigh the curvature of the form. A history of 0 disables the second rule.
 
     Examples
     --------
@@ -96,14 +96,14 @@ class L2Box(Method):
         check_at_least(self, 1, "max_iterations", "growth", "update_every", "cg_limit")
 
     def supports(self, problem: Problem) -> str | None:
-        """Pairwise models."""
+        """Reject factors of more than two variables."""
         widest = max((batch.arity for batch in problem.batches), default=0)
         if widest > 2:
             return f"it takes factors of at most two variables, this model has one of {widest}"
         return None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> L2BoxRun:
-        """Write the quadratic program down and put x where the user wants it, or near uniform marginals."""
+        """Build the quadratic program; x starts from the warm start, or near uniform marginals."""
         program = BoxProgram.build(problem, self.forbidden)
         random = np.random.default_rng(seed)
         graph, n, n_vars = problem.graph, problem.n_states, problem.n_vars
@@ -137,8 +137,8 @@ class L2Box(Method):
         return box
 
     def step(self, problem: Problem, state: L2BoxRun) -> Progress:
-        """Some iterations in one call."""
-        if problem.n_factors == 0:  # separate variables
+        """Run some iterations in one call."""
+        if problem.n_factors == 0:  # independent variables
             labels = segment_argmax(problem.graph.theta_v, problem.graph.var_ptr)
             return Progress(0, labels=labels, finished=Status.CONVERGED)
         program, now = state.program, state.box[0]
@@ -162,7 +162,7 @@ class L2Box(Method):
         )
 
     def answer(self, problem: Problem, state: L2BoxRun) -> Answer:
-        """Where x stands; it says nothing about the factors' marginals."""
+        """The current x; there are no factor marginals."""
         now = state.box[0]
         details = {
             "rho": float(now.rho_box) * state.program.unit,

@@ -30,17 +30,17 @@ log = logging.getLogger("mapmrf")
 Algorithm = Literal["simplex", "ipm", "choose"]
 
 PER_ROW, PER_ENTRY, FIXED = 3000.0, 100.0, 1e8
-"""Bytes of a run for a row and for an entry of the program, and for any: measured by benches/footprints.py, and 10.4 GB
-on a grid of 500 x 500."""
+"""Bytes per row and per entry of the program, and fixed: measured by benches/footprints.py; 10.4 GB on a 500 x 500
+grid."""
 
 POLL = 0.05
 """Seconds that a step waits for HiGHS before it returns to the loop."""
 
 PATIENCE = 1.0
-"""Seconds that a stopped HiGHS is given to hand over where it stands, and to end when a run is closed."""
+"""Seconds that HiGHS has to hand over its current point after an interrupt, and to stop when a run is closed."""
 
 LARGE = 2_000_000
-"""Non-zeros of a program from which a run says what it will need."""
+"""Non-zeros of a program from which a run logs how much memory it will need."""
 
 STATUSES = {
     SolverOutcome.OPTIMAL: Status.CONVERGED,
@@ -48,28 +48,28 @@ STATUSES = {
     SolverOutcome.LIMIT: Status.ITERATION_LIMIT,
     SolverOutcome.FAILED: Status.ITERATION_LIMIT,
 }
-"""How a run of HiGHS ends the method's; one that was stopped goes on."""
+"""Status of the run for each outcome of HiGHS; an interrupted run of HiGHS is continued."""
 
 
 @dataclass(frozen=True)
 class LP(Method):
     """Maximise ``<theta, mu>`` over L_G and round the solution (the paper's LP-LP).
 
-    Constraints become rows of the program; those with a penalty, parities and disjunctions have columns of their own.
-    The relaxed solution is returned as HiGHS left it; its kind says whether it is a labelling. The upper bound is the
-    dual of L_G evaluated at HiGHS' row multipliers, so it holds whatever their accuracy and wherever the run stopped.
+    Constraints become rows of the program; those with a penalty, parities and disjunctions have additional columns. The
+    relaxed solution is returned as HiGHS left it; its kind says whether it is a labelling. The upper bound is the dual
+    of L_G evaluated at HiGHS' row multipliers, so it is valid regardless of their accuracy and of when the run stopped.
 
     Attributes
     ----------
     max_iterations
-        Iterations of the simplex method, or of the interior-point method.
+        Maximum number of iterations of the simplex or interior-point method.
     solver
-        ``simplex``, ``ipm`` (interior point), or ``choose`` to leave it to HiGHS.
+        ``simplex``, ``ipm`` (interior point), or ``choose`` to leave the choice to HiGHS.
     crossover
-        Move an interior-point solution on to a vertex of L_G.
+        Move an interior-point solution to a vertex of L_G.
     presolve
-        Let HiGHS simplify first: faster on some models with factors of three and more variables, slower on large
-        tables. It cannot be stopped meanwhile, and a run that is stopped early has no multipliers.
+        Run HiGHS' presolve first: faster on some models with factors of three or more variables, slower on large
+        tables. It cannot be interrupted, and a run that is stopped early has no multipliers.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class LP(Method):
         check_at_least(self, 1, "max_iterations")
 
     def footprint(self, graph: FactorGraph) -> float:
-        """Bytes of the program and of HiGHS: its factors of the basis grow as it goes on, so this is a rough figure."""
+        """Estimate the bytes of the program and of HiGHS, roughly: its basis factors grow during the run."""
         sizes = Sizes.of(graph)
         entries = float(np.diff(graph.table_ptr)[graph.table_of] @ graph.arity)
         return PER_ROW * (sizes.edge_states + sizes.variables) + PER_ENTRY * entries + FIXED
@@ -111,7 +111,7 @@ class LP(Method):
         n_nonzeros = count_nonzeros(problem)
         if n_nonzeros >= LARGE:
             log.warning(
-                "a linear program of %.2g columns and %.2g non-zeros, for which HiGHS takes about %s; "
+                "a linear program of %.2g columns and %.2g non-zeros, for which HiGHS needs about %s; "
                 "trws and lslp solve the same relaxation in less",
                 problem.n_states + problem.n_configs, n_nonzeros, shown_bytes(self.footprint(problem.graph)),
             )  # fmt: skip
@@ -120,10 +120,10 @@ class LP(Method):
         return LPRun(self, ConstrainedPolytope.build(problem, compact=False), seed)
 
     def step(self, problem: Problem, state: LPRun) -> Progress:
-        """Wait a moment for HiGHS, which works on a thread of its own."""
+        """Wait a moment for HiGHS, which runs in another thread."""
         if state.bound == -math.inf:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
-        if len(state.polytope.entries) == 0:  # no factors: nothing is left for HiGHS
+        if len(state.polytope.entries) == 0:  # no factors: nothing for HiGHS to do
             state.take(np.zeros(0))
             return Progress(0, labels=state.labels, bound=state.bound, finished=Status.OPTIMAL)
         finished = state.advance(POLL)
@@ -132,7 +132,7 @@ class LP(Method):
         return progress
 
     def answer(self, problem: Problem, state: LPRun) -> Answer:
-        """The point where HiGHS stands: it is interrupted for that, and goes on from there with the next step."""
+        """The current point of HiGHS, which is interrupted to read it and resumes at the next step."""
         state.pause()
         return Answer(labels=state.labels, mu_v=state.mu_v, mu_f=state.mu_f, bound=state.bound)
 
@@ -143,20 +143,20 @@ class LP(Method):
 
 
 def count_nonzeros(problem: Problem) -> int:
-    """Non-zeros of the rows of L_G, constraints and forbidden entries aside."""
+    """Count the non-zeros of the rows of L_G, ignoring constraints and forbidden entries."""
     inside = sum(batch.arity * batch.n * batch.n_configs for batch in problem.batches)
     return problem.n_states + problem.n_edge_states + inside
 
 
 class LPRun:
-    """A run: the program, HiGHS at work on it, and what was last read from it.
+    """A run: the program, HiGHS, and its last known point.
 
     Attributes
     ----------
     bound
         The best bound so far.
     labels, value, mu_v, mu_f
-        The last point, its rounding and ``<theta, mu>``; None before the first.
+        The last point's rounding, its value ``<theta, mu>``, and the point itself; None before the first.
     """
 
     def __init__(self, method: LP, polytope: LocalPolytope | ConstrainedPolytope, seed: int) -> None:
@@ -177,7 +177,7 @@ class LPRun:
         return self._iterations_before + (0 if self.relaxation is None else self.relaxation.iterations)
 
     def advance(self, seconds: float) -> Status | None:
-        """Have HiGHS work for some seconds; return how it ended, if it did."""
+        """Let HiGHS work for some seconds; return its status if it has ended."""
         if self.relaxation is None:
             self.relaxation = LPRelaxation(self.polytope.relaxation, self.seed, self._settings())
         if self._paused and self.relaxation.wait(seconds):
@@ -190,11 +190,11 @@ class LPRun:
         return STATUSES.get(self.relaxation.outcome)
 
     def pause(self) -> None:
-        """Read where HiGHS stands, and interrupt it for that."""
+        """Interrupt HiGHS and read its current point."""
         if self.relaxation is None or self._paused:
             return
         worked = time.perf_counter() - self._began
-        # The interior-point method starts anew after that: to come to an end it works longer every time.
+        # The interior-point method restarts from scratch, so it works longer each time in order to finish eventually.
         if not self.relaxation.wait(0.0) and worked >= 2 * self._worked:
             self._paused, self._worked = True, worked
             self.relaxation.stop()
@@ -203,7 +203,7 @@ class LPRun:
             self.read(self.relaxation)
 
     def read(self, relaxation: LPRelaxation) -> None:
-        """Take the bound and the point over from a HiGHS that has ended."""
+        """Take over the bound and the point from HiGHS after it has ended."""
         if relaxation.outcome is SolverOutcome.INFEASIBLE:
             self.bound = -math.inf
             return
@@ -217,19 +217,19 @@ class LPRun:
         """Keep a point and its rounding."""
         program = self.polytope.program
         self.mu_v, self.mu_f = self.polytope.marginals(columns)
-        # Rounded first, so that the last digits of the solver do not decide between equal states.
+        # Rounded first, so that the solver's last digits do not decide ties between states.
         self.labels = segment_argmax(np.round(self.mu_v, 9), self.polytope.problem.graph.var_ptr)
         self.value = program.value(float(program.cost @ columns))
 
     def _resume(self, relaxation: LPRelaxation) -> None:
-        """Start HiGHS, the simplex method from where it was interrupted."""
+        """Start HiGHS; the simplex method resumes from where it was interrupted."""
         self._iterations_before += relaxation.iterations
         relaxation.change_settings(self._limits())
         relaxation.start()
         self._paused, self._began = False, time.perf_counter()
 
     def _settings(self) -> dict[str, str | int]:
-        """HiGHS' own names for the options."""
+        """The options under HiGHS' names."""
         method = self.method
         return {
             "solver": method.solver,

@@ -31,7 +31,7 @@ from mapmrf.result import Status
 
 
 class Preset(NamedTuple):
-    """The options that a preset decides; the defaults here are those of the preset `default`."""
+    """The options set by a preset; the defaults here are those of the preset `default`."""
 
     rho: float = 0.25
     rho_unit: str = "relative"
@@ -67,67 +67,69 @@ PRESETS = {
     ),
 }
 _BY_PRESET: Any = None
-"""Default of an option that the preset decides."""
+"""Default of an option that is set by the preset."""
 
 STEP_WORK = 2_000_000
-"""Table entries that one step may touch: some tens of milliseconds."""
+"""Table entries touched per step: some tens of milliseconds."""
 STALL_WINDOW, WIDE_GAP = 6, 0.01
 """The LP phase gives up when a relative gap this wide has not shrunk by a tenth within so many measurements."""
 MAX_KKT_STATES = 4_000_000
-"""Edge states up to which a run ends with the epsilon-KKT report."""
+"""Maximum number of edge states for which a run ends with the epsilon-KKT report."""
 MAX_RIDGE_CONFIGS = 64
 """Largest table for `sphere="factors"`, whose factor step is a dense quadratic program."""
 
 
 @dataclass(frozen=True)
 class LSLP(Method):
-    """Maximise ``<theta, mu>`` over the local polytope and a sphere, which together leave only the integer labellings.
+    """Maximise ``<theta, mu>`` over the local polytope and an l2-sphere, whose intersection is the set of labellings.
 
-    Options that are None take the value of the preset. `default` is scale-free: it measures rho in units of the
-    model's mean interaction. `paper` runs the algorithm as the paper prints it, in absolute units.
+    Options that are None take the value of the preset. `default` is scale-free: it measures rho in units of the model's
+    mean interaction. `paper` runs the algorithm as published, in absolute units.
 
     Attributes
     ----------
     preset
         ``"default"`` or ``"paper"``.
     variant
-        ``"tied"`` (the paper's algorithm: x-bar is a copy of mu) or ``"free"`` (what its proof needs). They differ only
-        for epsilon > 0.
+        ``"tied"`` (the paper's algorithm: x-bar is a copy of mu) or ``"free"`` (as its proof requires). They differ
+        only for epsilon > 0.
     sphere
         ``"variables"`` (the paper's), ``"affine"`` (within the affine hull of the simplices), ``"factors"`` (as in the
         authors' code) or ``"off"`` (the plain LP).
     sphere_weight
-        Penalty of the sphere's rows relative to that of the edges' rows.
+        Penalty of the sphere's rows relative to that of the edge rows.
     sphere_block, alternate_block
-        Variables per sphere, 0 for one sphere over all; and the same for every second start, 0 for no difference.
+        Variables per sphere, 0 for one sphere over all; and the same for every second start, 0 for the same as the
+        first.
     rho, rho_unit, eta, rho_upper, update_every
-        First penalty, its unit (``"relative"`` to the interaction or ``"absolute"``), its growth every `update_every`
-        iterations, and its limit, in the same unit.
+        Initial penalty, its unit (``"relative"`` to the interaction or ``"absolute"``), its growth factor every
+        `update_every` iterations, and its upper limit in the same unit.
     epsilon
         The paper's perturbation.
     relaxation
-        Over-relaxation of the copies; 1 is none.
+        Over-relaxation of the copies; 1 for none.
     freeze_after
-        Iterations after which the sphere's multiplier stays as it is; 0 for never.
+        Iterations after which the sphere's multiplier is frozen; 0 for never.
     start_from, noise
-        Where mu begins: ``"uniform"`` plus seeded noise of this size, or a random ``"onehot"`` labelling.
+        Initial mu: ``"uniform"`` plus seeded noise of this amplitude, or a random ``"onehot"`` labelling.
     starts
-        How many times the sphere phase is run, each from another seeded start; the best labelling counts. A start that
-        does not converge ends when it has used its share of the iterations.
+        Number of runs of the sphere phase, each from another seeded point; the best labelling is kept. A start that
+        does not converge ends after its share of the iterations.
     warm_rho
-        Factor on the first rho when the run starts from a given labelling, so that it is not forgotten.
+        Factor on the initial rho when warm-started from a labelling, so that it is not lost.
     lp_phase, lp_rho, lp_iterations
-        Solve without the sphere first, which certifies easy models; its fixed relative penalty and iteration limit.
+        Solve without the sphere first, which certifies easy models; the fixed relative penalty and iteration limit for
+        that.
     stop, tol, patience
-        ``"plain"``: mu integer and consistent within `tol` and labels unchanged for `patience` measurements; without a
-        sphere consistent, and bound and ``<theta, mu>`` equal, within `tol`. ``"paper"``: both weighted residuals below
-        `tol`.
+        ``"plain"``: mu is integral and consistent within `tol`, and the labels have not changed for `patience`
+        measurements; without a sphere, mu is consistent and the bound equals ``<theta, mu>``, both within `tol`.
+        ``"paper"``: both weighted residuals are below `tol`.
     read_out
-        ``"best"`` labelling of all measurements, or the ``"last"`` one.
+        Labelling to return: the ``"best"`` of all measurements, or the ``"last"``.
     check_every
-        Iterations between two measurements of labels, bound and residuals.
+        Iterations between measurements of labels, bound and residuals.
     max_iterations
-        Iterations of all phases together.
+        Maximum number of iterations over all phases.
 
     Examples
     --------
@@ -176,12 +178,12 @@ class LSLP(Method):
         check_choice(self, "preset", PRESETS)
         for name, value in PRESETS[self.preset]._asdict().items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, value)  # the one place: a preset fills what was left open
+                object.__setattr__(self, name, value)  # the only place: the preset sets the options left open
         _check(self)
 
     @classmethod
     def paper(cls) -> LSLP:
-        """The algorithm as the paper prints it: ``LSLP(preset="paper")``.
+        """The algorithm as published: ``LSLP(preset="paper")``.
 
         Examples
         --------
@@ -195,23 +197,23 @@ class LSLP(Method):
 
     @property
     def stops_at_gap(self) -> bool:
-        """The paper's rule knows no bound."""
+        """False for the paper's stopping rule, which uses no bound."""
         return self.stop == "plain"
 
     def supports(self, problem: Problem) -> str | None:
-        """Everything, but for a sphere on large factors and pairs of huge variables."""
+        """Reject the factor sphere on large tables, and pairwise factors over variables with too many states."""
         widest = max((max(batch.shape) for batch in problem.batches if batch.arity == 2), default=0)
         if widest > MAX_STATES:
-            return f"pairs take variables of at most {MAX_STATES} states, this model has one of {widest}"
+            return f"pairwise factors support at most {MAX_STATES} states per variable, this model has {widest}"
         largest = max((batch.n_configs for batch in problem.batches), default=0)
         if self.sphere == "factors" and largest > MAX_RIDGE_CONFIGS:
-            return f"sphere='factors' takes tables of at most {MAX_RIDGE_CONFIGS} entries, this model has {largest}"
+            return f"sphere='factors' supports tables of at most {MAX_RIDGE_CONFIGS} entries, this model has {largest}"
         return None
 
     # -- the run ----------------------------------------------------------------------------------------------------
 
     def start(self, problem: Problem, seed: int, initial: Start) -> LSLPRun:
-        """Lay the problem out and begin the first phase."""
+        """Build the engine and begin the first phase."""
         hard = problem if impossible(problem) else harden(problem)
         if impossible(hard):
             return LSLPRun(problem, None, 1.0, seed, initial)
@@ -236,7 +238,7 @@ class LSLP(Method):
         return [lp, *sphere] if self.lp_phase else sphere
 
     def _begin(self, state: SphereRun, phase: SpherePhase) -> None:
-        """Set the engine up for a phase: its penalty, its sphere, its start."""
+        """Set up the engine for a phase: penalty, sphere and starting point."""
         engine, warm = state.the_engine, state.initial.labels is not None
         if phase.spherical and state.phase.certifying:
             state.save_dual()
@@ -261,7 +263,7 @@ class LSLP(Method):
         return state.unit if self.rho_unit == "relative" else 1.0
 
     def _penalty(self, state: SphereRun, phase: SpherePhase) -> PenaltyOptions:
-        """The options of a phase as the engine wants them: the LP phase has a fixed rho and no sphere."""
+        """The engine's options for a phase; the LP phase has a fixed rho and no sphere."""
         return PenaltyOptions(
             sphere=SPHERES[self.sphere] if phase.spherical else SphereKind.OFF,
             sphere_weight=self.sphere_weight,
@@ -275,7 +277,7 @@ class LSLP(Method):
         )
 
     def step(self, problem: Problem | None, state: SphereRun) -> Progress:
-        """Some iterations of Algorithm 1 (`Engine.run`); where one is due, a measurement and perhaps the next phase."""
+        """Run some iterations of Algorithm 1 (`Engine.run`); if due, measure and perhaps begin the next phase."""
         if state.engine is None:
             return Progress(0, bound=-math.inf, finished=Status.INFEASIBLE)
         engine = state.engine
@@ -290,7 +292,7 @@ class LSLP(Method):
             return Progress(state.iterations, phase=state.phase.name, extra={"rho": engine.rho})
         found = engine.measure()
         state.note(found)
-        phase, rho = state.phase.name, engine.last_rho  # of this measurement, not of the next phase
+        phase, rho = state.phase.name, engine.last_rho  # those of this measurement, not of the next phase
         finished = self._next(state, found)
         return Progress(
             iterations=state.iterations,
@@ -304,7 +306,7 @@ class LSLP(Method):
         )
 
     def _next(self, state: SphereRun, found: Measurement) -> Status | None:
-        """After a measurement: go on, begin the next phase, or stop."""
+        """Decide after a measurement: continue, begin the next phase, or stop."""
         certifying = state.phase.certifying
         over = self._lp_is_over(state, found) if certifying else self._at_rest(state, found)
         if over and not certifying:
@@ -316,19 +318,19 @@ class LSLP(Method):
         if not state.waiting or state.idle:
             return Status.CONVERGED
         if self.stops_at_gap and state.certified:
-            return None  # the loop sees the closed gap and ends the run
+            return None  # the loop notices the closed gap and ends the run
         self._begin(state, state.waiting.pop(0))
         return None
 
     def _spent(self, state: SphereRun) -> bool:
-        """Whether a start has used its fair share of the iterations that were left, and others are waiting."""
+        """Return whether a start has used its fair share of the iterations while others are waiting."""
         if not state.phase.spherical or not state.waiting:
             return False
         share = (self.max_iterations - state.phase_began) // (len(state.waiting) + 1)
         return state.iterations - state.phase_began >= share
 
     def _at_rest(self, state: SphereRun, found: Measurement) -> bool:
-        """The stopping rule of a phase."""
+        """Evaluate the stopping rule of a phase."""
         engine = state.the_engine
         if self.stop == "paper":
             weight = math.sqrt(engine.last_rho / 2)
@@ -340,15 +342,14 @@ class LSLP(Method):
         return self._solves_lp(found)
 
     def _solves_lp(self, found: Measurement) -> bool:
-        """Whether mu is consistent and the bound equals its value: the first may come before the duals are right."""
+        """Return whether mu is consistent and the bound equals its value: the duals may converge later than mu."""
         gap = abs(found.bound - found.relaxed)
         return found.primal_max < self.tol and gap < self.tol * max(1.0, abs(found.bound))
 
     def _lp_is_over(self, state: SphereRun, found: Measurement) -> bool:
-        """Whether the LP phase has nothing more to give: its limit, rest, or a wide gap that no longer closes.
+        """Return whether the LP phase should end: at its limit, on convergence, or if a wide gap has stalled.
 
-        A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels are still on their
-        way.
+        A narrow gap that stalls is worth waiting for: often the bound is exact and only the labels have not converged.
         """
         state.gaps.append(state.best_bound - state.best_value)
         if state.iterations - state.phase_began >= self.lp_iterations or self._solves_lp(found):
@@ -358,18 +359,18 @@ class LSLP(Method):
         return stalled and state.gaps[-1] > WIDE_GAP * max(1.0, abs(state.best_value))
 
     def dual(self, problem: Problem, state: LSLPRun) -> DualState | None:
-        """The multipliers of the plain relaxation, from the phase without a sphere."""
+        """The multipliers of the plain relaxation, from the LP phase."""
         if state.engine is None or state.iterations == 0:
             return None
         return state.saved if state.phase.spherical else save_multipliers(state.engine, state.unit)
 
     def close(self, problem: Problem, state: LSLPRun) -> None:
-        """End the engine's threads."""
+        """Stop the engine's threads."""
         if state.engine is not None:
             state.engine.close()
 
     def snapshot(self, problem: Problem, state: LSLPRun) -> Snapshot | None:
-        """The iterates and where in the phases they are."""
+        """The iterates and the position in the sequence of phases."""
         engine = state.engine
         if engine is None:
             return None
@@ -379,7 +380,7 @@ class LSLP(Method):
         return Snapshot({**run_state(state), "block": engine.block}, arrays)
 
     def restore(self, problem: Problem, state: LSLPRun, snapshot: Snapshot) -> None:
-        """Put the iterates back."""
+        """Restore the iterates."""
         restore_run(state, snapshot.figures)
         restore_engine(state.the_engine, snapshot.figures["block"], snapshot.arrays)
         if "rested" in snapshot.arrays:
@@ -388,8 +389,8 @@ class LSLP(Method):
     def answer(self, problem: Problem, state: LSLPRun) -> Answer:
         """The best start that converged, else the last iterate; nothing once the gap is closed.
 
-        At rest mu is a labelling within the tolerance, so that labelling's vertex stands for it. With the gap closed,
-        the best labelling's own vertex is the answer, which the library knows.
+        On convergence, mu is a labelling within the tolerance, and the vertex of that labelling is returned. With the
+        gap closed, the answer is the vertex of the best labelling, which the loop derives.
         """
         engine = state.engine
         if engine is None:
@@ -401,11 +402,11 @@ class LSLP(Method):
             return Answer(engine.labels.copy(), mu_v, vertex, details=self._details(state))
         mu_f = engine.marginals_of(problem)
         mu_v = engine.variables()
-        mu_v[~problem.feasible_v] = 0.0  # where it is heading: no factor gives a forbidden state any mass
+        mu_v[~problem.feasible_v] = 0.0  # the limit: no factor gives a forbidden state any mass
         return Answer(engine.labels.copy(), mu_v, mu_f, details=self._details(state))
 
     def _details(self, state: LSLPRun, kkt: bool = True) -> dict[str, float]:
-        """Final penalty, residuals plain and weighted, and the epsilon-KKT report of an iterate that is the answer."""
+        """Final penalty, plain and weighted residuals, and the epsilon-KKT report if an iterate is the answer."""
         engine = state.the_engine
         found = engine.inspect()
         rho = engine.last_rho
@@ -426,7 +427,7 @@ class LSLP(Method):
 class LSLPRun(SphereRun):
     """The run of a whole model.
 
-    `rested` is the best labelling at which a phase has converged, `saved` the multipliers of the LP phase.
+    `rested` is the best labelling to which a phase has converged, `saved` the multipliers of the LP phase.
     """
 
     engine: Engine | None
@@ -442,7 +443,7 @@ class LSLPRun(SphereRun):
         self.saved = save_multipliers(self.the_engine, self.unit)
 
     def load_dual(self, rho: float) -> bool:
-        """Start from the multipliers of an earlier run, with this penalty; False if there are none that fit."""
+        """Warm-start from the multipliers of an earlier run at this penalty; False if there are none that fit."""
         given = self.initial.dual
         return given is not None and load_multipliers(self.the_engine, given, rho)
 
@@ -468,7 +469,7 @@ class LSLPRun(SphereRun):
         return self.engine
 
     def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
-        """A point near uniform, at random labels, or where the user wants it."""
+        """Return a point near uniform, at random labels, or as given by the warm start."""
         problem, layout = self.problem, self.the_engine.layout
         graph = problem.graph
         if first and self.initial.mu_v is not None:
@@ -484,7 +485,7 @@ class LSLPRun(SphereRun):
         return layout.compress(mu_v)
 
     def keep_rested(self, found: Measurement) -> None:
-        """Keep the labelling at which a phase has converged, if it is the best of these."""
+        """Keep the labelling to which a phase has converged, if it is the best of these."""
         labels = self.the_engine.labels
         if self.rested is None:
             self.rested = Incumbent(self.problem.graph, labels)
@@ -495,13 +496,13 @@ class LSLPRun(SphereRun):
 SPHERES = {
     "variables": SphereKind.VARIABLES,
     "affine": SphereKind.AFFINE,
-    "factors": SphereKind.OFF,  # on the factors: `begin_factor_sphere`
+    "factors": SphereKind.OFF,  # on the factors: see `begin_factor_sphere`
     "off": SphereKind.OFF,
 }
 
 
 def _check(method: LSLP) -> None:
-    """Raise OptionError for an impossible option."""
+    """Raise OptionError for invalid options."""
     check_choice(method, "variant", ("tied", "free"))
     check_choice(method, "sphere", SPHERES)
     check_choice(method, "rho_unit", ("relative", "absolute"))

@@ -1,4 +1,4 @@
-"""Maximum flow: binary submodular models, exactly, by a minimum cut."""
+"""Maximum flow: binary submodular models solved exactly by a minimum cut."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_WORK = 3_000_000
-"""Arcs that a step looks at, roughly: some 30 ms."""
+"""Approximate number of arcs examined per step: some 30 ms."""
 
 
 @dataclass(frozen=True)
 class MaxFlow(Method):
     """Solve a binary submodular model exactly by a minimum cut; the maximum flow is the proof.
 
-    All factors must be pairs of variables of at most two states, and favour equal states: ``t00 + t11 >= t01 + t10``.
-    Pairs that favour different states are welcome where swapping the names of some variables' states makes all pairs
-    favour equal ones. Hard constraints (-inf entries) become arcs of infinite capacity. Two factors on the same
-    variables are judged one by one.
+    All factors must be pairs of variables with at most two states, and favour equal states: ``t00 + t11 >= t01 + t10``.
+    Pairs that favour different states are supported if swapping the states of some variables makes all pairs favour
+    equal ones. Hard constraints (-inf entries) become arcs of infinite capacity. Several factors on the same two
+    variables are checked individually.
 
     Attributes
     ----------
     max_iterations
-        Limit. An iteration is a path along which flow is sent.
+        Maximum number of augmenting paths.
 
     Examples
     --------
@@ -54,11 +54,11 @@ class MaxFlow(Method):
 
     @property
     def stops_at_gap(self) -> bool:
-        """The run ends with the exact optimum, not within the tolerance of it."""
+        """False: the run ends with the exact optimum, not within a tolerance of it."""
         return False
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse what is no cut, and say which variable or factor is the reason."""
+        """Reject models that are not a minimum cut, and name the variable or factor that is the reason."""
         return why_no_cut(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> CutModel:
@@ -66,7 +66,7 @@ class MaxFlow(Method):
         return CutModel(problem)
 
     def step(self, problem: Problem, state: CutModel) -> Progress:
-        """Send flow for some milliseconds."""
+        """Augment the flow for some milliseconds."""
         flow = state.flow
         ended = flow.run(STEP_WORK, self.max_iterations - flow.paths)
         progress = Progress(flow.paths, bound=state.bound)
@@ -77,5 +77,5 @@ class MaxFlow(Method):
         return progress
 
     def answer(self, problem: Problem, state: CutModel) -> Answer:
-        """The labelling of the trees so far, which is a minimum cut at the end."""
+        """The labelling given by the current search trees, which is a minimum cut at the end."""
         return Answer(labels=state.labels, bound=state.bound, details={"flipped": float(state.flip.sum())})

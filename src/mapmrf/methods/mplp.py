@@ -20,24 +20,24 @@ from mapmrf.result import Status
 class MPLP(Method):
     """Lower the dual bound of the linear relaxation over L_G by max-product messages (the core of the paper's MPLP-C).
 
-    Each factor in turn takes its messages back, adds what its variables hold to its table, and gives every variable an
-    equal share of the max-marginals. The bound never rises. Hanging trees are dealt with once, at the start: their
-    max-marginals go to their roots, which solves a model without cycles. Labels are decided one variable after another,
-    improved by single-variable ascent, and crossed with the best labelling so far.
+    Each factor in turn takes back its messages, adds the beliefs of its variables to its table, and sends every
+    variable an equal share of the max-marginals. The bound never rises. Pendant trees are eliminated once, at the
+    start: their max-marginals go to their roots, which solves models without cycles. Labels are decoded one variable
+    after another, improved by single-variable ascent, and crossed with the best labelling so far.
 
     Attributes
     ----------
     max_iterations
-        Passes over all factors of the cyclic part.
+        Maximum number of passes over all factors of the cyclic part.
     tol
-        The run has converged when an iteration closes less than this part of the gap between bound and value.
+        The run has converged when an iteration closes less than this share of the gap between bound and value.
     order
         Order of the factors in a pass: ``variables`` (by the last, then the first variable of the scope), ``model`` (as
-        given), or ``random`` (by the seed).
+        given), or ``random`` (seeded).
     schedule
-        ``alternate`` goes through the factors forward and backward in turn, ``forward`` always forward.
+        ``alternate`` visits the factors alternately forward and backward, ``forward`` always forward.
     decode_every
-        Iterations between two evaluations of the bound with decoding of labels.
+        Iterations between evaluations of the bound and decodings of labels.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class MPLP(Method):
         check_choice(self, "schedule", get_args(PassDirection))
 
     def start(self, problem: Problem, seed: int, initial: Start) -> DualDescent:
-        """Zero messages or those of an earlier run; hanging trees are dealt with."""
+        """Start with zero messages or those of an earlier run, and eliminate pendant trees."""
         dual = Dual.build(problem, self.order, self.schedule, seed, problem.threads)
         if initial.dual is not None:
             dual.resume(problem, initial.dual)
@@ -80,7 +80,7 @@ class MPLP(Method):
         return run
 
     def step(self, problem: Problem, state: DualDescent) -> Progress:
-        """Pass messages for some milliseconds; evaluate and decode whenever it is time."""
+        """Pass messages for some milliseconds; evaluate and decode when due."""
         if not state.advance(self.max_iterations):
             return Progress(state.iterations)
         decrease = state.measure(self.decode_every)
@@ -92,7 +92,7 @@ class MPLP(Method):
         return progress
 
     def answer(self, problem: Problem, state: DualDescent) -> Answer:
-        """The best labelling; the loop has the bound."""
+        """The best labelling; the loop keeps the bound."""
         return Answer(labels=state.labelling.labels)
 
     def dual(self, problem: Problem, state: DualDescent) -> DualState | None:
@@ -100,5 +100,5 @@ class MPLP(Method):
         return state.dual.state(problem)
 
     def close(self, problem: Problem, state: DualDescent) -> None:
-        """End the threads."""
+        """Stop the threads."""
         state.dual.close()

@@ -1,4 +1,4 @@
-"""MPLP-C: MPLP on a relaxation that is tightened by clusters wherever that lowers the bound."""
+"""MPLP-C: MPLP on a relaxation that is tightened by clusters where that lowers the bound."""
 
 from __future__ import annotations
 
@@ -20,54 +20,53 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 FLOOR = 1e-7
-"""Part of the gap that a cluster must gain at once to be worth adding."""
+"""Share of the gap by which a cluster must lower the bound at once to be added."""
 MIN_WANTED = 10
-"""Clusters that a round asks for on the smallest models."""
+"""Clusters requested per round on the smallest models."""
 MAX_FAILED = 10
-"""Searches in a row that may find nothing before the run counts as converged."""
+"""Number of unsuccessful searches in a row after which the run has converged."""
 
 
 @dataclass(frozen=True)
 class MPLPC(Phases):
     """Lower the dual bound as MPLP does, and add clusters where the relaxation is loose (the paper's MPLP-C).
 
-    Clusters are cycles of pairs that must agree as a whole. Whenever the bound stalls, cycles are searched that would
-    lower it at once: triangles and cycles of four directly, longer ones as frustrated cycles of the projected graph.
-    Long cycles are cut into triangles with additional pairs. Messages continue from where they were. Factors of more
-    than two variables are lifted on to pairs of their variables where a cluster needs that. Labels are decoded as in
-    MPLP.
+    Clusters enforce consistency over cycles of pairs. When the bound stalls, cycles that would lower it at once are
+    searched: triangles and 4-cycles directly, longer ones as frustrated cycles of the projected graph. Long cycles are
+    triangulated with additional pairs. Messages are kept when clusters are added. Factors of more than two variables
+    are lifted to pairs of their variables where a cluster needs that. Labels are decoded as in MPLP.
 
     Attributes
     ----------
     max_iterations
-        Passes over all clusters and factors.
+        Maximum number of passes over all clusters and factors.
     tol
-        The run has converged when no cluster is found and an iteration closes less than this part of the gap.
+        The run has converged when no cluster is found and an iteration closes less than this share of the gap.
     order
         Order of the factors in a pass: ``variables`` (by the last, then the first variable of the scope), ``model`` (as
-        given), or ``random`` (by the seed).
+        given), or ``random`` (seeded).
     schedule
-        ``alternate`` goes through clusters and factors forward and backward in turn, ``forward`` always forward.
+        ``alternate`` visits clusters and factors alternately forward and backward, ``forward`` always forward.
     decode_every
-        Iterations between two evaluations of the bound with decoding of labels.
+        Iterations between evaluations of the bound and decodings of labels.
     triplets
-        Whether triangles and chordless cycles of four of the model are candidates by themselves.
+        Search all triangles and chordless 4-cycles of the model directly.
     cycles
-        Whether frustrated cycles are searched in the projected graph.
+        Search for frustrated cycles in the projected graph.
     whole
-        Longest cycle that is a cluster as a whole; longer ones are cut into triangles.
+        Longest cycle that becomes a single cluster; longer ones are triangulated.
     max_length
-        Longest cycle that is searched.
+        Maximum length of the cycles searched.
     projections
         States per variable (those of highest belief) that the projected graph distinguishes from the others.
     first_iterations, round_iterations
-        Iterations before the first search, and from one search to the next, at most.
+        Maximum number of iterations before the first search, and between searches.
     patience
-        A search begins early when an iteration closes less than this part of the gap.
+        A search begins early when an iteration closes less than this share of the gap.
     per_round
-        Cycles added in a round, as a part of the number of the model's pairs.
+        Cycles added per round, as a fraction of the model's pairs.
     max_entries
-        Limit on the table entries of all clusters.
+        Maximum number of table entries over all clusters.
 
     Examples
     --------
@@ -109,13 +108,13 @@ class MPLPC(Phases):
         check_choice(self, "schedule", get_args(PassDirection))
 
     def start(self, problem: Problem, seed: int, initial: Start) -> MPLPCRun:
-        """Zero messages, but for hanging trees, and no clusters."""
+        """Start with zero messages except in pendant trees, and without clusters."""
         dual = Dual.build(problem, self.order, self.schedule, seed)
         return MPLPCRun(self, DualDescent(dual, ClimbingIncumbent(problem, initial)), np.random.default_rng(seed))
 
 
 class MPLPCRun(PhasedRun):
-    """A run: messages until the bound stalls, a search for clusters, messages again.
+    """A run that alternates between message passing until the bound stalls and searching for clusters.
 
     Attributes
     ----------
@@ -124,9 +123,9 @@ class MPLPCRun(PhasedRun):
     clusters, searcher
         The clusters, and the search for more; None before the first search.
     search_at, searched_at
-        Iterations at which the next search begins, at the latest, and of the last one.
+        Iteration at which the next search begins at the latest, and that of the last search.
     rounds, failed
-        How many searches there were, and how many of the last ones in a row found nothing.
+        Number of searches, and of the latest consecutive ones that found nothing.
     """
 
     def __init__(self, method: MPLPC, descent: DualDescent, random: np.random.Generator) -> None:
@@ -138,18 +137,18 @@ class MPLPCRun(PhasedRun):
         self.rounds = self.failed = 0
 
     def run(self) -> Generator[Progress, None, None]:
-        """Message passing and searches in turn; the loop ends a run that does not converge."""
+        """Alternate between message passing and searches; the loop ends a run that does not converge."""
         while True:
             yield from self.pass_messages()
             if self.searcher is None:
                 self.searcher = self.first_search()
-                if self.searcher.clusters.n_lifts:  # the pairs of lifted factors have no messages to judge by yet
+                if self.searcher.clusters.n_lifts:  # the pairs of lifted factors have no messages yet
                     self.schedule_search()
                     continue
             yield from self.search(self.searcher)
 
     def pass_messages(self) -> Generator[Progress, None, None]:
-        """Pass messages until it is time to search for clusters, or there is nothing left to do."""
+        """Pass messages until a search for clusters is due, or nothing is left to do."""
         method, descent = self.method, self.descent
         searching = False
         while not searching:
@@ -167,21 +166,21 @@ class MPLPCRun(PhasedRun):
             yield progress
 
     def first_search(self) -> ClusterSearch:
-        """Begin to pass messages with clusters, of which there are none yet."""
+        """Switch to message passing with clusters, of which there are none yet."""
         method, descent = self.method, self.descent
         self.clusters = Clusters(descent.dual, method.max_entries)
         descent.function = self.clusters
         return ClusterSearch(self.clusters, method.triplets, method.cycles, method.projections, method.max_length)
 
     def search(self, searcher: ClusterSearch) -> Generator[Progress, None, None]:
-        """Search for cycles that would lower the bound, and make clusters of them."""
+        """Search for cycles that would lower the bound, and add them as clusters."""
         descent, clusters = self.descent, searcher.clusters
         wanted = max(MIN_WANTED, int(self.method.per_round * clusters.n_model_pairs))
         gap = descent.gap if descent.gap < math.inf else abs(descent.bound)
-        # The search may take about as long as the messages of a round.
+        # The search may take about as long as the message passing of a round.
         max_work = (descent.iterations - self.searched_at) * descent.work // 4
         self.searched_at = descent.iterations
-        # Where nothing gains at once, cycles may still do so together.
+        # Where no cycle gains on its own, several may do so together.
         floor = (ROUND_OFF if self.failed else FLOOR) * gap
         for _ in searcher.run(wanted, floor, max_work):
             yield Progress(descent.iterations, phase="search")
@@ -201,12 +200,12 @@ class MPLPCRun(PhasedRun):
         self.schedule_search()
 
     def schedule_search(self) -> None:
-        """Pass messages for a round on what is new before the next search."""
+        """Schedule the next search after a round of message passing on the new clusters."""
         self.search_at = self.descent.iterations + self.method.round_iterations
         self.descent.work = 0
 
     def answer(self) -> Answer:
-        """The best labelling; the loop has the bound."""
+        """The best labelling; the loop keeps the bound."""
         details = {"rounds": float(self.rounds), "clusters": 0.0, "pairs_added": 0.0}
         if self.clusters is not None:
             details |= {"clusters": float(self.clusters.cycles.n), "pairs_added": float(self.clusters.n_added)}

@@ -1,4 +1,4 @@
-"""PSDD: projected subgradient dual decomposition, one subproblem for each factor."""
+"""PSDD: projected subgradient dual decomposition with one subproblem per factor."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ RULES = {"sqrt": kernels.SQRT, "level": kernels.LEVEL}
 
 @dataclass(frozen=True)
 class PSDD(Method):
-    """Let every factor choose its best entry, and move potential between the factors until they agree (PSDD).
+    """Maximise every factor separately, and shift potentials between the factors until they agree (PSDD).
 
-    The unary potentials of a variable are spread evenly over its factors. In each round every factor chooses, each
-    variable averages what its factors chose for it, and its potentials in every factor move by the step's length
-    times the difference. The factors' maxima sum to an upper bound; their choices, averaged over the rounds, tend to
-    a solution of the linear relaxation.
+    The unary potentials of a variable are distributed evenly over its factors. In each round, every factor chooses its
+    best configuration, each variable averages the choices of its factors, and its potentials in every factor move by
+    the step length times the difference. The factors' maxima sum to an upper bound; their choices, averaged over the
+    rounds, converge to a solution of the linear relaxation.
 
     Attributes
     ----------
     max_iterations
-        Limit on the rounds.
+        Maximum number of rounds.
     rule
-        Length of the steps. ``sqrt``: step_size / sqrt(t) in round t, in units of the typical size of a potential;
-        step_size is halved whenever the bound has not come down for some rounds. ``level``: step_size times what would
-        reach a level below the best bound, which comes nearer when it is missed for some rounds.
+        Step length. ``sqrt``: step_size / sqrt(t) in round t, in units of the typical size of a potential; step_size is
+        halved when the bound has not improved for `patience` rounds. ``level``: step_size times the step that would
+        reach a level below the best bound, which moves closer when it is missed for `patience` rounds.
     step_size
-        Factor of the steps' length.
+        Factor on the step length.
     patience
-        How many rounds that is.
+        Rounds without progress after which the step rule adapts.
     primal
-        The relaxed solution. ``average``: the choices averaged over the later half of the rounds or more, for ``sqrt``
-        weighted by the lengths of the steps. ``last``: the choices of the last round.
+        Relaxed solution. ``average``: the choices averaged over at least the later half of the rounds, for ``sqrt``
+        weighted by the step lengths. ``last``: the choices of the last round.
     tolerance
-        Relative gap between bound and labelling at which to stop.
+        Relative gap between bound and value at which to stop.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class PSDD(Method):
         check_at_least(self, 0, "tolerance")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> SubgradientDescent:
-        """Spread the unary potentials over the factors."""
+        """Distribute the unary potentials over the factors."""
         options = DescentOptions(
             rule=RULES[self.rule],
             step_size=self.step_size,
@@ -88,11 +88,11 @@ class PSDD(Method):
         return run
 
     def step(self, problem: Problem, state: SubgradientDescent) -> Progress:
-        """Some rounds."""
+        """Run some rounds."""
         return state.step(self.max_iterations)
 
     def dual(self, problem: Problem, state: SubgradientDescent) -> DualState | None:
-        """What the copies have gained and lost."""
+        """The potentials moved between copies."""
         return state.moved(problem)
 
     def answer(self, problem: Problem, state: SubgradientDescent) -> Answer:

@@ -23,26 +23,26 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_WORK = 3_000_000
-"""Arcs that a step looks at, roughly: some 30 ms."""
+"""Approximate number of arcs examined per step: some 30 ms."""
 
 
 @dataclass(frozen=True)
 class QPBO(Phases):
-    """Bound a binary pairwise model by roof duality, fix what it decides, and improve a labelling of the rest.
+    """Bound a binary pairwise model by roof duality, fix the persistent variables, and improve a labelling of the rest.
 
-    The model becomes a flow with two nodes per variable. Half of the maximum flow gives the bound, which is that of the
-    local polytope, and variables whose two nodes the minimum cut separates are *persistent*: some optimal labelling has
-    their states. The others begin with the labelling given to `solve`, or with single-variable ascent (ICM). Rounds of
-    improvement (QPBO-I) then hold them at their states in random orders, and let roof duality decide what it can in
-    between, which never makes the labelling worse. If flips of variables make the model submodular, one flow decides
-    all variables, as in `maxflow`.
+    The model becomes a flow network with two nodes per variable. Half of the maximum flow gives the bound, which equals
+    that of the local polytope, and variables whose two nodes are separated by the minimum cut are *persistent*: some
+    optimal labelling has their states. The others start from the initial labelling, or from single-variable ascent
+    (ICM). Rounds of improvement (QPBO-I) then fix them at their states in random orders and let roof duality decide the
+    rest, which never makes the labelling worse. If flipping variables makes the model submodular, one flow decides all
+    variables, as in `maxflow`.
 
     Attributes
     ----------
     max_iterations
-        Limit. The first iteration is the flow, every further one a round of improvement.
+        Maximum number of iterations. The first is the flow, each further one a round of improvement.
     rounds
-        Rounds of improvement.
+        Number of rounds of improvement.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class QPBO(Phases):
         check_at_least(self, 0, "rounds")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse all but pairs of binary variables."""
+        """Reject all but pairwise models of binary variables."""
         return why_no_roof(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> QPBORun:
@@ -81,11 +81,11 @@ class QPBORun(PhasedRun):
     Attributes
     ----------
     model
-        The flow: of a cut, or of the roof dual.
+        The flow network: of a cut, or of the roof dual.
     best
         The best labelling and the bound.
     fixed
-        Variables that the flow decided.
+        Variables fixed by the flow.
     """
 
     def __init__(self, method: QPBO, problem: Problem, seed: int, initial: Start) -> None:
@@ -97,7 +97,7 @@ class QPBORun(PhasedRun):
         self.fixed = self.done = 0
 
     def run(self) -> Generator[Progress, None, None]:
-        """The flow, a labelling, and rounds of improvement."""
+        """Compute the flow and a labelling, then run rounds of improvement."""
         ended = False
         while not ended:
             ended = self.model.flow.run(STEP_WORK)
@@ -114,7 +114,7 @@ class QPBORun(PhasedRun):
         yield from self.improve(self.model)
 
     def improve(self, roof: RoofDual) -> Generator[Progress, None, None]:
-        """A labelling with the persistent states, and rounds that begin with the best one so far."""
+        """Build a labelling with the persistent states, and improve it in rounds from the best so far."""
         states = roof.states
         self.fixed = int(np.count_nonzero(states != UNDECIDED))
         for labels in self.first_labellings():
@@ -131,9 +131,9 @@ class QPBORun(PhasedRun):
             yield self.progress(1 + self.done, "improvement", Status.CONVERGED if self.done == self.rounds else None)
 
     def first_labellings(self) -> list[Ints]:
-        """The labelling given, or the best state of every variable alone, and where single-variable ascent leads to.
+        """Return the initial labelling, or the best unary states, and the result of single-variable ascent from it.
 
-        An ascent that is not done after some milliseconds is left where it is.
+        An ascent that has not finished after some milliseconds is cut short.
         """
         first = self.initial.first_labels(self.problem.graph)
         ascent = Ascent(self.problem)
@@ -142,7 +142,7 @@ class QPBORun(PhasedRun):
         return [first, ascent.labels.copy()]
 
     def progress(self, iterations: int, phase: str, finished: Status | None = None) -> Progress:
-        """Where the run stands."""
+        """Report the state of the run."""
         best = self.best
         return Progress(iterations, best.labels, best.value, best.bound, finished=finished, phase=phase)
 

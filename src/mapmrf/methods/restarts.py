@@ -1,4 +1,4 @@
-"""Restarts: iterated local search, kicks of random regions and their repair."""
+"""Restarts: iterated local search that kicks and repairs random regions."""
 
 from __future__ import annotations
 
@@ -21,36 +21,37 @@ from mapmrf.result import Status
 Move = Literal["flips", "chains", "blocks"]
 
 STEP_ENTRIES = 4_000_000
-"""Table entries that one step reads, at most: some 20 ms."""
+"""Maximum number of table entries read per step: some 20 ms."""
 
 
 @dataclass(frozen=True)
 class Restarts(Method):
-    """Draw the labels of a small region at random, repair what that has broken, and keep the parts that are better.
+    """Randomise the labels of a small region, repair the damage by local search, and keep the parts that are better.
 
-    A kick draws the labels of a random variable and of those nearest to it. A local search repairs it, looking only
-    where something has changed. What differs in the end falls into connected parts that share no factor: each is kept
-    or taken back on its own (partition crossover with the labelling before the kick).
+    A kick randomises the labels of a random variable and those nearest to it. Local search repairs it, visiting only
+    what has changed. The variables that differ in the end form connected parts that share no factor, and each part is
+    accepted or rejected separately (partition crossover with the labelling before the kick).
 
     Attributes
     ----------
     max_iterations
-        Rounds. In a round every variable is kicked once, on average.
+        Maximum number of rounds. In a round, every variable is kicked once, on average.
     patience
-        Rounds without a better value after which the run has converged.
+        Rounds without improvement after which the run has converged.
     move
-        What comes before the first kick and repairs all others: ``flips``, ``chains`` or ``blocks``.
+        Local search before the first kick and after each one: ``flips``, ``chains`` or ``blocks``.
     kick
-        Variables of the largest kick; sizes are drawn from 1 to this.
+        Maximum number of variables in a kick; sizes are drawn from 1 to this.
     temperature
-        0 keeps what is not worse. Above 0, what is worse is kept as well with the Metropolis probability at a
-        temperature that falls from this part of a variable's mean stake to 0 over all rounds, and patience is infinite.
+        0 accepts only what is not worse. Above 0, worse parts are accepted with the Metropolis probability, at a
+        temperature that falls from this multiple of a variable's mean stake to 0 over all rounds, and `patience` is
+        ignored.
     depth
-        Of the move ``flips``: largest number of variables in a set.
+        For the move ``flips``: largest number of variables in a set.
     length
-        Of the move ``chains``: flips of a chain.
+        For the move ``chains``: maximum number of flips in a chain.
     width
-        Of the move ``blocks``: logarithm to base 2 of the entries of the largest table.
+        For the move ``blocks``: base-2 logarithm of the largest table.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class Restarts(Method):
     """
 
     name: ClassVar[str] = "restarts"
-    title: ClassVar[str] = "kicks of random regions and their repair (iterated local search)"
+    title: ClassVar[str] = "iterated local search: kick and repair random regions"
     family: ClassVar[str] = "local search"
 
     max_iterations: int = 1000
@@ -80,7 +81,7 @@ class Restarts(Method):
         check_at_least(self, 0, "temperature", "width")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> RestartsRun:
-        """Begin with the labelling given, or with the best state of every variable alone."""
+        """Start from the initial labelling, or from the best unary state of every variable."""
         labels = initial.first_labels(problem.graph)
         per_round = max(1, math.ceil(2 * problem.n_vars / (1 + min(self.kick, max(1, problem.n_vars)))))
         heat = self.temperature * local_scale(problem)
@@ -89,7 +90,7 @@ class Restarts(Method):
         return RestartsRun(self._kicks(problem, labels, seed), per_round, heat, crossover, best)
 
     def _kicks(self, problem: Problem, labels: Ints, seed: int) -> FlipKicks | ChainKicks | BlockKicks:
-        """The kicks with the repair that was asked for."""
+        """Return kicks with the local search given by the options."""
         if self.move == "blocks":
             return BlockKicks(problem, labels.copy(), self.kick, self.width, seed)
         if self.move == "chains":
@@ -101,7 +102,7 @@ class Restarts(Method):
         return FlipKicks(problem, flips, self.kick, seed)
 
     def step(self, problem: Problem, state: RestartsRun) -> Progress:
-        """Kick for some milliseconds, at most to the end of a round."""
+        """Kick for some milliseconds, at most until the end of a round."""
         kicks = state.kicks
         end = (state.rounds + 1) * state.per_round
         if problem.n_vars > 0:
@@ -129,11 +130,11 @@ class RestartsRun:
     Attributes
     ----------
     per_round
-        Kicks of a round.
+        Kicks per round.
     heat
-        The first temperature.
+        The initial temperature.
     crossover
-        For crossing the best labelling with the present one, where that can be worse.
+        Merges the current labelling into the best one, where it can be worse.
     best
         The best labelling.
     """
@@ -148,7 +149,7 @@ class RestartsRun:
     calm: int = 0
 
     def update_best(self) -> float:
-        """Let the best labelling take over all that the present one has better; returns its value."""
+        """Merge the better parts of the current labelling into the best one; return its value."""
         now = self.kicks.labels()
         if self.crossover is not None:
             mixed = self.best.labels.copy()

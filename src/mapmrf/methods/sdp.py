@@ -23,30 +23,31 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 PER_SQUARE, PER_EDGE = 20.0, 75.0
-"""Bytes of a run for every two variables, and for every variable of a pair: measured by benches/footprints.py."""
+"""Bytes per pair of variables, and per edge of the factor graph: measured by benches/footprints.py."""
 
 MOST_SPINS = 5000
-"""Variables up to which a bound is certified: its matrix has 200 MB then."""
+"""Maximum number of variables for which a bound is certified: its matrix has 200 MB then."""
 
 
 @dataclass(frozen=True)
 class SDP(Phases):
-    """Bound a binary pairwise model by unit vectors in the place of spins, and prove the optimum where that is close.
+    """Bound a binary pairwise model by a semidefinite relaxation, and prove optimality by branch and bound.
 
-    The vectors are found by coordinate ascent (the mixing method). Their dual bound is made rigorous by a Cholesky
-    factorisation with its round-off added. Triangle inequalities, the most violated first, tighten it: their
-    multipliers come from an augmented Lagrangian, and the bound holds at any of them. Random planes through the vectors
-    give labellings, which short tabu searches improve. Where a gap is left, branch and bound ties spins to each other,
-    and begins in every node with the vectors and inequalities of the one above it.
+    The relaxation replaces spins by unit vectors, which are optimised by coordinate ascent (the mixing method). Its
+    dual bound is made rigorous by a Cholesky factorisation with a margin for round-off. Triangle inequalities, most
+    violated first, tighten it: their multipliers come from an augmented Lagrangian, and the bound is valid for any
+    multipliers. Random hyperplanes round the vectors to labellings, which short tabu searches improve. If a gap
+    remains, branch and bound fixes pairs of spins as equal or opposite, and warm-starts every node with its parent's
+    vectors and inequalities.
 
     Attributes
     ----------
     max_iterations
-        Steps of some hundredths of a second.
+        Maximum number of steps, each of some hundredths of a second.
     cut_spins
-        Variables up to which triangle inequalities are used.
+        Maximum number of variables for which triangle inequalities are used.
     branch_spins
-        Variables up to which branch and bound follows.
+        Maximum number of variables for which branch and bound follows.
 
     Examples
     --------
@@ -61,7 +62,7 @@ class SDP(Phases):
     """
 
     name: ClassVar[str] = "sdp"
-    title: ClassVar[str] = "semidefinite bound with triangle inequalities and branch and bound, binary pairwise models"
+    title: ClassVar[str] = "semidefinite bounds and branch and bound, binary pairwise models"
     family: ClassVar[str] = "dense binary"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
@@ -77,15 +78,15 @@ class SDP(Phases):
 
     @property
     def stops_at_gap(self) -> bool:
-        """It ends with its own proof: a gap that the loop takes for closed may be open in a model of small unit."""
+        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
         return False
 
     def footprint(self, graph: FactorGraph) -> float:
-        """Bytes of the matrices, and of what every pair takes."""
+        """Bytes of the matrices and of the pairs."""
         return PER_SQUARE * graph.n_vars**2 + PER_EDGE * graph.n_edges
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse all but pairs of binary variables, and models that are too large."""
+        """Reject all but pairwise models of binary variables, and models that are too large."""
         if problem.n_vars > MOST_SPINS:
             return f"it has {problem.n_vars} variables, expected at most {MOST_SPINS}"
         return why_not_binary_pairs(problem)
@@ -103,9 +104,9 @@ class SDPRun(PhasedRun):
     small
         The simplified model.
     model
-        Its spins.
+        The simplified model in spins.
     search, proof
-        The best labelling in spins; and the bound of a large model, or the branch and bound.
+        The search for labellings; and the prover: branch and bound, or a plain bound on large models.
     best
         The best labelling of the simplified model, and the bound.
     """
@@ -136,11 +137,11 @@ class SDPRun(PhasedRun):
             self.proof = PlainBound(self.model, self.search, seed)
 
     def inform(self, labels: Ints) -> None:
-        """Take over a labelling of the whole model that was found elsewhere, if it is better."""
+        """Take over a better labelling of the original model found elsewhere."""
         self.search.learn(self.small.project(labels))
 
     def run(self) -> Generator[Progress, None, None]:
-        """Steps of the proof."""
+        """Run the prover step by step."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -151,7 +152,7 @@ class SDPRun(PhasedRun):
                 value = self.search.value
                 self.best.offer(self.search.labels())
             if self.proof.closed:
-                self.best.bound = self.best.value  # -inf if the best of all labellings is forbidden
+                self.best.bound = self.best.value  # -inf if the best labelling is forbidden
                 feasible = self.best.value > -math.inf
                 yield self.progress(Status.OPTIMAL if feasible else Status.INFEASIBLE)
                 return
@@ -160,7 +161,7 @@ class SDPRun(PhasedRun):
         yield self.progress(Status.CONVERGED)
 
     def progress(self, finished: Status | None) -> Progress:
-        """Where the run stands."""
+        """Report the state of the run."""
         bound = self.best.bound if self.best.bound < math.inf else None
         return Progress(self.iterations, self.small.lift(self.best.labels), None, bound, finished=finished)
 

@@ -20,36 +20,36 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 STEP_STATES = 1_000_000
-"""States that a step looks at: some 20 ms."""
+"""States examined per step: some 20 ms."""
 
 LEAST_CHANGES = 100
-"""Variables that a model with constraints counts as having, at least: prices take their time."""
+"""Minimum number of variables assumed for models with constraints, whose prices take time to adapt."""
 
 
 @dataclass(frozen=True)
 class Tabu(Phases):
-    """Flip the best variable that was not flipped a moment ago, again and again, from many starts.
+    """Repeatedly make the best flip among variables not flipped recently, from many starts.
 
-    The model is written in spins of -1 and 1. A trajectory begins with a unit vector in the plane for every spin, at
-    random, which coordinate ascent turns to where the couplings pull it; the best cut through the circle is a labelling
-    (Burer, Monteiro and Zhang). Tabu search improves it: the best flip is made even if it loses, and a spin that was
-    flipped stays for a while. Rounds then disturb the angles of the best labelling of the trajectory and go on from
-    there. Every other trajectory begins on the path between two of the best labellings so far (path relinking).
+    The model is written in spins of -1 and 1. A trajectory starts from a random unit vector in the plane per spin,
+    which coordinate ascent aligns with the couplings; the best cut through the circle is a labelling (Burer, Monteiro
+    and Zhang). Tabu search improves it: the best flip is made even if it loses, and a flipped spin stays fixed for a
+    while. Rounds then perturb the angles of the trajectory's best labelling and continue from there. Every other
+    trajectory starts on the path between two of the best labellings so far (path relinking).
 
-    A model with constraints may have any factors. Its variables change state under prices for violated constraints
-    that rise while these are violated and fall while they hold; a round begins with a few random changes of the best
+    A model with constraints may have any factors. Its variables change state subject to prices on violated constraints,
+    which rise while these are violated and fall while they hold; a round starts with a few random changes of the best
     labelling.
 
     Attributes
     ----------
     max_iterations
-        Rounds of tabu search.
+        Maximum number of rounds of tabu search.
     patience
-        A round ends when so many flips per variable bring nothing better.
+        A round ends after this many flips per variable without improvement.
     elite
-        Labellings kept for path relinking.
+        Number of labellings kept for path relinking.
     trajectories
-        Trajectories after which the run has converged.
+        Number of trajectories after which the run has converged.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Tabu(Phases):
         check_at_least(self, 1, "max_iterations", "patience", "elite", "trajectories")
 
     def supports(self, problem: Problem) -> str | None:
-        """Refuse all but pairs of binary variables, unless there are constraints."""
+        """Reject all but pairwise models of binary variables, unless there are constraints."""
         return None if problem.graph.constraints is not None else why_not_binary_pairs(problem)
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TabuRun | CountedTabuRun:
@@ -118,7 +118,7 @@ class TabuRun(PhasedRun):
         self.search.learn(self.best.labels)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Steps of the search until there were enough trajectories."""
+        """Search until there were enough trajectories."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -150,7 +150,7 @@ class CountedTabuRun(PhasedRun):
         self.method, self.search, self.n_rounds = method, search, 0
 
     def run(self) -> Generator[Progress, None, None]:
-        """Rounds that end when they bring nothing, and kicks between them."""
+        """Run rounds that end when they bring no improvement, with kicks in between."""
         search = self.search
         patience = self.method.patience * max(LEAST_CHANGES, search.problem.n_vars)
         step = max(1, STEP_STATES // max(1, search.problem.n_states))

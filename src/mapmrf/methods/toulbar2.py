@@ -1,4 +1,4 @@
-"""toulbar2: an exact solver of weighted constraint networks, in a process of its own."""
+"""toulbar2: an exact solver for weighted constraint networks, in a separate process."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ POLL = 0.05
 """Seconds that a step waits for a message before it returns to the loop."""
 
 ELIMINATED_ENTRIES = 256
-"""Entries of the tables that the elimination of variables before the search makes, at most."""
+"""Maximum number of table entries created by eliminating variables before the search."""
 
 
 @dataclass(frozen=True)
 class Toulbar2(Method):
-    """Branch and bound with soft local consistencies.
+    """Solve exactly by toulbar2: branch and bound with soft local consistencies.
 
     Attributes
     ----------
     max_iterations
-        Backtracks of the search.
+        Maximum number of backtracks.
     search
-        ``hbfs``, hybrid best-first search; ``dfs``, depth-first branch and bound, which needs the least memory;
-        ``vns``, variable neighbourhood search, for good labellings of models that are too hard to prove.
+        ``hbfs``: hybrid best-first search; ``dfs``: depth-first branch and bound, which needs the least memory;
+        ``vns``: variable neighbourhood search, for good labellings of models that are too hard to prove.
     vac
-        Depth of the search tree up to which virtual arc consistency is enforced: 0 never, 1 before the search alone.
+        Depth of the search tree up to which virtual arc consistency is enforced: 0 for never, 1 for preprocessing only.
     eliminate
-        Variables with at most so many neighbours are eliminated before the search; by default as many as keep the
-        tables that this makes within 256 entries (8 for binary models), but at least 2. If toulbar2 crashes, it starts
-        again from the best labelling so far, with half as many.
+        Maximum degree of the variables that are eliminated before the search; by default as large as keeps the new
+        tables within 256 entries (8 for binary models), but at least 2. If toulbar2 crashes, it is restarted from the
+        best labelling so far with half of this.
     settings
-        Further options of toulbar2 by its own names, such as ``"DEE=0, lastConflict=0"``; they come last.
+        Further toulbar2 options under its own names, such as ``"DEE=0, lastConflict=0"``; they take precedence.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Toulbar2(Method):
     """
 
     name: ClassVar[str] = "toulbar2"
-    title: ClassVar[str] = "branch and bound with soft local consistencies by toulbar2 (optional)"
+    title: ClassVar[str] = "branch and bound with soft local consistencies (toulbar2, optional)"
     family: ClassVar[str] = "exact"
     gives_bound: ClassVar[bool] = True
     exact: ClassVar[bool] = True
@@ -83,17 +83,17 @@ class Toulbar2(Method):
 
     @property
     def stops_at_gap(self) -> bool:
-        """It ends with its own proof: a gap that the loop takes for closed may be open in a model of small unit."""
+        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
         return False
 
     def supports(self, problem: Problem) -> str | None:
-        """Ask for the extra where it is missing."""
+        """Ask for the optional extra if it is not installed."""
         if importlib.util.find_spec("pytoulbar2") is None:
             return "needs the optional extra: pip install 'mapmrf[exact]'"
         return None
 
     def start(self, problem: Problem, seed: int, initial: Start) -> Toulbar2Run:
-        """Turn the potentials into whole costs and start the process on them."""
+        """Convert the potentials to integer costs and start the process on them."""
         costs = WholeCosts.of(problem)
         if costs.offset == -math.inf or problem.n_vars == 0:
             return Toulbar2Run(costs)
@@ -102,8 +102,8 @@ class Toulbar2(Method):
         return run
 
     def step(self, problem: Problem, state: Toulbar2Run) -> Progress:
-        """Take over the next message, if one comes in a moment."""
-        if state.process is None:  # no variables, or a table that allows nothing
+        """Process the next message, if one arrives within a moment."""
+        if state.process is None:  # no variables, or a table without an allowed entry
             finished = Status.OPTIMAL if state.costs.offset > -math.inf else Status.INFEASIBLE
             return Progress(0, bound=state.costs.offset, finished=finished)
         message = state.process.next_message(POLL) or Toulbar2Message()
@@ -115,7 +115,7 @@ class Toulbar2(Method):
         return Progress(state.backtracks, labels=message.labels, bound=state.bound, finished=state.finished)
 
     def answer(self, problem: Problem, state: Toulbar2Run) -> Answer:
-        """The best labelling and bound that have arrived."""
+        """The best labelling and bound received."""
         latest = dataclasses.replace(state)
         for message in () if state.process is None else state.process.unread():
             latest.take(message)
@@ -123,12 +123,12 @@ class Toulbar2(Method):
         return Answer(labels=latest.labels, bound=latest.bound, details=details)
 
     def close(self, problem: Problem, state: Toulbar2Run) -> None:
-        """End the process."""
+        """Stop the process."""
         if state.process is not None:
             state.process.close()
 
     def _begin(self, problem: Problem, state: Toulbar2Run) -> None:
-        """Start the process; labellings worse than the one known are left out."""
+        """Start the process, with the value of the best known labelling as upper bound on the cost."""
         network = state.costs.network(problem)
         network |= {"settings": self._options(state), "vac": self.vac, "seed": state.seed % 2**31, "path": sys.path}
         known = state.initial if state.labels is None else state.labels
@@ -138,13 +138,13 @@ class Toulbar2(Method):
         state.process = Toulbar2Process(packed(network))
 
     def _begin_again(self, problem: Problem, state: Toulbar2Run, failure: str) -> bool:
-        """Start again after a crash, with fewer variables eliminated; False if that was none, or the last attempt."""
+        """Restart after a crash, with fewer variables eliminated; False if it was no crash, or the last attempt."""
         if state.degree == 0 or not re.match(r"exit status -", failure):
-            log.warning("toulbar2 broke off: %s", failure)
+            log.warning("toulbar2 failed: %s", failure)
             return False
         state.degree //= 2
         log.warning(
-            "toulbar2 broke off: %s; it starts again and eliminates variables of at most %d neighbours",
+            "toulbar2 failed: %s; restarting with variables of at most %d neighbours eliminated",
             failure, state.degree,
         )  # fmt: skip
         assert state.process is not None
@@ -153,13 +153,13 @@ class Toulbar2(Method):
         return True
 
     def _degree(self, problem: Problem) -> int:
-        """Neighbours of the variables that are eliminated before the search."""
+        """Maximum degree of the variables that are eliminated before the search."""
         if self.eliminate is not None:
             return self.eliminate
         return max(2, int(math.log(ELIMINATED_ENTRIES, max(2, problem.graph.card.max()))))
 
     def _options(self, state: Toulbar2Run) -> dict[str, float]:
-        """toulbar2's own names for the options."""
+        """The options under toulbar2's names."""
         options: dict[str, float] = {
             "backtrackLimit": min(self.max_iterations, 2**62) - 1, "elimDegree_preprocessing": state.degree
         }  # fmt: skip
@@ -171,7 +171,7 @@ class Toulbar2(Method):
 
 
 def _parsed(settings: str) -> dict[str, float]:
-    """Options given as ``name=number, name=number``."""
+    """Parse options given as ``name=number, name=number``."""
     found: dict[str, float] = {}
     for text in filter(None, (part.strip() for part in settings.split(","))):
         match = re.fullmatch(r"([A-Za-z_]\w*)\s*=\s*([-+\w.]+)", text)
@@ -187,24 +187,24 @@ def _parsed(settings: str) -> dict[str, float]:
 
 @dataclass
 class Toulbar2Run:
-    """A run: the process and the best that it has reported.
+    """A run: the process and the best results that it has reported.
 
     Attributes
     ----------
     costs
-        What the process works on.
+        The integer costs that the process works on.
     process
-        None where there is nothing to solve.
+        None if there is nothing to solve.
     labels, lower, backtracks
         The best labelling, the best lower bound on the cost, and backtracks so far.
     ready
-        Whether the search has begun.
+        Whether the search has started.
     finished
-        How the search ended, if it did.
+        Status at the end of the search, or None.
     degree, seed
-        Neighbours of the variables that are eliminated before the search, and the seed.
+        Maximum degree of the variables that are eliminated before the search, and the seed.
     initial
-        The labelling that was given to start from.
+        The initial labelling, if given.
     """
 
     costs: WholeCosts
@@ -220,13 +220,13 @@ class Toulbar2Run:
 
     @property
     def bound(self) -> float:
-        """Upper bound on every labelling."""
+        """Upper bound on the value of every labelling."""
         if self.finished is Status.INFEASIBLE:
             return -math.inf
         return self.costs.bound(self.lower)
 
     def take(self, message: Toulbar2Message) -> None:
-        """Keep what a message says."""
+        """Take over what a message reports."""
         self.ready |= message.ready
         self.lower = max(self.lower, message.lower)
         self.backtracks = max(self.backtracks, message.backtracks)

@@ -18,39 +18,40 @@ from mapmrf.supervision import check_awaited
 Weighting = Literal["forests", "uniform", "degree"]
 
 FOREST_WORK = 50_000_000
-"""Factors to go through while forests are grown, at most: some seconds."""
+"""Maximum number of factors processed while growing forests: some seconds."""
 RANDOM_BLOCKS = 10_000
-"""Blocks of neighbouring factors that are put into random order, at most: neighbours stay together in memory."""
+"""Maximum number of blocks of adjacent factors that are shuffled: within a block, memory access stays local."""
 BALANCING = 100
-"""Rounds in which the loads of the variables are levelled, at most."""
+"""Maximum number of rounds that balance the loads of the variables."""
 
 
 @dataclass(frozen=True)
 class TRBP(MessagePassing):
-    """Belief propagation in which every factor counts as often as it is in a spanning forest (ogm-TRBP).
+    """Belief propagation in which factors are weighted by their appearance in spanning forests (ogm-TRBP).
 
-    The model is a mixture of forests, each of which is solved exactly where the messages have settled; what the forests
-    are worth together is an upper bound. It is evaluated as a dual of the local polytope, so that it holds at any time.
+    The model is a convex combination of forests, each of which is solved exactly once the messages have converged;
+    their combined values are an upper bound. It is evaluated as a dual of the local polytope, so that it is valid at
+    any time.
 
     Attributes
     ----------
     max_iterations
-        Iterations; in each every factor sends one message to each of its variables.
+        Maximum number of iterations; in each, every factor sends one message to each of its variables.
     damping
-        Share of the old message in the next one, from 0 (none) to below 1.
+        Weight of the old message in the new one, from 0 (none) to below 1.
     tol
-        The run has converged when no message asks for a larger change, as a share of the mean spread of the potentials.
+        The run has converged when no message changes by more than this, relative to the mean range of the potentials.
     schedule
-        ``parallel``, all messages from those of the iteration before, or ``sequential``, factor by factor in
-        breadth-first order, forth and back in turns.
+        ``parallel`` computes all messages from those of the previous iteration; ``sequential`` goes factor by factor in
+        breadth-first order, alternately forward and backward.
     decode
-        ``sequential``, the best state of one variable after another given those decided before, or ``argmax``, the
-        best state of each belief by itself.
+        ``sequential`` decides one variable after another, each given those decided before; ``argmax`` takes the best
+        state of every belief independently.
     weights
-        ``forests``, the share of random spanning forests that hold a factor; ``uniform``, the same for all factors:
-        (n - 1) / m for m pairs of n variables; or ``degree``, small where a variable has many factors.
+        ``forests``: the share of random spanning forests that contain a factor; ``uniform``: the same for all factors,
+        (n - 1) / m for m pairs of n variables; ``degree``: small where a variable has many factors.
     forests
-        Forests to grow, at least; there are more if some factor is in none.
+        Minimum number of forests; more are grown until every factor is in one.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class TRBP(MessagePassing):
         check_at_least(self, 1, "forests")
 
     def weigh(self, problem: Problem, seed: int) -> ForestWeights:
-        """The weights that the option asks for."""
+        """Compute the weights given by the option."""
         if self.weights == "forests":
             return forest_weights(problem, self.forests, seed)
         rho = uniform_weights(problem) if self.weights == "uniform" else degree_weights(problem)
@@ -88,9 +89,9 @@ class TRBP(MessagePassing):
 
 
 def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FOREST_WORK) -> ForestWeights:
-    """Shares in random spanning forests that hold every factor at least once.
+    """Return the appearance probabilities in random spanning forests that cover every factor at least once.
 
-    Where that takes more than `max_work`, the weights come from the degrees instead.
+    If that takes more than `max_work`, the weights are derived from the degrees instead.
     """
     random = np.random.default_rng(seed)
     times = np.zeros(problem.n_factors, dtype=np.int64)
@@ -111,7 +112,7 @@ def forest_weights(problem: Problem, n_least: int, seed: int, max_work: int = FO
 
 
 def _candidates(times: Ints, random: np.random.Generator) -> Ints:
-    """The factors in random order, those first that were taken least often."""
+    """Return the factors in random order, those used least often first."""
     width = max(1, len(times) // RANDOM_BLOCKS)
     blocks = random.permutation(-(-len(times) // width))
     order = (blocks[:, None] * width + np.arange(width)).ravel()
@@ -120,24 +121,24 @@ def _candidates(times: Ints, random: np.random.Generator) -> Ints:
 
 
 def uniform_weights(problem: Problem) -> Floats:
-    """One weight for all factors: as many as a spanning tree could hold, shared equally."""
+    """Return one weight for all factors: the size of a spanning tree, shared equally."""
     links = problem.n_edges - problem.n_factors
     return np.full(problem.n_factors, (problem.n_vars - Tour.of(problem).n_parts) / links)
 
 
 def degree_weights(problem: Problem) -> Floats:
-    """Weights small enough that the factors of no variable together weigh more than a forest allows."""
+    """Return weights such that the factors of any variable together weigh no more than a forest allows."""
     arity = np.diff(problem.scope_ptr)
     degree = np.maximum.reduceat(problem.degree[problem.scope], problem.scope_ptr[:-1])
     return np.minimum(1.0, arity / ((arity - 1.0) * degree))
 
 
 def parent_shares(problem: Problem, rho: Floats) -> Floats:
-    """Shares `parent` for weights that come without forests.
+    """Return the shares `parent` for weights that do not come from forests.
 
-    For a tight bound the shares of a factor's variables must be rho_a in all, and what a variable keeps of its belief,
-    ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia`` are
-    levelled until none is above 1; if there are no forests of such weights, what is too much is taken off in the end.
+    For a tight bound, the shares of a factor's variables must sum to rho_a, and the remaining weight of a variable's
+    belief, ``1 - sum_a kept_ia`` with kept_ia = rho_a - parent_ia, must not be negative. The loads ``sum_a kept_ia``
+    are balanced until none exceeds 1; if no forests have such weights, the excess is cut off at the end.
     """
     arity = np.diff(problem.scope_ptr)
     rho_e, total = np.repeat(rho, arity), (arity - 1.0) * rho

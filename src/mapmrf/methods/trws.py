@@ -21,28 +21,28 @@ from mapmrf.problem import Problem
 from mapmrf.result import GAP_TOLERANCE, Status
 
 STEP_WORK = 4_000_000
-"""Table entries that a step goes through, roughly: some milliseconds."""
+"""Approximate number of table entries processed per step: a few milliseconds."""
 
 
 @dataclass(frozen=True)
 class TRWS(Method):
-    """Pass messages along the order of the variables and back, which lowers the bound step by step (ogm-TRWS).
+    """Pass messages along the order of the variables and back, which lowers the bound monotonically (ogm-TRWS).
 
-    Kolmogorov's TRW-S on pairwise models, and SRMP with single variables as separators on all others. The bound never
-    rises, and converges to weak tree agreement: to the value of the linear relaxation, or above it.
+    This is Kolmogorov's TRW-S on pairwise models, and SRMP with single variables as separators on all others. The bound
+    never rises and converges to weak tree agreement: to the optimum of the linear relaxation, or above it.
 
     Attributes
     ----------
     max_iterations
-        Limit. An iteration is a forward and a backward pass.
+        Maximum number of iterations. An iteration is a forward and a backward pass.
     tol
         The run has converged when several iterations in a row have lowered the bound by less than this, relatively.
     order
-        The order of the variables. ``trees_last``: as they are, but what hangs on trees comes last, so that trees are
-        solved exactly; ``given``: as they are; ``breadth_first``: in layers from an outermost variable, trees last.
+        Order of the variables. ``trees_last``: as given, except that pendant trees come last, so that trees are solved
+        exactly; ``given``: as given; ``breadth_first``: in layers from a peripheral variable, trees last.
     decode_every
-        Every so many iterations both passes decode a labelling: each variable takes its best state given the labels of
-        those visited before it and the messages of the others.
+        Iterations between decodings. Both passes then decode a labelling: each variable takes its best state given the
+        labels of those visited before it and the messages of the others.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class TRWS(Method):
     """
 
     name: ClassVar[str] = "trws"
-    title: ClassVar[str] = "sequential tree-reweighted message passing, any arity by SRMP (ogm-TRWS)"
+    title: ClassVar[str] = "sequential tree-reweighted message passing, SRMP for higher-order factors (ogm-TRWS)"
     family: ClassVar[str] = "message passing"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
@@ -70,7 +70,7 @@ class TRWS(Method):
         check_at_least(self, 0, "tol")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> TRWSRun:
-        """Order the variables and lay the factors out along them, all messages zero or those of an earlier run."""
+        """Order the variables and lay out the factors accordingly, with zero messages or those of an earlier run."""
         kind = SpinPasses if fits_spins(problem) else LabelPasses if fits_pairs(problem) else TablePasses
         passes = kind(problem, VisitOrder.build(problem, self.order), PassStopping(self.tol, GAP_TOLERANCE))
         if initial.dual is not None:
@@ -80,7 +80,7 @@ class TRWS(Method):
         return TRWSRun(passes)
 
     def _layout(self, passes: SequentialPasses) -> str:
-        """The name of the messages: in one order of the visits they go to other ends than in another."""
+        """Name the layout of the messages, which depends on the order of the variables."""
         return f"trws {self.order} {passes.layout}"
 
     def step(self, problem: Problem, state: TRWSRun) -> Progress:
@@ -105,19 +105,19 @@ class TRWS(Method):
         return DualState.of(problem, self._layout(state.passes), state.passes.numbers())
 
     def close(self, problem: Problem, state: TRWSRun) -> None:
-        """End the threads."""
+        """Stop the threads."""
         state.passes.close()
 
     def answer(self, problem: Problem, state: TRWSRun) -> Answer:
-        """The best labelling that was decoded."""
+        """The best decoded labelling."""
         return Answer(labels=state.passes.best if state.passes.figures.value > -math.inf else None)
 
     def snapshot(self, problem: Problem, state: TRWSRun) -> Snapshot:
-        """Messages and figures."""
+        """The messages and figures of the run."""
         return Snapshot({"done": state.done, "figures": list(state.passes.figures)}, state.messages)
 
     def restore(self, problem: Problem, state: TRWSRun, snapshot: Snapshot) -> None:
-        """Put messages and figures back."""
+        """Restore messages and figures."""
         state.done = int(snapshot.figures["done"])
         bound, value, calm = snapshot.figures["figures"]
         state.passes.figures = PassFigures(float(bound), float(value), int(calm))
@@ -127,13 +127,13 @@ class TRWS(Method):
 
 @dataclass
 class TRWSRun:
-    """A run: the passes, and the iterations done."""
+    """A run: the passes, and the number of iterations."""
 
     passes: SequentialPasses
     done: int = 0
 
     @property
     def messages(self) -> dict[str, Array]:
-        """What passes change as they go: messages and labellings, by the names that the kernels give them."""
+        """The arrays that the passes change: messages and labellings, under the kernels' names."""
         messages: dict[str, Array] = vars(self.passes)["messages"]._asdict()
         return messages

@@ -25,35 +25,36 @@ from mapmrf.problem import Problem
 from mapmrf.result import Status
 
 MOST_ENTRIES = 2.0**22
-"""Table entries up to which components are eliminated instead of searched: some tens of milliseconds."""
+"""Maximum number of table entries for which components are eliminated instead of searched: some tens of
+milliseconds."""
 
 STEP_ENTRIES = 1_000_000
-"""Table entries that a step of local search looks at: some 20 ms."""
+"""Table entries examined per step of local search: some 20 ms."""
 
 STEP_VARIABLES = 200
-"""Variables that a step eliminates: some 30 ms."""
+"""Variables eliminated per step: some 30 ms."""
 
 BESIDE = 100_000
-"""Table entries that local search looks at after a step of the search: a tenth of the time."""
+"""Table entries that local search examines after a step of the search: a tenth of the time."""
 
 FIRST_SWEEPS = 5
-"""Pairs of sweeps before variables are eliminated: they solve easy models, and exclude states of others."""
+"""Pairs of sweeps before variables are eliminated: they solve easy models, and exclude states in others."""
 
 
 @dataclass(frozen=True)
 class WCSP(Phases):
-    """Solve exactly by branch and bound that keeps the costs arc consistent (EDAC), with best-first dives.
+    """Solve exactly by branch and bound that maintains soft arc consistency (EDAC), with best-first dives.
 
     Attributes
     ----------
     max_iterations
-        Nodes of the search.
+        Maximum number of nodes.
     eliminate
-        Variables are maximised out before the search while that makes tables of at most so many entries.
+        Maximum size of the tables created when variables are eliminated before the search.
     sweeps
-        Pairs of sweeps over the variables that raise the bound before the search; they end early when it stalls.
+        Pairs of sweeps over the variables that raise the lower bound before the search; they end early if it stalls.
     local_search
-        Perturbations per variable that local search tries before the search, and as many after each of its steps.
+        Perturbations per variable by local search before the search, and their number after each of its steps.
 
     Examples
     --------
@@ -83,11 +84,11 @@ class WCSP(Phases):
 
     @property
     def stops_at_gap(self) -> bool:
-        """It ends with its own proof: a gap that the loop takes for closed may be open in a model of small unit."""
+        """False: the run ends with its own proof, as the loop's tolerance may be too wide for small potentials."""
         return False
 
     def start(self, problem: Problem, seed: int, initial: Start) -> WCSPRun:
-        """Simplify the model, eliminate components of small tables; the run starts with local search."""
+        """Simplify the model and eliminate components of small tables; the run starts with local search."""
         if problem.graph.constraints is not None:
             return WCSPRun(self, Simplified(problem, ()), seed, initial)
         return WCSPRun(self, solve_small(simplify(problem), MOST_ENTRIES), seed, initial)
@@ -99,17 +100,17 @@ class WCSPRun(PhasedRun):
     Attributes
     ----------
     small, problem
-        The simplification, and the model that it leaves.
+        The simplification, and the simplified model.
     incumbent
-        The best labelling and bound of that model.
+        The best labelling and bound of the simplified model.
     local
-        Local search on it.
+        Local search on the simplified model.
     inner, search
-        A further reduction of that model, and the search on what it leaves; None before it begins.
+        A further reduction of that model, and the search on the result; None before it begins.
     parts
-        Runs on the components of what the reduction leaves, with their variables there, if it has several.
+        Runs on the components of the reduced model, with their variables, if there are several.
     details
-        Figures for the result.
+        Additional figures for the result.
     """
 
     def __init__(self, method: WCSP, small: Simplified, seed: int, initial: Start) -> None:
@@ -130,7 +131,7 @@ class WCSPRun(PhasedRun):
         return Answer(labels=labels, details=dict(self.details))
 
     def inform(self, labels: Ints) -> None:
-        """Take over a labelling of the whole model that was found elsewhere, if it is better."""
+        """Take over a better labelling of the original model found elsewhere."""
         self.incumbent.offer(self.small.project(labels))
         if self.search is not None:
             self.search.limit(self.incumbent.value)
@@ -144,7 +145,7 @@ class WCSPRun(PhasedRun):
         return sum(run.nodes for run, _ in self.parts) + (0 if self.search is None else self.search.nodes)
 
     def run(self) -> Generator[Progress, None, None]:
-        """All phases, one after another."""
+        """Run all phases."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -179,7 +180,7 @@ class WCSPRun(PhasedRun):
         yield self.progress("local search")
 
     def try_candidate(self, search: SoftSearch) -> None:
-        """Improve the labelling that the search suggests by local search."""
+        """Improve the candidate labelling of the search by local search."""
         if self.method.local_search > 0:
             self.local.restart(self.inner.lift(search.candidate))
             self.local.run(BESIDE, self.method.local_search)
@@ -187,7 +188,7 @@ class WCSPRun(PhasedRun):
             search.limit(self.incumbent.value)
 
     def new_search(self, inner: Simplified) -> SoftSearch | None:
-        """A search on what a reduction leaves; None if that allows no better labelling."""
+        """Start a search on a reduced model; None if it has no better labelling."""
         self.inner, self.search = inner, None
         if inner.feasible:
             network = ModelNetwork.of(inner.problem)
@@ -197,7 +198,7 @@ class WCSPRun(PhasedRun):
         return self.search
 
     def prepare(self, search: SoftSearch | None, sweeps: int) -> Iterator[Progress]:
-        """Raise the bound at the root of a search."""
+        """Raise the lower bound at the root of a search."""
         if search is not None:
             for _ in search.prepare(sweeps):
                 self.take_over(search)
@@ -207,7 +208,7 @@ class WCSPRun(PhasedRun):
                 self.try_candidate(search)
 
     def reduce(self, search: SoftSearch) -> Iterator[Progress]:
-        """Take out the states that the root of a search excludes, eliminate variables, and begin a new search."""
+        """Remove the states excluded at the root of a search, eliminate variables, and start a new search."""
         inner = simplify(self.problem, search.network.removed_states())
         if self.method.eliminate > 0:
             elimination = BoundedElimination(inner, self.method.eliminate)
@@ -220,7 +221,7 @@ class WCSPRun(PhasedRun):
             yield self.progress("reduction")
 
     def solve_parts(self, components: list[tuple[Problem, Ints]]) -> Iterator[Progress]:
-        """Solve the components of what is left one after another."""
+        """Solve the components of the reduced model one after another."""
         self.search, known = None, self.inner.project(self.incumbent.labels)
         for part, variables in components:
             run = WCSPRun(self.method, Simplified(part, ()), self.seed, Start(known[variables]))
@@ -236,7 +237,7 @@ class WCSPRun(PhasedRun):
         yield self.conclusion(None)
 
     def combine(self) -> None:
-        """Keep the labelling and the bound that the components make together."""
+        """Combine labellings and bounds of the components."""
         labels = np.zeros(self.inner.problem.n_vars, dtype=np.int64)
         for run, variables in self.parts:
             labels[variables] = run.incumbent.labels
@@ -245,7 +246,7 @@ class WCSPRun(PhasedRun):
         self.details["nodes"] = float(self.nodes)
 
     def take_over(self, search: SoftSearch) -> None:
-        """Keep the best labelling and bound of the search."""
+        """Take over the best labelling and bound of the search."""
         labels = search.labels
         if labels is not None:
             self.incumbent.offer(self.inner.lift(labels))
@@ -253,7 +254,7 @@ class WCSPRun(PhasedRun):
         self.details |= {"nodes": float(search.nodes), "open_nodes": float(len(search.open))}
 
     def conclusion(self, search: SoftSearch | None) -> Progress:
-        """The last progress: all labellings are ruled out but the best, up to the rounding of costs."""
+        """Return the final progress: no labelling is better than the incumbent, up to the rounding of costs."""
         if search is not None:
             self.take_over(search)
         elif not self.parts:
@@ -264,7 +265,7 @@ class WCSPRun(PhasedRun):
         return self.progress("search", Status.OPTIMAL)
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """The best labelling and the best bound, for the loop."""
+        """Report the best labelling and bound to the loop."""
         bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
         labels = self.small.lift(self.incumbent.labels)
         return Progress(self.nodes, labels=labels, bound=bound, finished=finished, phase=phase)

@@ -14,19 +14,19 @@ from mapmrf.problem import Batch, Problem
 from mapmrf.supervision import check_awaited
 
 POWER_STEPS, POWER_WORK = 100, 200_000_000
-"""Steps of the power method for the form's largest eigenvalue, fewer where they would touch more entries than this."""
+"""Maximum number of power iterations for the form's largest eigenvalue, and of entries touched by all of them."""
 CALL_WORK = 20_000_000
-"""Entries that one call of the kernel touches: some hundredths of a second."""
+"""Entries touched per kernel call: some hundredths of a second."""
 CHUNK = 1 << 18
-"""Table entries that are laid out together: bounds the memory on the way."""
+"""Table entries processed at a time, which limits temporary memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class BoxProgram:
-    """The quadratic program in units of the interaction, as the kernels want it.
+    """The quadratic program in units of the interaction, for the kernels.
 
-    Tables are centred: their row and column means are in `theta`, which changes nothing for one-hot vectors and leaves
-    the quadratic form no more curvature than the interactions have. Equal tables are stored once.
+    Tables are centred: their row and column means are moved to `theta`, which changes nothing for one-hot vectors and
+    leaves the quadratic form no more curvature than the interactions have. Equal tables are stored once.
     """
 
     unit: float
@@ -39,7 +39,7 @@ class BoxProgram:
 
     @classmethod
     def build(cls, problem: Problem, forbidden: float) -> BoxProgram:
-        """Write the program down."""
+        """Build the program."""
         soft = softened(problem, forbidden)
         unit = interaction_scale(soft)
         parts = _Parts(soft, unit)
@@ -61,22 +61,22 @@ class BoxProgram:
         )
 
     def bend(self, v: Floats) -> Floats:
-        """Diagonal that outweighs the quadratic form, nearly: square roots of the variables' reach, scaled to fit."""
+        """Return a diagonal that (almost) dominates the quadratic form: scaled square roots of the variables' reach."""
         shape = np.sqrt(self.reach)
         size = self.form.tables.size
         entries = 4 * self.form.pairs.strength.size + int((size[0] * size[1]).sum())
         steps = int(np.clip(POWER_WORK // max(1, entries), POWER_STEPS // 5, POWER_STEPS))
         each, found, room = max(1, CALL_WORK // max(1, entries)), 0.0, np.empty_like(v)
-        for done in range(0, steps, each):  # v is where the next call goes on
+        for done in range(0, steps, each):  # v carries over to the next call
             check_awaited()
             found = largest_curvature(min(each, steps - done), self.form, shape, v, room)
         return np.asarray(shape * found)
 
 
 def softened(problem: Problem, forbidden: float) -> Problem:
-    """The problem with every -inf replaced by a finite fine; itself where there is none.
+    """Replace every -inf by a finite penalty; return the problem itself if there is none.
 
-    Weights are multiplied out first: a fine must not depend on them.
+    Weights are multiplied out first, as the penalty must not depend on them.
     """
     if np.isfinite(problem.graph.theta_v).all() and np.isfinite(problem.graph.theta_t).all():
         return problem
@@ -93,7 +93,7 @@ def softened(problem: Problem, forbidden: float) -> Problem:
 
 
 class _Parts:
-    """The arrays of a program while they are put together, batch by batch."""
+    """The arrays of a program under construction, batch by batch."""
 
     def __init__(self, problem: Problem, unit: float) -> None:
         self.problem, self.unit = problem, unit
@@ -108,7 +108,7 @@ class _Parts:
         self.n_entries = 0
 
     def add(self, batch: Batch) -> None:
-        """Centre a batch's tables, each distinct one once, and give their linear parts to theta."""
+        """Centre a batch's tables, each distinct one once, and add their linear parts to theta."""
         starts, which = np.unique(batch.table_at, return_inverse=True)
         n_distinct, n_configs = len(starts), batch.n_configs
         centred = np.empty((n_distinct, *batch.shape))
@@ -139,18 +139,18 @@ class _Parts:
         self.n_entries += centred.size
 
     def _sides(self, scopes: list[Ints]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Variables of all factors, (2, n), and where their blocks start."""
+        """Return the variables of all factors, (2, n), and the offsets of their blocks."""
         var = np.concatenate([np.zeros((0, 2), dtype=np.int64), *scopes]).T.astype(np.int64, order="C")
         return var, self.problem.graph.var_ptr.astype(np.int64)[var]
 
     def pairs(self) -> BinaryTerms:
-        """Factors of two binary variables."""
+        """Return the factors of two binary variables."""
         n = self.problem.n_vars if self.strength else 0
         strength = np.concatenate([np.zeros(0), *self.strength])
         return BinaryTerms(self._sides(self.pair_scope)[0], strength, np.zeros(n), np.zeros(n))
 
     def tables(self) -> TableTerms:
-        """All other factors."""
+        """Return all other factors."""
         var, at = self._sides(self.scope)
         table_at = np.concatenate([np.zeros(0, dtype=np.int64), *self.table_at]).astype(np.int64)
         size = np.asarray(self.problem.graph.card, dtype=np.int64)[var]

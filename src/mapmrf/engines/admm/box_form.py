@@ -1,6 +1,6 @@
 """Products with the quadratic form of a pairwise model, and with the linear system of l2-Box.
 
-The form Q holds every table twice, as it is and transposed. Nothing is assembled: a product is a loop over the factors.
+The form Q contains every table twice, as it is and transposed. It is never assembled: a product loops over the factors.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 
 NARROW = 8
-"""Columns from which a row of a table is worth vectorising."""
+"""Number of columns from which a row of a table is worth vectorising."""
 
 
 class BinaryTerms(NamedTuple):
     """Factors of two binary variables, with centred tables ``strength * [[1, -1], [-1, 1]]``.
 
     var : (2, n), the two variables of every factor.
-    difference, push : working memory, a number per variable: its x(1) - x(0), and what it gets from its neighbours.
+    difference, push : scratch, a number per variable: its x(1) - x(0), and the sum from its neighbours.
     """
 
     var: Ints
@@ -31,7 +31,7 @@ class BinaryTerms(NamedTuple):
 
 
 class TableTerms(NamedTuple):
-    """All other factors: their variables, where these start in x, their numbers of states, weights, centred tables."""
+    """All other factors: their variables, offsets in x, numbers of states, weights, and centred tables."""
 
     var: Ints
     at: Ints
@@ -42,7 +42,7 @@ class TableTerms(NamedTuple):
 
 
 class BoxForm(NamedTuple):
-    """Q, and where the blocks of x lie."""
+    """Q, and the offsets of the blocks of x."""
 
     var_ptr: Ints
     pairs: BinaryTerms
@@ -73,7 +73,7 @@ def product(form: BoxForm, x: Floats, out: Floats) -> None:
 def _three_columns(
     theta: Floats, row: int, rows: int, by: float, x: Floats, out: Floats, places: tuple[int, int]
 ) -> None:
-    """Both products of a table of three columns, whose sums stay in registers."""
+    """Compute both products of a table with three columns, whose sums stay in registers."""
     i, j = places
     x0, x1, x2 = x[j], x[j + 1], x[j + 2]
     out0, out1, out2 = out[j], out[j + 1], out[j + 2]
@@ -89,7 +89,7 @@ def _three_columns(
 
 @inlined
 def _narrow_row(theta: Floats, row: int, cols: int, mass: float, x: Floats, out: Floats, at: int) -> float:
-    """Both products of a row of less than eight entries in one loop, which the compiler does not try to vectorise."""
+    """Compute both products of a row of less than eight entries in one loop, which is not vectorised."""
     s0 = s1 = s2 = s3 = 0.0
     begin = 0
     if cols >= 4:
@@ -110,7 +110,7 @@ def _narrow_row(theta: Floats, row: int, cols: int, mass: float, x: Floats, out:
 
 @inlined
 def _binary_product(form: BoxForm, x: Floats, out: Floats) -> None:
-    """Write what the binary factors give into `out`: the same for both states of a variable, up to the sign."""
+    """Write the contribution of the binary factors to `out`: the same for both states of a variable, up to the sign."""
     var, strength, difference, push = form.pairs
     var_ptr = form.var_ptr
     if len(strength) == 0:
@@ -132,7 +132,7 @@ def _binary_product(form: BoxForm, x: Floats, out: Floats) -> None:
 
 @inlined
 def row_product(theta: Floats, row: int, cols: int, x: Floats, at: int) -> float:
-    """Inner product of a row of a table and a block of x, in four strands."""
+    """Return the inner product of a row of a table and a block of x, with four accumulators."""
     s0 = s1 = s2 = s3 = 0.0
     whole = cols - cols % 4
     for t in range(0, whole, 4):
@@ -147,13 +147,13 @@ def row_product(theta: Floats, row: int, cols: int, x: Floats, at: int) -> float
 
 @bare
 def dot(a: Floats, b: Floats) -> float:
-    """Inner product in four strands: a fixed order that does not wait for every addition."""
+    """Return the inner product with four accumulators: a fixed order without a dependency chain."""
     return row_product(a, 0, len(a), b, 0)
 
 
 @bare
 def largest_curvature(n: int, form: BoxForm, bend: Floats, v: Floats, w: Floats) -> float:
-    """Largest eigenvalue in size of B^-1/2 Q B^-1/2, B = diag(bend), from below: n steps of the power method from v."""
+    """Estimate the spectral radius of B^-1/2 Q B^-1/2, B = diag(bend), from below by n power iterations from v."""
     size = 0.0
     for _ in range(n):
         norm = np.sqrt(dot(v, v))
@@ -198,7 +198,7 @@ def apply_system(diagonal: Floats, rho_mass: float, form: BoxForm, x: Floats, ou
 
 @bare
 def precondition(diagonal: Floats, rho_mass: float, var_ptr: Ints, rest: Floats, out: Floats) -> None:
-    """Write (D + rho_mass C'C)^-1 rest into `out`: every variable's block of the system, solved exactly."""
+    """Write (D + rho_mass C'C)^-1 rest into `out`: block Jacobi with every variable's block solved exactly."""
     for i in range(len(var_ptr) - 1):
         first, last = var_ptr[i], var_ptr[i + 1]
         if last - first == 2:

@@ -1,6 +1,6 @@
 """lp-Box ADMM on a pairwise model: conjugate gradients, and the iteration itself.
 
-The model is a binary quadratic program over one-hot blocks x: maximise ``theta x + x'Qx / 2``, where Q holds every
+The model is a binary quadratic program over one-hot blocks x: maximise ``theta x + x'Qx / 2``, where Q contains every
 table twice, as it is and transposed; see `box_form`.
 """
 
@@ -17,7 +17,7 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare
 
 LARGER = 20.0
-"""How much Q may enlarge a solution; with a diagonal of 1.2 times its curvature it is 6 at most."""
+"""Maximum factor by which Q may enlarge a solution; with a diagonal of 1.2 times its curvature it is at most 6."""
 
 
 class BoxIterates(NamedTuple):
@@ -32,9 +32,9 @@ class BoxIterates(NamedTuple):
 
 
 class BoxScratch(NamedTuple):
-    """Room for the linear system: its right-hand side, vectors of conjugate gradients, and its diagonal.
+    """Scratch for the linear system: its right-hand side, vectors of conjugate gradients, and its diagonal.
 
-    `diagonal` has one number per variable, as has `bend`: with these on its diagonal, a matrix outweighs Q, nearly.
+    `diagonal` and `bend` have one number per variable: with `bend` on its diagonal, a matrix (almost) dominates Q.
     """
 
     goal: Floats
@@ -54,7 +54,7 @@ class Labellings(NamedTuple):
 
 
 BoxRecord = NDArray[np.record]
-"""A structured array of length one, of the type `BOX`: kernels read and change ``box[0].rho_box``."""
+"""A structured array of length one, of type `BOX`: kernels read and change ``box[0].rho_box``."""
 
 BOX = np.dtype(
     (
@@ -87,19 +87,19 @@ BOX = np.dtype(
 k                              number of the iteration
 rho_box, rho_sphere, rho_mass  penalties of box, sphere and one-hot constraints
 growth, rho_upper, update_every   their growth, its limit and its period
-curvature                      the multiple of `bend` that the diagonal is topped up to
+curvature                      the multiple of `bend` to which the diagonal is raised
 cg_tol, cg_limit, tol, value_tol  tolerance and limit of conjugate gradients, tolerances of the stopping rule
 box_off, sphere_off, mass_off  residuals of the last iteration
-best, cg_steps                 value of the best labels; steps of conjugate gradients, in all
-shifted, at_rest               what was added to the last diagonal; whether the stopping rule holds
+best, cg_steps                 value of the best labels; total steps of conjugate gradients
+shifted, at_rest               addition to the last diagonal; whether the stopping rule holds
 """
 
 
 @bare
 def solve_system(box: BoxRecord, form: BoxForm, x: Floats, scratch: BoxScratch) -> int:
-    """Conjugate gradients for `apply_system` x = goal from where x is; returns the steps, -1 if Q outweighs the rest.
+    """Run conjugate gradients for `apply_system` x = goal from the current x; return the steps, -1 if indefinite.
 
-    It does, or nearly so, where a direction has no positive curvature, and where x is far larger than without Q.
+    The system counts as indefinite if a direction has no positive curvature, or if x is far larger than without Q.
     """
     rho_mass, tol, limit, var_ptr = box[0].rho_mass, box[0].cg_tol, box[0].cg_limit, form.var_ptr
     goal, rest, along, image, diagonal, _ = scratch
@@ -154,9 +154,9 @@ def update_copies(box: BoxRecord, iterates: BoxIterates) -> None:
 
 @bare
 def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates, scratch: BoxScratch) -> None:
-    """Solve for x, with the diagonal topped up to what makes the system positive definite.
+    """Solve for x, with the diagonal raised until the system is positive definite.
 
-    On 0/1 points x^2 = x, so half of what is added to the diagonal, given to theta, changes no labelling's value.
+    On 0/1 points x^2 = x, so moving half of the addition to theta changes no labelling's value.
     """
     x, y_box, y_sphere, z_box, z_sphere, z_mass = iterates
     goal, diagonal, bend, var_ptr = scratch.goal, scratch.diagonal, scratch.bend, form.var_ptr
@@ -184,7 +184,7 @@ def update_x(box: BoxRecord, form: BoxForm, theta: Floats, iterates: BoxIterates
 
 @bare
 def update_multipliers(box: BoxRecord, var_ptr: Ints, iterates: BoxIterates) -> None:
-    """Move all multipliers along what their constraints are off by; leaves the residuals."""
+    """Update all multipliers by the residuals of their constraints, which are stored."""
     x, y_box, y_sphere, z_box, z_sphere, z_mass = iterates
     rho_box, rho_sphere, rho_mass = box[0].rho_box, box[0].rho_sphere, box[0].rho_mass
     box2 = sphere2 = mass2 = 0.0
@@ -205,7 +205,7 @@ def update_multipliers(box: BoxRecord, var_ptr: Ints, iterates: BoxIterates) -> 
 
 @bare
 def update_penalties(box: BoxRecord) -> None:
-    """Let all penalties grow, up to their limit, every `update_every` iterations; closes the iteration."""
+    """Increase all penalties, up to their limit, every `update_every` iterations; ends the iteration."""
     p = box[0]
     p.k += 1
     if p.k % p.update_every == 0:
@@ -216,7 +216,7 @@ def update_penalties(box: BoxRecord) -> None:
 
 @bare
 def decode_box(var_ptr: Ints, x: Floats, allowed: Bools, labels: Ints) -> None:
-    """Labels = argmax of x among the allowed states, ties to the smallest."""
+    """Set labels to the argmax of x among the allowed states, ties to the smallest."""
     for i in range(len(var_ptr) - 1):
         best = -1
         for s in range(var_ptr[i], var_ptr[i + 1]):
@@ -227,7 +227,7 @@ def decode_box(var_ptr: Ints, x: Floats, allowed: Bools, labels: Ints) -> None:
 
 @bare
 def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
-    """What the quadratic program says a labelling is worth."""
+    """Return the value of a labelling in the quadratic program."""
     total = 0.0
     for i in range(len(form.var_ptr) - 1):
         total += theta[form.var_ptr[i] + labels[i]]
@@ -243,7 +243,7 @@ def labels_value(form: BoxForm, theta: Floats, labels: Ints) -> float:
 
 @bare
 def keep_labels(box: BoxRecord, value: float, labellings: Labellings) -> None:
-    """Note the value of this iteration's labels; keep them if they are the best."""
+    """Record the value of this iteration's labels; keep them if they are the best."""
     labels, best, history = labellings
     if len(history) > 0:
         history[box[0].k % len(history)] = value
@@ -255,9 +255,9 @@ def keep_labels(box: BoxRecord, value: float, labellings: Labellings) -> None:
 
 @bare
 def at_rest(box: BoxRecord, x: Floats, history: Floats) -> bool:
-    """The stopping rule: both copies agree with x, or the labellings' values have been the same for a while.
+    """Evaluate the stopping rule: both copies agree with x, or the labellings' values have been constant for a while.
 
-    The second counts only when the penalties alone outweigh Q: as long as they do not, labels rest for other reasons.
+    The second counts only once the penalties alone dominate Q: before that, labels are constant for other reasons.
     """
     p = box[0]
     if max(p.box_off, p.sphere_off) <= p.tol * np.sqrt(dot(x, x)):
@@ -283,7 +283,7 @@ def iterate_box(
     scratch: BoxScratch,
     labellings: Labellings,
 ) -> int:
-    """Run n iterations, or fewer if the method converges; returns how many."""
+    """Run n iterations, or fewer if the method converges; return how many."""
     for done in range(n):
         update_copies(box, iterates)
         update_x(box, form, theta, iterates, scratch)

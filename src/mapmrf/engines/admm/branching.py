@@ -1,4 +1,4 @@
-"""Branch and bound over states, with ADMM's dual as the bound of every node."""
+"""Branch and bound over states, with the dual of ADMM as the bound of every node."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from mapmrf.problem import Problem
 from mapmrf.result import GAP_TOLERANCE
 
 STORED = 1 << 25
-"""Numbers that the multipliers of open nodes may take in all; nodes beyond begin from the root's."""
+"""Maximum total size of the multipliers of open nodes; further nodes start from those of the root."""
 SETTLED = 1e-4
-"""Residuals at which a node's bound is as good as it gets."""
+"""Residuals at which a node's bound counts as converged."""
 STALLED = 0.1
-"""A node is branched on when a measurement brings it less than this fraction of its way to the incumbent."""
+"""A node is branched on when a measurement closes less than this fraction of its gap to the incumbent."""
 
 CLIMB_SWEEPS = 1000
-"""Visits per variable after which the ascent from a rounding is left."""
+"""Maximum number of visits per variable of the ascent from a rounding."""
 TINY = 1e-6
-"""How fractional an integer variable counts: less than any other, but it can be branched on."""
+"""Fractionality assigned to an integral variable: less than any other, but it can be branched on."""
 
 
 class BranchingOptions(NamedTuple):
-    """The options of AD3 that shape its tree, by their names there."""
+    """The options of AD3 that control its search tree, under the same names."""
 
     node_order: str
     node_iterations: int
@@ -52,7 +52,7 @@ class Decision:
 
 @dataclass(order=True)
 class Node:
-    """A part of the search space: what was decided, an upper bound on it, and where its ADMM begins."""
+    """A subproblem: its decisions, an upper bound, and the starting point of its ADMM."""
 
     key: tuple[float, int]
     depth: int = field(compare=False)
@@ -67,9 +67,10 @@ class Node:
 class Tree:
     """The open nodes and the one that ADMM works on.
 
-    A decision is put to ADMM as a bonus on the state that is taken, or a fine on the one that is not, which is larger
-    than anything the variable's factors can gain against it; it is handed on to the factors through the multipliers at
-    once, so that a node goes on from where its parent stood. What the bonus adds is taken off the bound again.
+    A decision is imposed on ADMM by a bonus on the assigned state, or a penalty on the excluded one, which is larger
+    than anything the variable's factors can gain against it. It is passed to the factors through the multipliers at
+    once, so that a node continues from its parent's point. The contribution of the bonus is subtracted from the bound
+    again.
     """
 
     def __init__(self, admm: ADMMRelaxation, options: BranchingOptions, best: Incumbent, model: Problem) -> None:
@@ -97,17 +98,17 @@ class Tree:
 
     @property
     def slack(self) -> float:
-        """How far above the incumbent a bound may lie and still be cut off: half the gap that counts as closed."""
+        """How far above the incumbent a bound may be and still be pruned: half the gap that counts as closed."""
         return 0.5 * GAP_TOLERANCE * max(min(1.0, self.admm.unit), abs(self.best.value))
 
     @property
     def cut_at(self) -> float:
-        """Nodes with a bound up to here need no work."""
+        """Nodes with a bound up to here are pruned."""
         return self.best.value + self.slack if math.isfinite(self.best.value) else -math.inf
 
     @property
     def bound(self) -> float:
-        """An upper bound on every labelling: the largest of all open nodes and of those that were cut off."""
+        """Upper bound on all labellings: the largest over all open and pruned nodes."""
         top = max(self.cut_bound, self.best.value)
         if self.node is not None:
             top = max(top, self.node.bound)
@@ -117,11 +118,11 @@ class Tree:
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether no node is left."""
         return self.node is None and not self.open
 
     def _polish(self) -> None:
-        """Offer the local optimum that single flips lead to from the rounding of mu."""
+        """Offer the local optimum reached by single flips from the rounding of mu."""
         ascent, limit = Ascent(self.model), CLIMB_SWEEPS * self.model.n_vars
         ascent.restart(self.engine.labels)
         while not ascent.at_optimum and ascent.visits < limit:
@@ -134,7 +135,7 @@ class Tree:
     # -- the search ---------------------------------------------------------------------------------------------------
 
     def run(self, n: int) -> int:
-        """Do at most n iterations; returns how many were done."""
+        """Run at most n iterations; return how many were done."""
         done = 0
         while done < n:
             if self.node is None and not self.activate():
@@ -147,7 +148,7 @@ class Tree:
         return done
 
     def activate(self) -> bool:
-        """Take the next open node that is not cut off and set ADMM up for it."""
+        """Select the next open node that is not pruned and set up ADMM for it."""
         while self.open:
             node = heapq.heappop(self.open)
             if node.bound <= self.cut_at:
@@ -160,7 +161,7 @@ class Tree:
         return False
 
     def _decide(self, node: Node) -> float:
-        """Put a node's decisions to ADMM; returns what they add to the value of every labelling that keeps them."""
+        """Impose a node's decisions on ADMM; return their contribution to the value of labellings that keep them."""
         variables, lam = self.engine.layout.variables, node.lam.copy()
         variables.theta[:] = self.theta
         bonus = 0.0
@@ -170,7 +171,7 @@ class Tree:
             edges = self.engine.layout.nbr_q[variables.nbr_ptr[i] : variables.nbr_ptr[i + 1]].astype(np.int64)
             push = self.fine[i] if one.take else -self.fine[i]
             place = one.state
-            if width == 1:  # a difference of two states: pushed up or down, half of it counts
+            if width == 1:  # a difference of two states: shifted up or down, half of it counts
                 bonus += 0.5 * self.fine[i]
                 push, place = push if one.state == 1 else -push, 0
             elif one.take:
@@ -184,7 +185,7 @@ class Tree:
         return bonus
 
     def _work(self, node: Node, n: int) -> None:
-        """Some iterations on a node; cut it off or branch on it when it is time."""
+        """Run some iterations on a node; prune it or branch on it when due."""
         before = node.bound
         found = self.admm.advance(n)
         now = found.bound - self.bonus
@@ -203,7 +204,7 @@ class Tree:
             self.node = None
 
     def branch(self, node: Node, now: float) -> None:
-        """Strike out states that cannot beat the incumbent, and split the most fractional variable that is left."""
+        """Exclude states that cannot beat the incumbent, and branch on the most fractional remaining variable."""
         self._polish()
         left = self.states_left(node)
         with_state = np.where(left, np.minimum(node.bound, now - self.losses()), -math.inf)
@@ -235,11 +236,11 @@ class Tree:
         )
 
     def _key(self, bound: float, depth: int) -> tuple[float, int]:
-        """Smallest first; of equals the one that was made last."""
+        """Smallest first; among equals, the most recent."""
         return (-bound if self.options.node_order == "best" else -float(depth), -next(self.made))
 
     def states_left(self, node: Node) -> Bools:
-        """Which states a node's decisions leave."""
+        """Return the states that a node's decisions leave."""
         ptr, left = self.problem.graph.var_ptr, self.free.copy()
         for one in node.decisions:
             place = ptr[one.variable] + one.state
@@ -249,7 +250,7 @@ class Tree:
         return left
 
     def _choose(self, alive: Bools, count: Ints) -> tuple[int, int]:
-        """The variable to branch on, fractional and with much to lose, and its likeliest state."""
+        """Return the branching variable, fractional and with large losses, and its likeliest state."""
         ptr = self.problem.graph.var_ptr
         mu_v = np.where(alive, np.clip(self.engine.variables(), TINY, 1.0), 0.0)
         fraction = 1.0 + TINY - segment_max(mu_v, ptr)
@@ -257,7 +258,7 @@ class Tree:
         return i, int(np.argmax(mu_v[ptr[i] : ptr[i + 1]]))
 
     def _strike(self, dead: Bools, alive: Bools, count: Ints) -> tuple[Decision, ...]:
-        """Decisions that leave out the dead states: where one state is left, it is taken."""
+        """Return decisions that exclude the dead states; if one state is left, it is assigned."""
         ptr = self.problem.graph.var_ptr
         found = []
         for i in np.unique(self.owner[dead]):
@@ -269,7 +270,7 @@ class Tree:
         return tuple(found)
 
     def losses(self) -> Floats:
-        """What the dual bound loses, at least, when a variable takes a state: all of its factors must go along."""
+        """Return lower bounds on the decrease of the dual bound when a variable takes a state, over all its factors."""
         lam_e = edge_states_of(self.engine, self.engine.multipliers())
         loss = np.zeros(self.problem.n_states)
         for batch in self.problem.batches:
@@ -287,7 +288,7 @@ class Tree:
 
 
 def _spreads(problem: Problem) -> Floats:
-    """For every variable more than a change of its state can change the log potential, forbidden entries aside."""
+    """Return, for every variable, a limit on the change of value by changing its state, ignoring forbidden entries."""
     graph = problem.graph
     total = _spread(graph.theta_v, graph.var_ptr)
     tables = _spread(graph.theta_t, graph.table_ptr)
@@ -302,7 +303,7 @@ def _spreads(problem: Problem) -> Floats:
 
 
 def _free_states(problem: Problem) -> Bools:
-    """All states of the variables that have factors or constraints; the others' best ones are settled."""
+    """Return all states of the variables that have factors or constraints; the others are settled."""
     graph = problem.graph
     free = np.ones(len(graph.theta_v), dtype=bool)
     alone = isolated(problem)
@@ -312,7 +313,7 @@ def _free_states(problem: Problem) -> Bools:
 
 
 def _spread(values: Floats, ptr: Ints) -> Floats:
-    """Largest minus smallest finite entry of every block."""
+    """Return the range of the finite entries of every block."""
     if len(ptr) == 1:
         return np.zeros(0)
     high = np.maximum.reduceat(values, ptr[:-1])

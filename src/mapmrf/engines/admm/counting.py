@@ -1,4 +1,4 @@
-"""Constraints in a run of ADMM: factors that count instead of tables."""
+"""Constraints in a run of ADMM: counting factors instead of tables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mapmrf.engines.counting.model import CountingModel
 from mapmrf.engines.counting.rounding import LegalRounding
 
 NO_COUNTS = CountingSums(0.0, 0.0, 0.0, 0.0, 0.0)
-"""Of no factors."""
+"""The sums over no factors."""
 
 
 class CountingSteps:
-    """What an engine does beside its steps on tables where a model has constraints."""
+    """The steps of an engine for constraints, in addition to those on tables."""
 
     def __init__(self, layout: Layout, model: CountingModel, penalty: Penalty, iterates: Iterates) -> None:
         self.model, self.penalty, self.iterates, self.layout = model, penalty, iterates, layout
@@ -32,15 +32,15 @@ class CountingSteps:
         self.rounding = LegalRounding(layout.problem.graph, model)
 
     def update_mu_f(self) -> None:
-        """The factor step."""
+        """Take the factor step."""
         kernels.update_counting(self.penalty, self.model.factors, self.links, self.iterates, self.state)
 
     def update_mu_v(self, sphere: SphereState) -> None:
-        """The variable step of the whole model."""
+        """Take the variable step of the whole model."""
         kernels.update_counted_variables(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
 
     def sphere_norms(self, sphere: SphereState) -> None:
-        """Squared norms of the first projection's points."""
+        """Compute squared norms of the first projection's points."""
         kernels.counted_norms(self.penalty, sphere, self.layout.variables, self.links, self.iterates)
 
     def multipliers(self, lam: Floats) -> None:
@@ -48,11 +48,11 @@ class CountingSteps:
         kernels.item_multipliers(self.penalty, self.links, self.iterates, lam)
 
     def measure(self, theta: Floats) -> CountingSums:
-        """Sums over the factors; takes their multipliers off theta."""
+        """Compute sums over the factors, and subtract their multipliers from theta."""
         return kernels.measure_counting(self.penalty, self.model.factors, self.links, self.iterates, self.state, theta)
 
     def round(self, decoded: Ints, mu_v: Floats, labels: Ints) -> float:
-        """Write the labels that mu was decoded to, or such that satisfy all constraints; returns their value."""
+        """Write the decoded labels, or rounded ones that satisfy all constraints; return their value."""
         graph = self.layout.problem.graph
         labels[:] = decoded
         value = graph.value(labels)
@@ -64,18 +64,18 @@ class CountingSteps:
         return value
 
     def squared_change(self, before: Floats) -> float:
-        """Sum over all items of their squared change since mu was `before`."""
+        """Return the sum of squared changes of all items since mu was `before`."""
         return kernels.squared_item_change(self.links, before, self.iterates.mu)
 
     def spread(self, lam: Floats, w: int, push: float) -> None:
-        """Hand a push on a number of mu on to the multipliers of its items, in equal shares."""
+        """Distribute a push on a number of mu over the multipliers of its items, in equal shares."""
         items = self.links.item[self.links.ptr[w] : self.links.ptr[w + 1]]
         sign = self.links.sign[items]
         lam[self.links.q_at + items] += np.where(sign == 0.0, 1.0, sign) * push / max(1, len(items))
 
 
 def _links(layout: Layout, model: CountingModel) -> ItemLinks:
-    """Where mu has every item."""
+    """Link every item to its position in mu."""
     compact = layout.compact & (layout.problem.graph.card[model.var] == 2)
     at = layout.variables.var_at[model.var] + np.where(compact, 0, model.state)
     sign = np.where(compact, 2.0 * model.state - 1.0, 0.0)

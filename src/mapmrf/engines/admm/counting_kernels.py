@@ -1,7 +1,7 @@
 """The steps of ADMM for models with counting factors: their factor step, and the variable step with their items.
 
-An item is coupled to one number of mu: to mu_i(k), or, where variable i is compact, to (1 + d) / 2 or (1 - d) / 2 with
-d = mu_i(1) - mu_i(0). Its copy z, multiplier and q = rho z - lam belong to the item itself, not to the difference.
+An item is coupled to one number of mu: to mu_i(k), or, if variable i is compact, to (1 + d) / 2 or (1 - d) / 2 with d =
+mu_i(1) - mu_i(0). Its copy z, multiplier and q = rho z - lam belong to the item itself, not to the difference.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mapmrf.kernels.jit import bare
 
 
 class ItemLinks(NamedTuple):
-    """How items and numbers of mu belong together.
+    """Mapping between items and numbers of mu.
 
     Attributes
     ----------
     q_at
-        Where q has the first item.
+        Position of the first item in q.
     at, sign : (n_items,)
         The item's number of mu; 0 for mu itself, 1 and -1 for (1 + d) / 2 and (1 - d) / 2.
     ptr, item
@@ -39,7 +39,7 @@ class ItemLinks(NamedTuple):
 
 
 class CountingState(NamedTuple):
-    """What a run keeps of counting factors: targets, copies, how far each factor is violated, and scores of no item."""
+    """State of counting factors: targets, copies, violations, and zero scores."""
 
     scores: Floats
     z: Floats
@@ -48,7 +48,7 @@ class CountingState(NamedTuple):
 
 
 class CountingSums(NamedTuple):
-    """What counting factors contribute to a measurement."""
+    """Contribution of counting factors to a measurement."""
 
     bound: float
     relaxed: float
@@ -59,14 +59,14 @@ class CountingSums(NamedTuple):
 
 @bare
 def item_value(j: int, links: ItemLinks, mu: Floats) -> float:
-    """What mu says of an item."""
+    """Return the value of an item in mu."""
     here: float = mu[links.at[j]]
     return here if links.sign[j] == 0.0 else 0.5 + 0.5 * links.sign[j] * here
 
 
 @bare
 def item_multiplier(j: int, penalty: Penalty, links: ItemLinks, iterates: Iterates) -> float:
-    """The multiplier of an item, by the last iteration's penalty."""
+    """Return the multiplier of an item, by the last iteration's penalty."""
     p = penalty[0]
     lam: float = p.last_leak * (p.last_rho_c * item_value(j, links, iterates.mu) - iterates.q[links.q_at + j])
     return lam
@@ -76,7 +76,7 @@ def item_multiplier(j: int, penalty: Penalty, links: ItemLinks, iterates: Iterat
 def update_counting(
     penalty: Penalty, factors: CountingFactors, links: ItemLinks, iterates: Iterates, state: CountingState
 ) -> None:
-    """The factor step: z = argmin over the hull of penalty v + rho/2 |t - z|^2, t = c mu + lam / rho."""
+    """Take the factor step: z = argmin over the hull of penalty v + rho/2 |t - z|^2, t = c mu + lam / rho."""
     p = penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
     q, scores, z = iterates.q[links.q_at :], state.scores, state.z
@@ -95,7 +95,7 @@ def update_counting(
 def update_counted_variables(
     penalty: Penalty, sphere: SphereState, variables: VariableArrays, links: ItemLinks, iterates: Iterates
 ) -> None:
-    """mu_i and lam_i of all variables, as `update_variables`; items pull as edges do."""
+    """Update mu_i and lam_i of all variables, as `update_variables`; items count like edges."""
     for chunk in range(len(sphere.norm2)):
         _counted_chunk(chunk, penalty, sphere, variables, links, iterates)
 
@@ -109,7 +109,7 @@ def _counted_chunk(
     links: ItemLinks,
     iterates: Iterates,
 ) -> None:
-    """Variables of one chunk."""
+    """Update the variables of one chunk."""
     p = penalty[0]
     rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
     q_weight, denominator, denominator_edge = p.q_weight, p.denominator, p.denominator_edge
@@ -132,7 +132,7 @@ def _counted_chunk(
             for e in range(nbr_ptr[i], nbr_ptr[i + 1]):
                 pull += q[nbr_q[e] + w - at]
             pull = theta[w] + q_weight * pull
-            if edges == 0 and degree == 0.0:  # a forbidden state: the variable's simplex leaves it out
+            if edges == 0 and degree == 0.0:  # a forbidden state, which the variable's simplex excludes
                 mu[w], lam_v[w] = 0.0, 0.0
                 continue
             inverse = 1.0 / (denominator + denominator_edge * (edges + degree))
@@ -153,7 +153,7 @@ def _counted_chunk(
 
 @bare
 def _pull_of_items(w: int, rho: float, links: ItemLinks, q: Floats) -> tuple[float, float]:
-    """How many edges the items of a number of mu count for, and the sum of their q, as that of differences."""
+    """Return the number of edges that the items of a number of mu count as, and the sum of their q."""
     degree, pull = 0.0, 0.0
     for place in range(links.ptr[w], links.ptr[w + 1]):
         j = links.item[place]
@@ -185,7 +185,7 @@ def counted_norms(
 
 @bare
 def item_multipliers(penalty: Penalty, links: ItemLinks, iterates: Iterates, lam: Floats) -> None:
-    """Multipliers of all items, where q has them; q may be the output itself."""
+    """Write the multipliers of all items at their positions in q, which may be the output itself."""
     for j in range(len(links.at)):
         lam[links.q_at + j] = item_multiplier(j, penalty, links, iterates)
 
@@ -199,9 +199,9 @@ def measure_counting(
     state: CountingState,
     theta: Floats,
 ) -> CountingSums:
-    """Sums over the counting factors; takes their multipliers off theta, from which the variables' sums follow.
+    """Compute sums over the counting factors; subtract their multipliers from theta, which the variables' sums use.
 
-    What `relaxed` of these sums lacks therefore is part of the sums here.
+    This is compensated in `relaxed` of these sums.
     """
     bound = relaxed = primal2 = primal_max = integrality = 0.0
     c, scores = penalty[0].c, state.scores
@@ -229,7 +229,7 @@ def measure_counting(
 
 @bare
 def squared_item_change(links: ItemLinks, before: Floats, mu: Floats) -> float:
-    """Sum over all items of their squared change."""
+    """Return the sum of squared changes of all items."""
     total = 0.0
     for j in range(len(links.at)):
         change = item_value(j, links, mu) - item_value(j, links, before)

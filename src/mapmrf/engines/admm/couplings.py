@@ -1,4 +1,4 @@
-"""Tables of two binary variables as couplings: J [[1, -1], [-1, 1]], linear parts for the variables, and a constant."""
+"""2x2 tables as couplings J [[1, -1], [-1, 1]], linear parts for the variables, and a constant."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mapmrf.arrays import Floats, Ints, frozen
 from mapmrf.problem import Batch, Problem
 
 CHUNK = 1 << 18
-"""Factors that are looked at together: bounds the memory on the way."""
+"""Factors processed at a time, which limits temporary memory."""
 SAME = 1 << 11
-"""Length of the array of strengths where all couplings are the same: kernels work on so many factors at a time."""
+"""Length of the array of strengths if all couplings are equal: the number of factors a kernel processes at a time."""
 
 
 class Couplings(NamedTuple):
-    """Couplings J = unit * strength: a strength per factor of the problem, or ones that all share; and the constant."""
+    """Couplings J = unit * strength, with a strength per factor of the problem or shared ones; and the constant."""
 
     strength: Floats
     unit: float
@@ -25,14 +25,14 @@ class Couplings(NamedTuple):
 
 
 NO_COUPLINGS = Couplings(frozen(np.zeros(0)), 1.0, False, 0.0)
-"""What a model without compact 2x2 factors has."""
+"""The couplings of a model without compact 2x2 factors."""
 
 
 def split_pairs(problem: Problem, batch: Batch, theta_v: Floats, owned: int) -> Couplings:
-    """The couplings of a batch of 2x2 factors; their linear parts are added to `theta_v`.
+    """Split a batch of 2x2 factors into couplings and linear parts, which are added to `theta_v`.
 
-    The constant is that of the first `owned` ones. Factors that share one table need no strengths of their own: their
-    weights are that, or 1 does for all.
+    The constant is that of the first `owned` ones. Factors that share one table need no separate strengths: these are
+    their weights, or 1 for all.
     """
     one = bool(np.all(batch.table_at == batch.table_at[0]))
     strength = np.zeros(0 if one else problem.n_factors)
@@ -67,6 +67,6 @@ def _add_linear(problem: Problem, linear: Floats, theta_v: Floats) -> None:
 
 
 def _add_sums(total: Floats, places: Ints, terms: Floats) -> None:
-    """Add to every entry of `total` the sum of the terms of its place; only between the first and the last place."""
+    """Add the terms to the entries of `total` at their places; only touches the range of places."""
     low, high = int(places.min()), int(places.max()) + 1
     total[low:high] += np.bincount(places - low, terms, high - low)

@@ -1,4 +1,4 @@
-"""The factor sub-problem of any table: an active set with a dense Gram matrix. See `factor_qp` for the notation.
+"""The factor subproblem of any table: an active set with a dense Gram matrix. See `factor_qp` for the notation.
 
 An entry of the Gram matrix M^T M is the number of variables that agree in two configurations; M itself is never built.
 """
@@ -15,7 +15,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 
 class DenseFactor(NamedTuple):
-    """One factor: its potentials ``weight * theta[theta_at:]``, its configurations, where each variable's states begin.
+    """One factor: its potentials ``weight * theta[theta_at:]``, its configurations, and offsets of variables' states.
 
     ridge, pull
         Add ``ridge/2 ||y||^2 - pull . y`` to the objective, for a sphere on the factors; 0 and an empty array without.
@@ -31,7 +31,7 @@ class DenseFactor(NamedTuple):
 
 
 class DenseScratch(NamedTuple):
-    """Room for one sub-problem: prices u - M y of all states, a square, and the rest as long as the support."""
+    """Scratch for one subproblem: prices u - M y of all states, a square matrix, and vectors over the support."""
 
     price: Floats
     first: Floats
@@ -44,7 +44,7 @@ class DenseScratch(NamedTuple):
 def dense_qp(
     u: Floats, factor: DenseFactor, rho: float, support: Support, n: int, scratch: DenseScratch
 ) -> tuple[int, float]:
-    """Solve the sub-problem of any table; returns the new size of the support and tau.
+    """Solve the subproblem of any table; return the new size of the support and tau.
 
     u : scaled targets, the states of each variable from ``state_at[k]`` on. support : in and out, n slots on entry.
     On return ``scratch.price`` holds the prices.
@@ -70,7 +70,7 @@ def dense_qp(
 
 @inlined
 def _linear(t: int, u: Floats, factor: DenseFactor) -> float:
-    """Linear coefficient of configuration t: theta + sum of targets (+ pull)."""
+    """Return the linear coefficient of configuration t: theta + sum of targets (+ pull)."""
     value: float = factor.weight * factor.theta[factor.theta_at + t]
     for k in range(factor.config.shape[1]):
         value += u[factor.state_at[k] + factor.config[t, k]]
@@ -81,7 +81,7 @@ def _linear(t: int, u: Floats, factor: DenseFactor) -> float:
 
 @bare
 def _seed(u: Floats, factor: DenseFactor, rho: float, support: Support) -> int:
-    """Start from the vertex of the best price."""
+    """Start from the vertex with the best price."""
     best = -np.inf
     for t in range(len(factor.config)):
         value = _linear(t, u, factor)
@@ -94,7 +94,7 @@ def _seed(u: Floats, factor: DenseFactor, rho: float, support: Support) -> int:
 
 @inlined
 def _agreement(config: Ints, s: int, t: int) -> int:
-    """Number of variables that have the same state in two configurations: an entry of M^T M."""
+    """Return the number of variables with the same state in two configurations: an entry of M^T M."""
     same = 0
     for k in range(config.shape[1]):
         same += config[s, k] == config[t, k]
@@ -103,7 +103,7 @@ def _agreement(config: Ints, s: int, t: int) -> int:
 
 @bare
 def _gram(factor: DenseFactor, support: Support, n: int, square: Floats) -> None:
-    """Gram matrix of the support, lower triangle."""
+    """Compute the Gram matrix of the support, lower triangle."""
     config, slots, at = factor.config, support.slots, support.at
     for a in range(n):
         for b in range(a):
@@ -113,7 +113,7 @@ def _gram(factor: DenseFactor, support: Support, n: int, square: Floats) -> None
 
 @bare
 def _factorise(square: Floats, n: int) -> None:
-    """Cholesky factor in place, lower triangle."""
+    """Cholesky-factorise in place, lower triangle."""
     for a in range(n):
         for b in range(a + 1):
             value = square[a, b]
@@ -139,7 +139,7 @@ def _solve(square: Floats, n: int, x: Floats) -> None:
 
 @bare
 def _minimise(u: Floats, factor: DenseFactor, rho: float, support: Support, n: int, scratch: DenseScratch) -> float:
-    """Minimiser on the support into `scratch.goal`, from G y = linear - tau and sum(y) = rho; returns tau."""
+    """Compute the minimiser on the support into `scratch.goal`, from G y = linear - tau, sum(y) = rho; return tau."""
     linear, ones, goal = scratch.first, scratch.second, scratch.goal
     for e in range(n):
         linear[e] = _linear(support.slots[support.at + e], u, factor)
@@ -158,7 +158,7 @@ def _minimise(u: Floats, factor: DenseFactor, rho: float, support: Support, n: i
 
 @bare
 def _prices(u: Floats, factor: DenseFactor, support: Support, n: int, price: Floats) -> None:
-    """Prices u - M y of all states of all variables."""
+    """Compute the prices u - M y of all states of all variables."""
     config, at = factor.config, support.at
     for v in range(len(u)):
         price[v] = u[v]
@@ -169,7 +169,7 @@ def _prices(u: Floats, factor: DenseFactor, support: Support, n: int, price: Flo
 
 @bare
 def _entering(price: Floats, factor: DenseFactor, support: Support, n: int, limit: float) -> int:
-    """Configuration outside the support of the largest price above the limit, or -1."""
+    """Return the configuration outside the support with the largest price above the limit, or -1."""
     entering, best = -1, limit
     for t in range(len(factor.config)):
         value = _linear(t, price, factor)
@@ -184,7 +184,7 @@ def _entering(price: Floats, factor: DenseFactor, support: Support, n: int, limi
 
 @bare
 def _enter(entering: int, factor: DenseFactor, support: Support, n: int, scratch: DenseScratch) -> int:
-    """Add a configuration; where its column depends on the support's, push along the null direction first."""
+    """Add a configuration; if its column depends on the support's, move along the null direction first."""
     along, column = scratch.first, scratch.second
     slots, y, at = support.slots, support.y, support.at
     for e in range(n):

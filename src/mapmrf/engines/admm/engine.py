@@ -1,4 +1,4 @@
-"""The engine of ADMM on a factor graph: the state of a run, and the loop of the paper's Algorithm 1 over it."""
+"""The ADMM engine on a factor graph: the state of a run, and the loop of the paper's Algorithm 1."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from mapmrf.workers import Workers
 VAR_CHUNK = 16384
 """Variables per chunk of a reduction; fixed, so that sums do not depend on the number of threads."""
 CHUNK = 16384
-"""Factors per piece of work, fixed for the same reason."""
+"""Factors per task, fixed for the same reason."""
 PARALLEL_FROM = 100_000
-"""Number of factors from which threads pay."""
+"""Number of factors from which threads pay off."""
 
 TABLE_STEPS: dict[int, Callable[..., None]] = {
     FactorKind.TRIPLE2: factor_steps.update_triples,
@@ -44,14 +44,14 @@ TABLE_STEPS: dict[int, Callable[..., None]] = {
     FactorKind.DENSE: factor_steps.update_dense,
     FactorKind.RIDGE: factor_steps.update_dense,
 }
-"""Kernels of the kinds that keep supports."""
+"""Kernels for the kinds of factors that keep supports."""
 
 
 class Engine:
     """A run of ADMM.
 
-    `configure` sets the options of a phase, `begin` or `resume` where it starts; then `run` and `measure` as often as
-    needed. The arrays are those of `mapmrf.engines.admm.structs`.
+    `configure` sets the options of a phase, `begin` or `resume` its starting point; then `run` and `measure` are called
+    as often as needed. The arrays are those of `mapmrf.engines.admm.structs`.
     """
 
     def __init__(self, layout: Layout, options: PenaltyOptions | None = None, sphere_block: int = 0) -> None:
@@ -100,11 +100,11 @@ class Engine:
         self._plan()
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.workers.close()
 
     def adopt(self, mu: Floats, labels: Ints) -> None:
-        """Keep mu and labels in these arrays, which the parts of a model share."""
+        """Store mu and labels in these arrays, which the parts of a model share."""
         self.mu, self.labels = mu, labels
         self.iterates = Iterates(mu, self.lam_v, self.q)
         self.rounding = self.rounding._replace(labels=labels)
@@ -119,20 +119,20 @@ class Engine:
 
     @property
     def n_copies(self) -> int:
-        """Number of rows ``mu_i(k) = its copy``: edge states, and items of constraints."""
+        """Number of rows ``mu_i(k) = copy``: edge states, and items of constraints."""
         return self.problem.n_edge_states + (0 if self.layout.counting is None else self.layout.counting.n_items)
 
     # -- the start of a phase -----------------------------------------------------------------------------------------
 
     def configure(self, options: PenaltyOptions) -> None:
-        """Set the options of a phase; the multipliers stay, for they are read with the last iteration's penalty."""
+        """Set the options of a phase; the multipliers are kept, as they are read with the last iteration's penalty."""
         fresh = new_penalty(options)
         fresh[["last_leak", "last_rho_c"]] = self.penalty[["last_leak", "last_rho_c"]]
         self.penalty[:] = fresh
         self.has_sphere = options.sphere != SphereKind.OFF
 
     def set_blocks(self, size: int) -> None:
-        """Put a sphere of its own on every `size` variables from the next `begin` on; 0 for one sphere over all."""
+        """Use a separate sphere for every `size` variables from the next `begin` on; 0 for one sphere over all."""
         self.block = size
         chunk_size = size or VAR_CHUNK if self.lattice is None else self.lattice.chunk_size(size)
         n_chunks = -(-self.layout.share.n_vars // chunk_size)
@@ -145,7 +145,7 @@ class Engine:
             self.lattice.cut(self.sphere)
 
     def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
-        """Start from mu (in the layout of theta); without `multipliers` all lam are 0, else they are kept."""
+        """Start from mu (in the layout of theta); all lam are 0, or kept if `multipliers`."""
         if multipliers:
             self._write_multipliers(self.q)
         else:
@@ -153,7 +153,7 @@ class Engine:
         self._restart(mu, rho)
 
     def resume(self, mu: Floats, lam: Floats, rho: float) -> None:
-        """Start from mu and from multipliers as `multipliers` gives them."""
+        """Start from mu and from multipliers as returned by `multipliers`."""
         self.q[:] = lam
         self._restart(mu, rho)
 
@@ -173,7 +173,7 @@ class Engine:
                 self.counting.sphere_norms(self.sphere)
 
     def _targets(self) -> Floats:
-        """Squared radius of the sphere that each chunk's variables bring."""
+        """Return the contribution of each chunk's variables to the squared radius of the sphere."""
         card, size = self.problem.graph.card, self.sphere.chunk_size
         share = card / 4.0 if self.penalty[0].sphere == SphereKind.VARIABLES else 1.0 - 1.0 / card
         share = np.where(self.layout.width == 1, 0.5, share)
@@ -182,7 +182,7 @@ class Engine:
         return np.array([float(share[begin : begin + size].sum()) for begin in range(0, len(share), size)])
 
     def _settle_isolated(self) -> None:
-        """Variables without factors take their best state for good."""
+        """Set variables without factors to their best state for good."""
         alone = isolated(self.problem)
         if len(alone) == 0:
             return
@@ -195,7 +195,7 @@ class Engine:
         self.mu[var_at[alone[~wide]]] = 2.0 * best[~wide] - 1.0
 
     def begin_factor_sphere(self) -> None:
-        """Put the sphere on the factors, as the authors' published code does."""
+        """Put the sphere on the factors, as in the authors' published code."""
         self.factors = self.factors._replace(pull=np.zeros(self.problem.n_configs))
         self.factor_sphere = FactorSphere(self)
         self._plan_factors()
@@ -213,12 +213,12 @@ class Engine:
         return float(self.penalty[0].last_rho_c / self.penalty[0].c)
 
     def change_rho(self, rho: float) -> None:
-        """Go on with another penalty; the multipliers stay as they are, for q is read with the last iteration's."""
+        """Continue with another penalty; the multipliers are unchanged, as q is read with the last iteration's."""
         set_rho(self.penalty, rho)
 
     @property
     def at_centre(self) -> bool:
-        """Whether the point to project lies at the centre of (a block's) sphere, where the projection is undefined."""
+        """Whether the point to project is at the centre of a sphere, where the projection is undefined."""
         if self.factor_sphere is not None:
             return self.factor_sphere.at_centre(self)
         norm2, target2 = self.sphere.norm2, self.sphere.target2
@@ -229,11 +229,11 @@ class Engine:
     # -- iterations ---------------------------------------------------------------------------------------------------
 
     def run(self, n: int) -> None:
-        """Do n iterations of the paper's Algorithm 1; the last one leaves s for `measure`.
+        """Run n iterations of the paper's Algorithm 1; the last one leaves s for `measure`.
 
-        A kernel may do more than one update where that saves a pass over memory: upsilon and lam_i are formed and moved
-        in the variable step, and lam_ia is not stored at all. Models of binary pairs run the same loop in one call, and
-        those in runs in one pass over memory.
+        A kernel may perform more than one update where that saves a pass over memory: upsilon and lam_i are formed and
+        updated in the variable step, and lam_ia is not stored at all. Models of binary pairs run the same loop in one
+        call, and those in runs in one pass over memory.
         """
         if self.lattice is not None:
             self.lattice.run(n)
@@ -271,27 +271,27 @@ class Engine:
             self.counting.update_mu_f()
 
     def update_inside(self, keep: bool) -> None:
-        """The factor step of the factors that have no variable of another part; tiles do that on the way."""
+        """Take the factor step of the factors without variables of another part; tiles do that on the way."""
         if self.lattice is not None:
             return
         self._factor_step(self._pair_calls, self._factor_calls, keep)
 
     def update_cut(self, keep: bool) -> None:
-        """The factor step of all others, when the copies of their variables are there."""
+        """Take the factor step of all others, once the copies of their variables have arrived."""
         if self.lattice is not None:
             self.lattice.update_cut()
             return
         self._factor_step(self._cut_pair_calls, self._cut_calls, keep)
 
     def update_boundary(self) -> None:
-        """The variable step of at least the variables of which other parts have copies."""
+        """Take the variable step of at least the variables of which other parts have copies."""
         if self.lattice is not None:
             self.lattice.update_boundary()
         else:
             self.update_mu_v()
 
     def update_interior(self) -> None:
-        """The variable step of all others."""
+        """Take the variable step of all others."""
         if self.lattice is not None:
             self.lattice.update_interior()
 
@@ -309,7 +309,7 @@ class Engine:
     def update_mu_v(self) -> None:
         """Algorithm 1, mu_i = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))] / denominator.
 
-        The denominator is epsilon (d_i + 2) + c^2 rho (d_i + 1). The same pass moves the sphere's multiplier,
+        The denominator is epsilon (d_i + 2) + c^2 rho (d_i + 1). The same pass updates the sphere's multiplier,
         lam_i += rho (c mu_i - upsilon_i).
         """
         if self.lattice is not None:
@@ -321,7 +321,7 @@ class Engine:
         self._variable_calls.run(self.workers)
 
     def update_lam(self) -> None:
-        """Algorithm 1, lam_ia += rho (c mu_i - M_ia mu_a): nothing moves, for lam_ia = rho c mu_i - q is read off q."""
+        """Algorithm 1, lam_ia += rho (c mu_i - M_ia mu_a): implicit, since lam_ia = rho c mu_i - q is read off q."""
         penalties.update_lam(self.penalty)
         if self.factor_sphere is not None:
             self.factor_sphere.update_lam(self)
@@ -331,13 +331,13 @@ class Engine:
         penalties.update_rho(self.penalty)
 
     def _plan(self) -> None:
-        """All calls, after an array was replaced."""
+        """Plan all kernel calls, after an array was replaced."""
         self.set_blocks(self.block)
         self._pair_calls, self._cut_pair_calls = self._plan_pairs(self.tasks), self._plan_pairs(self.cut_tasks)
         self._plan_factors()
 
     def _plan_factors(self) -> None:
-        """All calls that have to do with `factors`."""
+        """Plan all calls that involve `factors`."""
         self._factor_calls, self._cut_calls = (
             self._plan_factor_steps(self.tasks),
             self._plan_factor_steps(self.cut_tasks),
@@ -345,13 +345,13 @@ class Engine:
         self._measurement_calls = self._plan_measurement()
 
     def _plan_pairs(self, tasks: dict[int, Batches]) -> KernelCalls:
-        """Calls for the compact 2x2 factors, a fair share of the work each."""
+        """Plan the calls for the compact 2x2 factors, with an equal share of the work each."""
         arrays = self.penalty, self.layout.pairs, self.iterates
         shares = self._shares(tasks.get(FactorKind.PAIR2_COMPACT))
         return KernelCalls(factor_steps.update_compact_pairs, [(mine, *arrays) for mine in shares])
 
     def _plan_factor_steps(self, tasks: dict[int, Batches]) -> list[KernelCalls]:
-        """The kernel of every other kind and its calls; those of `update_pairs` lack their last argument."""
+        """Plan the kernel of every other kind and its calls; those of `update_pairs` lack their last argument."""
         arrays = self.penalty, self.layout.tables, self.iterates, self.factors
         plan: list[KernelCalls] = []
         for kind, pieces in tasks.items():
@@ -367,10 +367,10 @@ class Engine:
         return plan
 
     def _shares(self, tasks: Batches | None) -> list[Batches]:
-        """Every thread's share of the work on a kind."""
+        """Return every thread's share of the work on a kind."""
         return [] if tasks is None else [tasks[t :: self.workers.n].copy() for t in range(self.workers.n)]
 
-    # -- what the iterates say ----------------------------------------------------------------------------------------
+    # -- measurement --------------------------------------------------------------------------------------------------
 
     def measure(self) -> Measurement:
         """Decode labels, and sum up bound, value, relaxed value and residuals."""
@@ -403,7 +403,7 @@ class Engine:
         )
 
     def _decode(self) -> int:
-        """Round mu to labels, also those of other parts' variables; returns how many of the own ones changed."""
+        """Round mu to labels, including copies of other parts' variables; return how many own labels changed."""
         n, var_at, rounding = self.layout.share.n_vars, self.layout.variables.var_at, self.rounding
         own, rest = rounding.labels[:n], slice(n, None)
         changed = measurement.decode(var_at, self.mu, rounding._replace(labels=own))
@@ -415,14 +415,14 @@ class Engine:
         return int(changed)
 
     def inspect(self) -> Measurement:
-        """Measure without moving on to new labels: `changed` of the next measurement stays what it is."""
+        """Measure without storing new labels: `changed` of the next measurement is not affected."""
         before, decoded = self.labels.copy(), self.rounding.labels.copy()
         found = self.measure()
         self.labels[:], self.rounding.labels[:] = before, decoded
         return found
 
     def _plan_measurement(self) -> list[KernelCalls]:
-        """The kernel of every kind and its calls; each writes its own part of `_factor_sums`."""
+        """Plan the kernel of every kind and its calls; each writes its own part of `_factor_sums`."""
         pairs = self.penalty, self.layout.pairs, self.iterates, self.rounding
         tables = self.penalty, self.layout.tables, self.iterates, self.factors, self.rounding
         plan: list[KernelCalls] = []
@@ -441,11 +441,11 @@ class Engine:
         return plan
 
     def variables(self) -> Floats:
-        """mu_v in the problem's layout."""
+        """Return mu_v in the problem's layout."""
         return self.layout.expand(self.mu)
 
     def multipliers(self) -> Floats:
-        """Multipliers of every edge, in the layout of q."""
+        """Return the multipliers of every edge, in the layout of q."""
         lam = np.empty_like(self.q)
         self._write_multipliers(lam)
         return lam
@@ -460,7 +460,7 @@ class Engine:
                 self.counting.multipliers(lam)
 
     def factor_marginals(self, batch: Batch, rows: slice) -> Floats:
-        """mu_a of some rows of a batch, from the supports and the closed forms of the last kept iteration."""
+        """Return mu_a of some rows of a batch, from the supports and closed forms of the last kept iteration."""
         row = self.layout.row_of(batch)
         if row.kind in (FactorKind.PAIR2_COMPACT, FactorKind.PAIR2):
             return self._pair_marginals(batch, rows)
@@ -475,7 +475,7 @@ class Engine:
         return out
 
     def _pair_marginals(self, batch: Batch, rows: slice) -> Floats:
-        """mu_a of 2x2 factors from its marginals; compact ones take those of the next step, from where mu is."""
+        """Return mu_a of 2x2 factors from its marginals; compact ones take those of the next step at mu."""
         row, n = self.layout.row_of(batch), batch.n
         if row.kind == FactorKind.PAIR2_COMPACT:
             layout, found = self.layout, np.empty((2, rows.stop - rows.start))
@@ -491,7 +491,7 @@ class Engine:
         return np.stack([1.0 - p1 - p2 + both, p2 - both, p1 - both, both], axis=1)
 
     def marginals_of(self, problem: Problem) -> FactorMarginals:
-        """mu_f in the order of the problem that was given: hardening may have sorted the factors otherwise."""
+        """Return mu_f in the order of the given problem: hardening may have reordered the factors."""
         if self.problem is problem:
             return self.factor_marginals
         place = np.empty(problem.n_factors, dtype=np.int64)
@@ -502,5 +502,5 @@ class Engine:
 
 
 def _first(variables: VariableArrays, n: int) -> VariableArrays:
-    """The first n variables."""
+    """Return the first n variables."""
     return variables._replace(var_at=variables.var_at[: n + 1], nbr_ptr=variables.nbr_ptr[: n + 1])

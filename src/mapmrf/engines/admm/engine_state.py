@@ -1,4 +1,4 @@
-"""What a run of ADMM changes as it goes, to be written down and put back."""
+"""Saving and restoring the changing state of an ADMM run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPHERE_ARRAYS = ("target2", "norm2", "scale", "off2")
 
 
 def engine_state(engine: Engine) -> dict[str, Array]:
-    """All arrays that an engine changes as it goes."""
+    """Return all arrays that an engine changes during a run."""
     arrays: dict[str, Array] = {name: getattr(engine, name) for name in ENGINE_ARRAYS}
     arrays |= {name: getattr(engine.factors, name) for name in FACTOR_ARRAYS}
     arrays |= {f"sphere_{name}": getattr(engine.sphere, name) for name in SPHERE_ARRAYS}
@@ -30,7 +30,7 @@ def engine_state(engine: Engine) -> dict[str, Array]:
 
 
 def restore_engine(engine: Engine, block: int, arrays: dict[str, Array]) -> None:
-    """Put the arrays of an engine back; they must be those of the same model and options."""
+    """Restore the arrays of an engine; they must belong to the same model and options."""
     if not 0 <= block <= len(engine.labels):
         raise FormatError(f"the checkpoint has spheres on {block} variables each, expected 0 to {len(engine.labels)}")
     engine.set_blocks(block)
@@ -45,13 +45,13 @@ def restore_engine(engine: Engine, block: int, arrays: dict[str, Array]) -> None
 
 
 def run_state(run: SphereRun) -> dict[str, Any]:
-    """Where in its phases a run is."""
+    """Return the position of a run in its phases."""
     figures = {name: getattr(run, name) for name in RUN_FIGURES}
     return figures | {"phase": list(run.phase), "waiting": [list(phase) for phase in run.waiting]}
 
 
 def restore_run(run: SphereRun, figures: dict[str, Any]) -> None:
-    """Put a run back into its phase."""
+    """Restore the position of a run in its phases."""
     for name in RUN_FIGURES:
         known = list if name == "gaps" else int | float
         if not isinstance(figures[name], known):

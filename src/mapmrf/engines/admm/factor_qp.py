@@ -1,6 +1,6 @@
-"""The factor sub-problem of LS-LP and AD3, solved exactly by active sets.
+"""The factor subproblem of LS-LP and AD3, solved exactly by active sets.
 
-For one factor with scope i_1 ... i_m the sub-problem is, in scaled masses y = rho mu_a,
+For one factor with scope i_1 ... i_m the subproblem is, in scaled masses y = rho mu_a,
 
     minimise  1/2 sum_k || u_k - M_k y ||^2 - theta . y   over  y >= 0, sum(y) = rho,
 
@@ -9,9 +9,9 @@ with u_k = rho t_k the scaled targets. Its optimality condition is that the *pri
     theta(t) + sum_k (u_k - M_k y)(t_k)
 
 is the same number tau on the support of y and nowhere larger. A configuration of -inf is never priced, so it never
-enters. This file has the closed form for 2x2 tables and what the active sets share; `forest_qp`, `triple_qp` and
-`dense_qp` have the active sets for K1 x K2, 2x2x2 and any tables. These keep a support whose columns of M are
-independent, take the minimiser on that support, walk back to feasibility where it leaves the simplex, and let the
+enters. This file contains the closed form for 2x2 tables and what the active-set methods share; `forest_qp`,
+`triple_qp` and `dense_qp` are the methods for K1 x K2, 2x2x2 and general tables. They keep a support whose columns of M
+are independent, compute the minimiser on that support, step back to feasibility if it leaves the simplex, and let the
 best-priced configuration enter.
 """
 
@@ -26,13 +26,13 @@ from mapmrf.arrays import Floats
 from mapmrf.kernels.jit import inlined
 
 TOLERANCE = 1e-12
-"""A configuration enters when its price beats tau by this much, relative to the size of the numbers at hand."""
+"""A configuration enters if its price exceeds tau by this much, relative to the magnitude of the numbers involved."""
 
 
 class Support(NamedTuple):
     """The support of one factor's y: configurations in ``slots[at:]``, their masses in ``y[at:]``.
 
-    Kernels hand its size n about separately, for it changes all the time.
+    Its size n is passed separately, as it changes constantly.
     """
 
     slots: NDArray[np.int32]
@@ -44,11 +44,11 @@ class Support(NamedTuple):
 def pair2_step(t1: float, t2: float, strength: float) -> tuple[float, float]:
     """Closed form for a 2x2 table without linear parts, in differences m = mu(1) - mu(0).
 
-    Maximises ``-|J| |s1 - sign(J) s2| - r/2 ((t1 - s1)^2 + (t2 - s2)^2)`` over the square, ``strength = J / r`` and
-    ``r = rho / 2``: the proximal step of a total variation of two points, then a clip.
+    Maximises ``-|J| |s1 - sign(J) s2| - r/2 ((t1 - s1)^2 + (t2 - s2)^2)`` over the square, with ``strength = J / r``
+    and ``r = rho / 2``: the proximal step of the total variation of two points, followed by clipping.
     """
     size = abs(strength)
-    sign = np.copysign(1.0, strength)  # a select here would keep the callers' loops from vectorising
+    sign = np.copysign(1.0, strength)  # a select here would prevent the callers' loops from vectorising
     turned = sign * t2
     shift = min(max(0.5 * (t1 - turned), -size), size)
     s1 = min(max(t1 - shift, -1.0), 1.0)
@@ -58,7 +58,7 @@ def pair2_step(t1: float, t2: float, strength: float) -> tuple[float, float]:
 
 @inlined
 def retreat(support: Support, goal: Floats, n: int) -> int:
-    """Move y towards the goal as far as it stays non-negative; returns the slot that blocks, or -1 at the goal."""
+    """Move y towards the goal as far as it stays non-negative; return the blocking slot, or -1 at the goal."""
     y, at = support.y, support.at
     step, blocked = 1.0, -1
     for e in range(n):
@@ -75,7 +75,7 @@ def retreat(support: Support, goal: Floats, n: int) -> int:
 
 @inlined
 def drop(support: Support, n: int, gone: int) -> int:
-    """Take a slot out, keeping the order of the others; returns the new size."""
+    """Remove a slot, keeping the order of the others; return the new size."""
     slots, y, at = support.slots, support.y, support.at
     for e in range(at + gone, at + n - 1):
         slots[e] = slots[e + 1]

@@ -33,21 +33,21 @@ class FactorSphere:
         self.mu_f: Floats = np.repeat(1.0 / size, size)
 
     def _point(self, engine: Engine) -> Floats:
-        """What is projected, from the centre of the sphere."""
+        """Return the point to be projected, relative to the centre of the sphere."""
         rho = float(engine.penalty[0].rho * engine.penalty[0].sphere_weight)
         return self.mu_f + self.lam / rho - 0.5
 
     def at_centre(self, engine: Engine) -> bool:
-        """Whether the point to project is the centre, where the projection is undefined."""
+        """Return whether the point to project is the centre, where the projection is undefined."""
         return not self._point(engine).any()
 
     def update_upsilon(self, engine: Engine) -> None:
-        """Project: upsilon = P_S(mu_F + lam / rho), and the pull that it exerts."""
+        """Project: upsilon = P_S(mu_F + lam / rho), and compute its pull."""
         norm = float(np.linalg.norm(self._point(engine)))
         self.project(engine, math.sqrt(self.radius2) / norm if norm > 0 else 1.0)
 
     def norm2(self, engine: Engine) -> float:
-        """Squared distance from the centre of what is projected, over the factors that are counted."""
+        """Return the squared distance from the centre of the point to be projected, over the counted factors."""
         return self._square(self._point(engine))
 
     def _square(self, values: Floats) -> float:
@@ -59,7 +59,7 @@ class FactorSphere:
         engine.factors.pull[:] = engine.penalty[0].rho * engine.penalty[0].sphere_weight * self.upsilon - self.lam
 
     def update_lam(self, engine: Engine) -> None:
-        """Move the multiplier: lam += rho (mu_F - upsilon)."""
+        """Update the multiplier: lam += rho (mu_F - upsilon)."""
         self.mu_f = dense(engine.problem, engine.factor_marginals)
         rest = self.mu_f - self.upsilon
         self.off2 = self._square(rest)
@@ -68,7 +68,7 @@ class FactorSphere:
 
 
 def _counted_configs(engine: Engine) -> list[slice]:
-    """Where mu_F has the factors that an engine counts: all, but in a part of a larger model."""
+    """Return the slices of mu_F for the factors that an engine counts: all, except in a part of a larger model."""
     problem, counts = engine.problem, engine.layout.share.owned
     if sum(counts) == problem.n_factors:
         return [slice(0, problem.n_configs)]

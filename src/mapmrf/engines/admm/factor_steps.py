@@ -1,11 +1,11 @@
 """The factor step of ADMM, a kernel per kind of factor: update mu_a and leave q.
 
-Each kernel takes pieces of batches (`tasks`) and solves, factor by factor and exactly,
+Each kernel processes pieces of batches (`tasks`) and solves, factor by factor and exactly,
 
     mu_a = argmin over the simplex of  -theta_a . mu_a + rho/2 sum_i || t_ia - M_ia mu_a ||^2
 
-with the targets t_ia = c mu_i + lam_ia / rho (the free variant has another weight of lam). With s = M_ia mu_a it leaves
-q = rho s - lam_ia, where over-relaxation takes ``relaxation s + (1 - relaxation) c mu_i`` for s.
+with the targets t_ia = c mu_i + lam_ia / rho (the free variant weights lam differently). With s = M_ia mu_a it leaves q
+= rho s - lam_ia, where over-relaxation replaces s by ``relaxation s + (1 - relaxation) c mu_i``.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from mapmrf.pair_forms import NO_FORM, PairForms
 
 @compiled
 def update_compact_pairs(tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
-    """2x2 factors of compact variables; these keep no s."""
+    """Update 2x2 factors of compact variables, which do not store s."""
     for task in range(len(tasks)):
         _compact_pairs(tasks[task], penalty, pairs, iterates)
 
 
 @compiled
 def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
-    """2x2 factors of compact variables, in blocks: gather, then a loop without branches that vectorises."""
+    """Update 2x2 factors of compact variables in blocks: gather, then a branch-free loop that vectorises."""
     n, at, e_at, begin, end = task.n, task.q_at, task.edge_at, task.begin, task.end
     mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
     q1, q2 = q[at : at + n], q[at + n : at + 2 * n]
@@ -75,14 +75,14 @@ def _compact_pairs(task: np.record, penalty: Penalty, pairs: PairArrays, iterate
 def update_pairs(
     tasks: Batches, penalty: Penalty, tables: TableArrays, iterates: Iterates, factors: FactorState, keep: bool
 ) -> None:
-    """2x2 factors of variables with both states stored; `keep` asks for s, for there is no support to find it from."""
+    """Update 2x2 factors of variables with both states stored; `keep` stores s, which no support can recover."""
     for task in range(len(tasks)):
         _pairs(tasks[task], penalty, tables, iterates, factors.s, keep)
 
 
 @compiled
 def _pairs(task: np.record, penalty: Penalty, tables: TableArrays, iterates: Iterates, s: Floats, keep: bool) -> None:
-    """2x2 factors of variables with both states stored; the closed form needs only differences."""
+    """Update 2x2 factors of variables with both states stored; the closed form only needs differences."""
     p = penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
     last_leak, last_rho_c = p.last_leak, p.last_rho_c
@@ -118,7 +118,7 @@ def update_triples(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """2x2x2 factors."""
+    """Update 2x2x2 factors."""
     for task in range(len(tasks)):
         _triples(tasks[task], penalty, tables, iterates, factors, scratch)
 
@@ -132,7 +132,7 @@ def _triples(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """2x2x2 factors, of compact variables or not: an active set in differences."""
+    """Update 2x2x2 factors, of compact variables or not, by an active set in differences."""
     p = penalty[0]
     rho, c, target_lam, relax = p.rho, p.c, p.target_lam, p.relaxation
     last_leak, last_rho_c = p.last_leak, p.last_rho_c
@@ -177,7 +177,7 @@ def update_forests(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """K1 x K2 factors, none of them structured."""
+    """Update K1 x K2 factors without structured ones."""
     for task in range(len(tasks)):
         _forests(tasks[task], penalty, tables, None, iterates, factors, scratch)
 
@@ -191,7 +191,7 @@ def update_structured(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """K1 x K2 factors, some of them structured; with few states that matters only where a run starts."""
+    """Update K1 x K2 factors, some of them structured; with few states that only matters at the start of a run."""
     for number in range(len(tasks)):
         task = tasks[number]
         cold = factors.n_slots[task.factor_at + task.begin] == 0
@@ -211,7 +211,7 @@ def _forests(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """Expand the targets, solve the QP from its last support, compress the marginals."""
+    """Expand the targets, solve the QP from its last support, and compress the marginals."""
     width, n_states, capacity = task.q_width, task.n_states, task.slot_width
     q_at, edge_at, factor_at, slots_at = task.q_at, task.edge_at, task.factor_at, task.slot_at
     rho = penalty[0].rho
@@ -229,7 +229,7 @@ def _forests(
             x[e] *= rho
         table = tables.theta[table_at[a] : table_at[a] + k1 * k2].reshape(k1, k2)
         weight, support = weight_of(tables.weight, a), Support(slots, x, slot_at)
-        if forms is None and weight == 1.0:  # as most are: compiled without the products
+        if forms is None and weight == 1.0:  # the usual case, compiled without the products
             n, _ = forest_solve(u, PairTable(table, 1.0, NO_FORM), None, rho, support, count[a], room)
         else:
             n, _ = forest_solve(u, PairTable(table, weight, form_of(forms, a)), forms, rho, support, count[a], room)
@@ -252,7 +252,7 @@ def update_dense(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """Factors of any shape."""
+    """Update factors of any shape."""
     for task in range(len(tasks)):
         _dense(tasks[task], penalty, tables, iterates, factors, scratch)
 
@@ -266,7 +266,7 @@ def _dense(
     factors: FactorState,
     scratch: Scratch,
 ) -> None:
-    """Like `_forests`, for tables of any arity, with a ridge and a pull where a sphere lies on the factors."""
+    """Update tables of any arity like `_forests`, with a ridge and a pull if there is a sphere on the factors."""
     arity, width, n_states, capacity, n_configs = (
         task.arity, task.q_width, task.n_states, task.slot_width, task.n_configs,
     )  # fmt: skip
@@ -305,7 +305,7 @@ def _dense(
 def load_targets(
     place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats, u: Floats
 ) -> None:
-    """Multipliers and scaled targets u = rho t of one factor; compact variables are expanded."""
+    """Load multipliers and scaled targets u = rho t of one factor; compact variables are expanded."""
     p = penalty[0]
     rho, c, target_lam, last_leak, last_rho_c = p.rho, p.c, p.target_lam, p.last_leak, p.last_rho_c
     mu, q, at, sizes, widths = iterates.mu, iterates.q, place.at, place.sizes, place.widths
@@ -326,7 +326,7 @@ def load_targets(
 def store_marginals(
     place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats, marginal: Floats
 ) -> None:
-    """Write q = rho s - lam of one factor; takes differences of the marginals of compact variables."""
+    """Write q = rho s - lam of one factor; for compact variables, differences of the marginals are taken."""
     rho, c, relax = penalty[0].rho, penalty[0].c, penalty[0].relaxation
     mu, q, at, sizes, widths = iterates.mu, iterates.q, place.at, place.sizes, place.widths
     i = o = 0

@@ -1,10 +1,9 @@
-"""The factor sub-problem of K1 x K2 tables: an active set whose support is a forest. See `factor_qp` for the notation.
+"""The factor subproblem of K1 x K2 tables: an active set whose support is a forest. See `factor_qp` for the notation.
 
 Rows and columns of the table are the nodes of a bipartite graph (columns numbered after the rows), the support its
-edges. Columns of M are independent exactly when these edges form a forest, and in a tree the equality-constrained
-problem is solved by walking along its edges. The support is stored in an order of stripping leaves: a slot packs its
-row, its column and a side that names the end which is a leaf once the slots before it are gone. Taking slots away keeps
-the order valid.
+edges. Columns of M are independent exactly if these edges form a forest, and in a tree the equality-constrained problem
+is solved by traversing its edges. The support is stored in a leaf-stripping order: a slot packs its row, its column and
+a side that names the end that is a leaf once the slots before it are removed. Removing slots keeps the order valid.
 """
 
 from __future__ import annotations
@@ -21,30 +20,30 @@ from mapmrf.pair_forms import PairForms
 
 LEAF_IS_ROW, LEAF_IS_COLUMN = 0, 1
 MAX_STATES = 1 << 15
-"""States per variable that a packed slot can hold."""
+"""Maximum number of states per variable that a packed slot can hold."""
 
 
 @inlined
 def pack(row: int, col: int, side: int) -> int:
-    """A slot of the forest's support."""
+    """Pack a slot of the forest's support."""
     return (row << 16) | (col << 1) | side
 
 
 @inlined
 def slot_row(slot: int) -> int:
-    """Row of a slot."""
+    """Return the row of a slot."""
     return slot >> 16
 
 
 @inlined
 def slot_col(slot: int) -> int:
-    """Column of a slot."""
+    """Return the column of a slot."""
     return (slot & 0xFFFF) >> 1
 
 
 @inlined
 def _ends(slot: int, k1: int) -> tuple[int, int]:
-    """Leaf and parent of a slot as nodes."""
+    """Return leaf and parent of a slot as nodes."""
     row, col = slot >> 16, k1 + ((slot & 0xFFFF) >> 1)
     if slot & 1:
         return col, row
@@ -52,9 +51,9 @@ def _ends(slot: int, k1: int) -> tuple[int, int]:
 
 
 class ForestScratch(NamedTuple):
-    """Room for one sub-problem, each array as long as there are rows and columns.
+    """Scratch for one subproblem, each array with an entry per row and column.
 
-    It holds single arrays: in the hot loop, taking rows of one array costs more than the work on them.
+    It holds separate arrays: in the hot loop, taking rows of one array costs more than the work on them.
 
     price, pot, mass
         Of every node: u - M y, its constant within its tree, the mass that is left to hand out.
@@ -77,9 +76,9 @@ class ForestScratch(NamedTuple):
 
 
 class ForestWalk(NamedTuple):
-    """What a walk through the forest needs: scratch that is free while a configuration enters.
+    """Arrays for a traversal of the forest: scratch that is free while a configuration enters.
 
-    It is small because these calls are not compiled into their caller, and a call hands over every array.
+    It is small because these functions are not inlined, and a call passes every array.
     """
 
     mass: Floats
@@ -90,7 +89,7 @@ class ForestWalk(NamedTuple):
 
 @inlined
 def forest_scratch(numbers: Floats, integers: Ints) -> ForestScratch:
-    """Room for sub-problems in six rows of numbers and four of integers."""
+    """Create scratch for subproblems in six rows of numbers and four of integers."""
     return ForestScratch(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5],
         integers[0], integers[1], integers[2], integers[3],
@@ -107,10 +106,10 @@ def forest_qp(
     n: int,
     scratch: ForestScratch,
 ) -> tuple[int, float]:
-    """Solve the sub-problem of a K1 x K2 table; returns the new size of the support and tau.
+    """Solve the subproblem of a K1 x K2 table; return the new size of the support and tau.
 
-    u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 starts cold. forms : None if no
-    table has one, which makes a smaller kernel. On return ``scratch.price`` holds the prices u - M y.
+    u : scaled targets, rows then columns. support : in and out, n slots on entry; 0 for a cold start. forms : None if
+    no table has one, which gives a smaller kernel. On return ``scratch.price`` holds the prices u - M y.
     """
     return forest_solve(u, factor, forms, rho, support, n, scratch)
 
@@ -125,7 +124,7 @@ def forest_solve(
     n: int,
     scratch: ForestScratch,
 ) -> tuple[int, float]:
-    """`forest_qp`, compiled into its caller."""
+    """`forest_qp`, inlined into its caller."""
     k1, k2 = factor.table.shape
     walk = ForestWalk(scratch.pot, scratch.tree, scratch.n_rows, scratch.n_cols)
     if n == 0:
@@ -148,7 +147,7 @@ def forest_solve(
 def _forest_seed(
     u: Floats, factor: PairTable, forms: PairForms | None, rho: float, support: Support, price: Floats
 ) -> int:
-    """Start from the vertex of the best price, or on the diagonal where a structured pair favours that."""
+    """Start from the vertex with the best price, or on the diagonal if a structured pair favours that."""
     if forms is not None:  # noqa: SIM102 (numba leaves out what None rules out only where it is all of the condition)
         if factor.form >= 0 and factor.weight * forms.slope[factor.form] > 0.0:
             return _diagonal_seed(u, factor, rho, support, price)
@@ -169,8 +168,8 @@ def _forest_seed(
 def _diagonal_seed(u: Floats, factor: PairTable, rho: float, support: Support, price: Floats) -> int:
     """Start from the minimiser among the masses of equal states: (price - tau) / 2 where that is positive.
 
-    Begin with all states and leave out those below tau until none is: the projection onto a simplex. From a single
-    vertex it takes a step of the active set for every state that has mass.
+    Starting with all states, those below tau are removed until there are none: the projection onto a simplex. From a
+    single vertex, the active set would take a step for every state with mass.
     """
     slots, y, at, k = support.slots, support.y, support.at, len(factor.table)
     n = k
@@ -198,10 +197,10 @@ def _diagonal_seed(u: Floats, factor: PairTable, rho: float, support: Support, p
 def _forest_minimise(
     u: Floats, factor: PairTable, rho: float, support: Support, n: int, scratch: ForestScratch
 ) -> float:
-    """Minimiser on the support: masses into `goal`, prices of all nodes into `price`; returns tau.
+    """Compute the minimiser on the support: masses in `goal`, prices of all nodes in `price`; return tau.
 
     In a tree the prices are A_r = z + a_r on rows and B_c = tau - z + b_c on columns, with a and b fixed by the tree's
-    edges; equal mass of rows and columns gives z, the total mass rho gives tau.
+    edges; equal mass of rows and columns determines z, the total mass rho determines tau.
     """
     slots, at = support.slots, support.at
     price, pot, mass, goal = scratch.price, scratch.pot, scratch.mass, scratch.goal
@@ -261,7 +260,7 @@ def _forest_minimise(
 
 @inlined
 def _forest_price(factor: PairTable, forms: PairForms | None, limit: float, scratch: ForestScratch) -> tuple[int, int]:
-    """Row and column of the largest price above the limit, or -1."""
+    """Return row and column of the largest price above the limit, or -1."""
     if forms is not None:  # noqa: SIM102 (as above)
         if pays(factor, forms, STEP_STATES):
             room = FormScratch(scratch.mass, scratch.pot, scratch.root, scratch.n_rows, scratch.col_sum)
@@ -271,7 +270,7 @@ def _forest_price(factor: PairTable, forms: PairForms | None, limit: float, scra
 
 @inlined
 def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -> tuple[int, int]:
-    """`_forest_price` by a look at the whole table. Counting first keeps the common case vectorised."""
+    """`_forest_price` by a scan of the whole table. Counting first keeps the common case vectorised."""
     table, weight = factor.table, factor.weight
     k1, k2 = table.shape
     for c in range(k2):
@@ -292,7 +291,7 @@ def _table_price(price: Floats, factor: PairTable, limit: float, cols: Floats) -
 
 @bare
 def _forest_enter(row: int, col: int, k1: int, k2: int, support: Support, n: int, walk: ForestWalk) -> int:
-    """Add a configuration; where it closes a cycle, push mass round the cycle until another one leaves."""
+    """Add a configuration; if it closes a cycle, push mass around the cycle until another one leaves."""
     slots, y, at = support.slots, support.y, support.at
     tree = walk.tree
     mass = 0.0
@@ -301,7 +300,7 @@ def _forest_enter(row: int, col: int, k1: int, k2: int, support: Support, n: int
         n = drop(support, n, gone)
     elif tree[row] < 0 or tree[k1 + col] < 0:
         side = LEAF_IS_ROW if tree[row] < 0 else LEAF_IS_COLUMN
-        for e in range(at + n, at, -1):  # a new node is a leaf that nothing hangs from: it can go first
+        for e in range(at + n, at, -1):  # a new node is a leaf without children: it can go first
             slots[e] = slots[e - 1]
             y[e] = y[e - 1]
         slots[at] = pack(row, col, side)
@@ -315,10 +314,10 @@ def _forest_enter(row: int, col: int, k1: int, k2: int, support: Support, n: int
 
 @bare
 def _push_cycle(row: int, col: int, k1: int, k2: int, support: Support, n: int, walk: ForestWalk) -> tuple[float, int]:
-    """Push the entering edge's mass round its cycle; returns that mass and the slot that became empty.
+    """Push the entering edge's mass around its cycle; return that mass and the slot that became empty.
 
-    Both ends climb towards the root, the one with the earlier slot first, until they meet; along the way the slots
-    lose and gain mass in turn, beginning with a loss at each end.
+    Both ends climb towards the root, the one with the earlier slot first, until they meet; along the way the slots lose
+    and gain mass alternately, beginning with a loss at each end.
     """
     slots, y, at = support.slots, support.y, support.at
     sign, parent_slot = walk.mass, walk.parent_slot
@@ -350,9 +349,9 @@ def _push_cycle(row: int, col: int, k1: int, k2: int, support: Support, n: int, 
 
 @bare
 def _forest_order(k1: int, k2: int, support: Support, n: int, walk: ForestWalk) -> None:
-    """Sort the slots into an order of stripping leaves, in linear time.
+    """Sort the slots into a leaf-stripping order, in linear time.
 
-    A node knows its degree and the exclusive-or of its slots, which is its only slot when the degree is one.
+    A node stores its degree and the exclusive-or of its slots, which is its only slot when the degree is one.
     """
     slots, y, at = support.slots, support.y, support.at
     masses, degree, knot, order = walk.mass, walk.tree, walk.parent_slot, walk.order

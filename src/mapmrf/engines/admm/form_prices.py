@@ -1,7 +1,7 @@
 """The largest price ``w T + a + b`` of a structured pair, in linear time: Potts, (truncated) linear or quadratic.
 
-With T = base + row + column - g, row and column parts go to the prices a of the rows and b of the columns, and the
-transform of `mapmrf.kernels.pair_transforms` maximises over the rows for every column.
+With T = base + row + column - g, row and column parts are added to the prices a of the rows and b of the columns, and
+the transform of `mapmrf.kernels.pair_transforms` maximises over the rows for every column.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from mapmrf.kernels.pair_transforms import Envelope, PairForm, pair_form, trace_
 from mapmrf.pair_forms import NO_FORM, QUADRATIC, PairForms
 
 STEP_STATES, BOUND_STATES = 24, 12
-"""States from which a transform is quicker than the table: in the factor step, where it is vectorised; in the bound."""
+"""Numbers of states from which a transform is faster than the table: in the vectorised factor step; in the bound."""
 ENVELOPE = 4
-"""How many times as many states a quadratic form must have: every parabola of its envelope takes two divisions."""
+"""Factor on these numbers for a quadratic form, as every parabola of its envelope takes two divisions."""
 
 
 class PairTable(NamedTuple):
-    """One K1 x K2 factor: its table, what that is multiplied by, and the number of its form (NO_FORM for none)."""
+    """One K1 x K2 factor: its table, its weight, and the index of its form (NO_FORM for none)."""
 
     table: Floats
     weight: float
@@ -30,7 +30,7 @@ class PairTable(NamedTuple):
 
 
 class FormScratch(NamedTuple):
-    """Room for one pair: prices of the rows, their transform, from which row it comes, and the envelope's arrays."""
+    """Scratch for one pair: prices of the rows, their transform, its maximising rows, and the envelope's arrays."""
 
     rows: Floats
     out: Floats
@@ -41,7 +41,7 @@ class FormScratch(NamedTuple):
 
 @inlined
 def form_of(forms: PairForms | None, a: int) -> int:
-    """The number of a factor's form, NO_FORM for none."""
+    """Return the index of a factor's form, NO_FORM for none."""
     if forms is None:
         return NO_FORM
     form: int = forms.of[a]
@@ -50,7 +50,7 @@ def form_of(forms: PairForms | None, a: int) -> int:
 
 @inlined
 def pays(factor: PairTable, forms: PairForms, n_states: int) -> bool:
-    """Whether the factor has a form, and at least so many states that it is quicker than the table."""
+    """Return whether the factor has a form, and enough states for it to be faster than the table."""
     if factor.form < 0:
         return False
     return len(factor.table) >= (ENVELOPE * n_states if forms.kind[factor.form] == QUADRATIC else n_states)
@@ -58,7 +58,7 @@ def pays(factor: PairTable, forms: PairForms, n_states: int) -> bool:
 
 @inlined
 def _load(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> PairForm:
-    """Prices of the rows with the table's row part into `room.rows`; returns the form."""
+    """Load the prices of the rows plus the table's row part into `room.rows`; return the form."""
     k = len(factor.table)
     at = forms.part_at[factor.form]
     for r in range(k):
@@ -71,7 +71,7 @@ def _load(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch)
 
 @inlined
 def largest_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> float:
-    """The largest price; `price` has the rows, then the columns."""
+    """Return the largest price; `price` has the rows, then the columns."""
     k, weight = len(factor.table), factor.weight
     form = _load(price, factor, forms, room)
     transform(form, room.rows, 0, room.out, 0, k, Envelope(room.peak, room.begin))
@@ -87,7 +87,7 @@ def largest_of_form(price: Floats, factor: PairTable, forms: PairForms, room: Fo
 
 @bare
 def best_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormScratch) -> tuple[int, int]:
-    """Row and column of the largest price."""
+    """Return row and column of the largest price."""
     k, weight = len(factor.table), factor.weight
     form = _load(price, factor, forms, room)
     trace_transform(form, room.rows, 0, room.out, room.origin, k, Envelope(room.peak, room.begin))
@@ -103,11 +103,11 @@ def best_of_form(price: Floats, factor: PairTable, forms: PairForms, room: FormS
 def entering_by_form(
     price: Floats, factor: PairTable, forms: PairForms, limit: float, room: FormScratch
 ) -> tuple[int, int]:
-    """Row and column of the largest price if it is above a limit, else -1; the table has the last word on that.
+    """Return row and column of the largest price if it is above a limit, else -1; the table has the last word.
 
-    Otherwise round-off between the two could bring in again and again what is part of the support already.
+    Otherwise round-off between the two could repeatedly bring in a configuration that is already in the support.
     """
-    quadratic = forms.kind[factor.form] == QUADRATIC  # its envelope, once drawn, gives the place as well
+    quadratic = forms.kind[factor.form] == QUADRATIC  # its envelope, once computed, also gives the maximiser
     if not quadratic and largest_of_form(price, factor, forms, room) <= limit:
         return -1, -1
     row, col = best_of_form(price, factor, forms, room)

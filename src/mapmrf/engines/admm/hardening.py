@@ -1,4 +1,4 @@
-"""Forbidden states as ADMM wants them: in the factors' tables."""
+"""Forbidden states moved into the factors' tables, as ADMM requires."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def harden(problem: Problem) -> Problem:
     """Move forbidden states of connected variables from the unary potentials into the factors' tables.
 
     A quadratic method cannot start from a potential of -inf, but its exact factor steps never touch a forbidden
-    configuration. The state's own potential becomes the variable's lowest finite one. Nothing is copied where nothing
-    is forbidden; tables that several factors share stay shared as far as these forbid the same states. A weight that
-    -inf cannot be multiplied by becomes part of its new table.
+    configuration. The potential of such a state becomes the variable's lowest finite one. Nothing is copied if nothing
+    is forbidden; shared tables stay shared by factors that forbid the same states. A weight that -inf cannot be
+    multiplied by becomes part of its new table.
     """
     graph = problem.graph
     if problem.feasible_v.all():
@@ -58,14 +58,14 @@ def harden(problem: Problem) -> Problem:
 
 
 def lowest_potentials(problem: Problem) -> Floats:
-    """The lowest finite potential of its variable, for every state; 0 where there is none."""
+    """Return the lowest finite potential of its variable for every state; 0 if there is none."""
     graph = problem.graph
     low = np.minimum.reduceat(np.where(problem.feasible_v, graph.theta_v, np.inf), graph.var_ptr[:-1])
     return np.repeat(np.where(np.isfinite(low), low, 0.0), graph.card)
 
 
 def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
-    """Where all masks allow: an axis for each."""
+    """Return the outer conjunction of masks, with an axis for each."""
     allowed = np.ones(1, dtype=bool)
     for mask in masks:
         allowed = allowed[..., None] & mask
@@ -73,7 +73,7 @@ def _outer_and(masks: list[np.ndarray]) -> np.ndarray:
 
 
 def impossible(problem: Problem) -> bool:
-    """Whether some table, or some variable's potentials, are all -inf, or a constraint cannot be satisfied alone."""
+    """Return whether some table or unary potentials are all -inf, or a single constraint cannot be satisfied."""
     graph = problem.graph
     if graph.constraints is not None and CountingModel.of(graph, NO_VARIABLES).constant == -np.inf:
         return True

@@ -1,4 +1,4 @@
-"""The epsilon-KKT report of LS-LP: how far a point is from stationary and feasible (the paper's Definition 2)."""
+"""The epsilon-KKT report of LS-LP: distance from stationarity and feasibility (the paper's Definition 2)."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SUPPORT = 1e-9
 
 
 ENTRIES = 1 << 16
-"""Table entries that are looked at together: bounds the memory on the way."""
+"""Table entries processed at a time, which limits temporary memory."""
 
 
 def kkt_residuals(engine: Engine) -> dict[str, float]:
-    """Distances of the three KKT conditions, in the 2-norm.
+    """Compute the residuals of the KKT conditions, in the 2-norm.
 
     kkt_factors
-        Distance of the edges' multipliers from the subgradients of the factors' terms, given the factors' supports.
+        Distance of the edge multipliers from the subgradients of the factors' terms, given the factors' supports.
     kkt_sphere
-        Part of the sphere's multiplier that is not normal to the sphere; 0 without one.
+        Component of the sphere's multiplier that is not normal to the sphere; 0 without one.
     kkt_variables
         ``|| -theta_i + lam_i + sum_a lam_ia ||``.
     kkt_primal
@@ -44,7 +44,7 @@ def kkt_residuals(engine: Engine) -> dict[str, float]:
 
 
 def _factor_distance2(engine: Engine, lam: Floats) -> float:
-    """Squared distance of all factors' prices from the normal cones of their simplices at mu_a."""
+    """Return the squared distance of all factors' prices from the normal cones of their simplices at mu_a."""
     edge_lam = edge_states_of(engine, lam)
     total = 0.0
     for batch, rows, block in blocks(engine.problem, engine.factor_marginals):
@@ -61,7 +61,7 @@ def _factor_distance2(engine: Engine, lam: Floats) -> float:
 
 
 def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
-    """Potentials that the multipliers belong to: the compact layout has moved the linear parts of 2x2 tables away."""
+    """Return the potentials that the multipliers refer to: the compact layout moves the linear parts of 2x2 tables."""
     if engine.layout.row_of(batch).kind == FactorKind.PAIR2_COMPACT:
         return np.asarray(engine.layout.couplings(batch, rows)[:, None] * np.array([1.0, -1.0, -1.0, 1.0]))
     tables = batch.tables(engine.problem.graph.theta_t, rows)
@@ -71,9 +71,9 @@ def tables_of(engine: Engine, batch: Batch, rows: slice) -> Floats:
 
 
 def cone_distance2(price: Floats, used: np.ndarray) -> Floats:
-    """Squared distance of each row from {tau on its support, at most tau elsewhere}, minimised over tau.
+    """Return the squared distance of each row from {tau on its support, at most tau elsewhere}, minimised over tau.
 
-    The best tau averages the support's prices and those of the others that lie above it: begin with the support and add
+    The best tau averages the support's prices and those of the others that exceed it: start with the support and add
     the others from the highest down as long as they exceed the mean.
     """
     others = np.sort(np.where(used, -np.inf, price), axis=1)[:, ::-1]
@@ -93,7 +93,7 @@ def cone_distance2(price: Floats, used: np.ndarray) -> Floats:
 
 
 def edge_states_of(engine: Engine, values: Floats) -> Floats:
-    """Values in the layout of q as the problem lays out edge states; a compact difference d becomes (-d/2, d/2)."""
+    """Convert values from the layout of q to the problem's edge states; a compact difference d becomes (-d/2, d/2)."""
     if len(values) == engine.problem.n_edge_states:
         return values  # nothing is compact
     out = np.empty(engine.problem.n_edge_states)
@@ -118,7 +118,7 @@ def edge_states_of(engine: Engine, values: Floats) -> Floats:
 
 
 def _stationarity(engine: Engine, lam: Floats) -> float:
-    """2-norm of -theta_i + lam_i + sum_a lam_ia over all connected variables."""
+    """Return the 2-norm of -theta_i + lam_i + sum_a lam_ia over all connected variables."""
     sums = -engine.layout.variables.theta
     if engine.has_sphere:
         sums = sums + engine.lam_v
@@ -143,7 +143,7 @@ def _add_ends(engine: Engine, row: BatchRow, batch: Batch, k: int, lam: Floats, 
 
 
 def _sphere_tangent(engine: Engine) -> float:
-    """2-norm of the part of the sphere's multiplier that is tangential to the sphere (or to each block's) at mu."""
+    """Return the 2-norm of the tangential component of the sphere's multiplier (or of each block's) at mu."""
     if engine.factor_sphere is not None:
         lam = engine.factor_sphere.lam
         out = dense(engine.problem, engine.factor_marginals) - 0.5
@@ -155,7 +155,7 @@ def _sphere_tangent(engine: Engine) -> float:
     narrow = widths == 1  # one number: centre 0, and its square counts half
     centre, mean = np.where(narrow, 0.0, 0.5), np.zeros(engine.problem.n_vars)
     if engine.penalty[0].sphere == SphereKind.AFFINE:
-        # Within the hull of the simplices: the normal directions include a constant for every variable.
+        # Within the hull of the simplices, the normal directions include a constant for every variable.
         centre = np.where(narrow, 0.0, np.bincount(owner, engine.mu) / widths)
         mean = np.where(narrow, 0.0, np.bincount(owner, engine.lam_v) / widths)
     weight = np.where(narrow, 0.5, 1.0) * (engine.problem.degree > 0)
@@ -164,7 +164,7 @@ def _sphere_tangent(engine: Engine) -> float:
 
 
 def _tangent(out: Floats, lam: Floats, weight: Floats, block: Ints) -> float:
-    """2-norm of what is left of lam when its part along `out` is taken away, block by block."""
+    """Return the 2-norm of lam without its component along `out`, block by block."""
     along = np.bincount(block, weight * out * lam) / np.maximum(np.bincount(block, weight * out * out), 1e-300)
     rest = lam - along[block] * out
     return float(np.sqrt((weight * rest * rest).sum()))

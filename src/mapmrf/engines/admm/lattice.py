@@ -1,4 +1,4 @@
-"""The steps of ADMM on a model of binary pairs in runs: a pass over memory per iteration, on one thread or several."""
+"""The steps of ADMM on models of binary pairs in runs: one pass over memory per iteration, on one or more threads."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from mapmrf.workers import Workers
 
 
 class LatticeSteps:
-    """What an engine does on runs of binary pairs in the place of its factor and variable steps.
+    """The steps of an engine on runs of binary pairs, in place of its factor and variable steps.
 
-    Each of several threads has neighbouring tiles, and the factors that reach into another one's tiles are updated
-    before any variable is. So every number is the same whatever the number of threads.
+    Each of several threads has contiguous tiles, and the factors that reach into another thread's tiles are updated
+    before any variable is. So every number is the same for any number of threads.
     """
 
     def __init__(self, layout: Layout, runs: RunArrays, workers: Workers, penalty: Penalty, iterates: Iterates) -> None:
@@ -32,11 +32,11 @@ class LatticeSteps:
 
     @staticmethod
     def chunk_size(sphere_block: int) -> int:
-        """Variables per chunk of the sphere: a block's, or a tile's."""
+        """Return the number of variables per chunk of the sphere: a block's, or a tile's."""
         return sphere_block or TILE
 
     def cut(self, sphere: SphereState) -> None:
-        """Cut tiles that consist of whole chunks of a sphere."""
+        """Divide the model into tiles that consist of whole chunks of a sphere."""
         size = max(1, TILE // sphere.chunk_size) * sphere.chunk_size
         tiles = cut_tiles(self.runs, self.n_vars, size, self.layout.share.owned[0])
         self.sphere, self.lattice = sphere, LatticeModel(tiles, self.layout.pairs, self.layout.variables)
@@ -48,28 +48,28 @@ class LatticeSteps:
         self.found: FactorSums = np.zeros(self.n_tiles, dtype=FACTOR_SUMS)
 
     def _spans_of_part(self, size: int) -> list[tuple[int, int]]:
-        """Tiles at one end with variables that other parts have copies of, those in between, and at the other end."""
+        """Return the spans of tiles at both ends with variables copied by other parts, and of those in between."""
         tiles = np.concatenate([[-1], np.unique(self.boundary // size), [self.n_tiles]])
         gap = int(np.diff(tiles).argmax())
         low, high = int(tiles[gap]) + 1, int(tiles[gap + 1])
         return [(0, low), (low, high), (high, self.n_tiles)]
 
     def update_cut(self) -> None:
-        """In a part: the factor step of all factors between those spans, and to copies of other variables."""
+        """In a part: take the factor step of all factors between those spans, and to copies of other variables."""
         for call in self._crossing:
             tile_steps.update_pieces(*call)
 
     def update_boundary(self) -> None:
-        """In a part: all that is left to do for the variables of which others have copies."""
+        """In a part: complete the iteration for the variables of which others have copies."""
         tile_steps.update_tiles(*self._tiles[0])
         tile_steps.update_tiles(*self._tiles[2])
 
     def update_interior(self) -> None:
-        """In a part: all that is left to do for the others."""
+        """In a part: complete the iteration for the others."""
         tile_steps.update_tiles(*self._tiles[1])
 
     def run(self, n: int) -> None:
-        """Do n iterations."""
+        """Run n iterations."""
         if self.workers.n == 1:
             tile_steps.iterate_lattice(n, self.penalty, self.lattice, self.sphere, self.iterates)
             return
@@ -82,15 +82,15 @@ class LatticeSteps:
             update_rho(self.penalty)
 
     def update_mu_f(self) -> None:
-        """The factor step alone."""
+        """Take the factor step alone."""
         tile_steps.update_pieces(0, self.n_tiles, 0, self.penalty, self.lattice, self.iterates)
 
     def update_mu_v(self) -> None:
-        """The variable step alone."""
+        """Take the variable step alone."""
         tile_steps.update_tiles(0, self.n_tiles, 0, self.penalty, self.lattice, self.sphere, self.iterates)
 
     def measure(self, labels: Ints) -> FactorSums:
-        """Sums over all factors and variables, a record per tile."""
+        """Compute sums over all factors and variables, a record per tile."""
         arrays = self.penalty, self.lattice, self.iterates, labels
         spans = self.workers.spans(self.n_tiles)
         self.workers.run(measure_tiles, [(*span, *arrays, self.found[slice(*span)]) for span in spans])

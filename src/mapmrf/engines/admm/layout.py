@@ -1,4 +1,4 @@
-"""How ADMM lays a problem out for its kernels."""
+"""The layout of a problem for the kernels of ADMM."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from mapmrf.pair_forms import PairForms, find_forms
 from mapmrf.problem import Batch, Problem
 
 NO_FORMS = find_forms(0, (), np.zeros(0, dtype=np.int64), np.zeros(0))
-"""What a model without structured pairs has."""
+"""The forms of a model without structured pairs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """A problem as the kernels want it; `mapmrf.engines.admm.structs` has the meaning of the arrays.
+    """A problem laid out for the kernels; `mapmrf.engines.admm.structs` defines the arrays.
 
-    Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables
-    are moved into them. That changes no labelling's value and is exact as long as epsilon is 0.
+    Compact: binary variables are one number each, unary potentials are centred, and the linear parts of 2x2 tables are
+    moved into them. That changes no labelling's value and is exact if epsilon is 0.
 
-    Constraints are `counting` factors; `q_size` does not include their items, which stand behind all edges.
+    Constraints are `counting` factors; `q_size` does not include their items, which follow all edges.
 
-    Where such pairs are all there is and form long runs, as on images, `runs` has them in the order of q. The arrays of
-    indices, `edge_var` and those of edges in `variables`, `pairs` and `tables`, are then empty.
+    If there are only such pairs and they form long runs, as on images, `runs` has them in the order of q. The index
+    arrays, `edge_var` and those of edges in `variables`, `pairs` and `tables`, are then empty.
 
-    A part of a larger model has a `share` of its problem; `constant` is that of what it owns.
+    A part of a larger model has a `share` of its problem; `constant` is that of the part's own terms.
     """
 
     problem: Problem
@@ -62,9 +62,9 @@ class Layout:
 
     @classmethod
     def build(cls, problem: Problem, compact: bool, ridge: bool = False, share: Share | None = None) -> Layout:
-        """Lay a problem out; `ridge` for a sphere on the factors, whose step is a dense active set for all of them.
+        """Lay out a problem; `ridge` for a sphere on the factors, whose step is a dense active set for all of them.
 
-        A part of a larger model says what its `share` is.
+        A part of a larger model passes its `share`.
         """
         graph = problem.graph
         whole = share is None
@@ -102,12 +102,12 @@ class Layout:
 
     @property
     def width(self) -> Ints:
-        """Numbers that each variable has in mu."""
+        """Number of entries of each variable in mu."""
         return np.diff(self.variables.var_at)
 
     @cached_property
     def only_binary(self) -> bool:
-        """Whether every variable is a compact one of two states."""
+        """Whether every variable is a compact binary one."""
         return self.compact and self.problem.only_binary
 
     @cached_property
@@ -116,12 +116,12 @@ class Layout:
         return np.array(self.rows, dtype=BATCH)
 
     def row_of(self, batch: Batch) -> BatchRow:
-        """The row of a batch of the problem."""
+        """Return the row of a batch of the problem."""
         return self.rows[self.problem.batches.index(batch)]
 
     @cached_property
     def place(self) -> Ints | None:
-        """Where the order of q has every factor of the problem; None where both are the same."""
+        """Position of every factor of the problem in the order of q; None if both are the same."""
         if self.runs is None or self.runs.order is None:
             return None
         place = np.empty_like(self.runs.order)
@@ -130,7 +130,7 @@ class Layout:
 
     @cached_property
     def nbr_q(self) -> NDArray[np.uint32]:
-        """Where q has the blocks of every variable's edges, for models in runs as well."""
+        """Positions in q of the blocks of every variable's edges, also for models in runs."""
         if self.runs is None:
             return self.variables.nbr_q
         n = self.problem.n_factors
@@ -139,12 +139,12 @@ class Layout:
         return by_variable(self.problem.scope, self.problem.nbr_ptr, edge_q)
 
     def pair_places(self, batch: Batch, rows: slice) -> Ints:
-        """Where q has the two ends of some compact 2x2 factors, (2, n)."""
+        """Return the positions in q of the two ends of some compact 2x2 factors, (2, n)."""
         at = np.arange(rows.start, rows.stop) if self.place is None else self.place[rows].astype(np.int64)
         return self.row_of(batch).q_at + np.stack([at, at + batch.n])
 
     def couplings(self, batch: Batch, rows: slice) -> Floats:
-        """Couplings of some compact 2x2 factors."""
+        """Return the couplings of some compact 2x2 factors."""
         pairs = self.pairs
         if pairs.shared:
             return np.full(rows.stop - rows.start, pairs.unit)
@@ -152,7 +152,7 @@ class Layout:
         return np.asarray(pairs.unit * strength[rows if self.place is None else self.place[rows]])
 
     def expand(self, values: Floats) -> Floats:
-        """Marginals in the problem's layout, from that of mu."""
+        """Convert marginals from the layout of mu to that of the problem."""
         graph = self.problem.graph
         if self.only_binary:
             mu_v = np.empty(2 * len(values))
@@ -190,7 +190,7 @@ class Layout:
 
 
 def whole_share(problem: Problem) -> Share:
-    """The share of a model that is not cut into parts."""
+    """Return the share of a model that is not divided into parts."""
     counts = tuple(batch.n for batch in problem.batches)
     return Share(problem.n_vars, counts, counts)
 
@@ -204,7 +204,7 @@ def _kind(batch: Batch, compact: bool) -> FactorKind:
 
 
 def _describe(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tuple[list[BatchRow], Ints, Ints]:
-    """The row of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
+    """Return the row of every batch, its shape (sizes, widths, starts) and, where needed, its configurations."""
     rows: list[BatchRow] = []
     shapes: list[Ints] = []
     configs: list[Ints] = []
@@ -233,7 +233,7 @@ def _describe(problem: Problem, width: Ints, compact: bool, ridge: bool) -> tupl
 
 
 def isolated(problem: Problem) -> Ints:
-    """Variables without factors and constraints."""
+    """Return the variables without factors and constraints."""
     alone = problem.nbr_ptr[1:] == problem.nbr_ptr[:-1]
     if problem.graph.constraints is not None:
         alone[problem.graph.constraints.var] = False
@@ -241,7 +241,7 @@ def isolated(problem: Problem) -> Ints:
 
 
 def counting_model(problem: Problem) -> CountingModel | None:
-    """The constraints of a model, and a simplex for every variable that has no table; None without constraints."""
+    """Return the constraints of a model, and a simplex for every variable without tables; None without constraints."""
     constraints = problem.graph.constraints
     if constraints is None:
         return None
@@ -249,10 +249,10 @@ def counting_model(problem: Problem) -> CountingModel | None:
 
 
 def _without_isolated(problem: Problem) -> tuple[Floats, float]:
-    """Unary potentials with those of variables without factors at 0, and the sum of what these are worth at best.
+    """Set the unary potentials of variables without factors to 0; return all, and the sum of their best values.
 
-    Forbidden states that are left, those of variables with constraints alone, get the variable's lowest potential:
-    their simplex leaves them out.
+    Remaining forbidden states, of variables with constraints only, get the variable's lowest potential: their simplex
+    excludes them.
     """
     graph = problem.graph
     theta_v = graph.theta_v.copy()
@@ -272,13 +272,13 @@ def _without_isolated(problem: Problem) -> tuple[Floats, float]:
 def _potentials(
     problem: Problem, rows: list[BatchRow], share: Share, compact: bool, width: Ints
 ) -> tuple[Floats, Couplings, float]:
-    """Unary potentials as the kernels want them, couplings, and the constant."""
+    """Return the unary potentials for the kernels, the couplings, and the constant."""
     theta_v, alone = _without_isolated(problem)
     couplings, constant = NO_COUPLINGS, problem.graph.constant + alone
     if not compact:
         return theta_v, couplings, constant
     for row, batch, owned in zip(rows, problem.batches, share.owned, strict=True):
-        if row.kind == FactorKind.PAIR2_COMPACT:  # there is one such batch at most
+        if row.kind == FactorKind.PAIR2_COMPACT:  # there is at most one such batch
             couplings = split_pairs(problem, batch, theta_v, owned)
     theta_v, mean = _centre(theta_v, problem, share.n_vars)
     theta = _differences(theta_v, problem, width) if np.any(problem.graph.card == 2) else theta_v
@@ -286,14 +286,14 @@ def _potentials(
 
 
 def _runs(problem: Problem, rows: list[BatchRow], width: Ints) -> Runs | None:
-    """The runs of a model that consists of compact pairs, if they are long."""
+    """Return the runs of a model that consists of compact pairs, if they are long."""
     if len(rows) != 1 or rows[0].kind != FactorKind.PAIR2_COMPACT or not np.all(width == 1):
         return None
     return find_runs(problem.batches[0].scope)
 
 
 def _part_runs(problem: Problem, runs: Runs, share: Share) -> Runs | None:
-    """The runs of a part, broken where factors are no longer inside, and no longer counted; its order must stay."""
+    """Return the runs of a part, broken where factors stop being inside, or counted; the order must be unchanged."""
     if runs.order is not None:
         return None
     cuts = share.inside[0], share.owned[0]
@@ -301,7 +301,7 @@ def _part_runs(problem: Problem, runs: Runs, share: Share) -> Runs | None:
 
 
 def _pairs(edge_mu: NDArray[np.uint32], couplings: Couplings, runs: Runs | None) -> PairArrays:
-    """Couplings in the order of q."""
+    """Return the couplings in the order of q."""
     strength = couplings.strength
     if runs is not None and runs.order is not None and not couplings.shared:
         strength = frozen(strength[runs.order])
@@ -309,14 +309,14 @@ def _pairs(edge_mu: NDArray[np.uint32], couplings: Couplings, runs: Runs | None)
 
 
 def _forms(problem: Problem, rows: list[BatchRow]) -> PairForms:
-    """The structured pairs, where the factor step prices pairs; nothing is looked for where it does not."""
+    """Find structured pairs for the batches whose factor step uses them."""
     if any(row.kind == FactorKind.FOREST for row in rows):
         return problem.forms
     return NO_FORMS
 
 
 def _slot_width(kind: int, batch: Batch) -> int:
-    """Room for a support: closed forms need none, independent columns of M are at most 1 + sum(K - 1)."""
+    """Return the room for a support: closed forms need none, independent columns of M are at most 1 + sum(K - 1)."""
     if kind in (FactorKind.PAIR2_COMPACT, FactorKind.PAIR2):
         return 0
     if kind == FactorKind.RIDGE:
@@ -325,7 +325,7 @@ def _slot_width(kind: int, batch: Batch) -> int:
 
 
 def _centre(theta_v: Floats, problem: Problem, n_own: int) -> tuple[Floats, float]:
-    """Take the mean out of every variable's potentials, perhaps in place; returns them and the sum of the own means."""
+    """Subtract the mean from every variable's potentials, possibly in place; return them and the sum of own means."""
     graph = problem.graph
     if problem.n_vars == 0:
         return theta_v, 0.0
@@ -339,7 +339,7 @@ def _centre(theta_v: Floats, problem: Problem, n_own: int) -> tuple[Floats, floa
 
 
 def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:
-    """theta(1) - theta(0) for compact variables, the block itself for the others."""
+    """Return theta(1) - theta(0) for compact variables, the block itself for the others."""
     graph = problem.graph
     if problem.only_binary:
         return np.asarray(theta_v[1::2] - theta_v[::2])
@@ -354,7 +354,7 @@ def _differences(theta_v: Floats, problem: Problem, width: Ints) -> Floats:
 
 
 def _edges(problem: Problem, rows: list[BatchRow], shape: Ints) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Variable of every edge in the kernels' order, and where every edge's block of q starts in the problem's order.
+    """Return the variable of every edge in the kernels' order, and the position of every edge's block in q.
 
     2x2 batches of compact variables are stored in planes (all first variables, then all second ones), the others factor
     by factor.

@@ -1,4 +1,4 @@
-"""Measuring where ADMM stands: labels, their value, the dual bound, <theta, mu> and residuals."""
+"""Measurements of ADMM: labels, their value, the dual bound, <theta, mu> and residuals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from mapmrf.kernels.jit import bare, compiled, inlined
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a run reads off its iterates.
+    """A measurement of the iterates.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Measurement:
     integrality
         Largest distance of an entry of mu_v from 0 and 1.
     changed
-        How many labels differ from the last measurement's.
+        Number of labels that differ from the last measurement's.
     """
 
     bound: float
@@ -60,7 +60,7 @@ class Measurement:
 _SUMS = ("bound", "value", "relaxed", "primal2", "primal_max", "integrality")
 N_SUMS = len(_SUMS)
 FACTOR_SUMS = np.dtype((np.record, [(name, np.float64) for name in _SUMS]))
-"""Of the factors of a piece of work: sums as in `Measurement`, and the largest residual.
+"""Sums over the factors of a task, as in `Measurement`, and the largest residual.
 
 Those of a tile include its variables, as does `integrality`, which is 0 otherwise.
 """
@@ -69,7 +69,7 @@ FactorSums = NDArray[np.record]
 
 
 class VariableSums(NamedTuple):
-    """Of all variables: sums as in `Measurement`, and the largest distance from 0 and 1."""
+    """Sums over all variables, as in `Measurement`, and the largest distance from 0 and 1."""
 
     bound: float
     value: float
@@ -78,14 +78,14 @@ class VariableSums(NamedTuple):
 
 
 NO_SUMS = VariableSums(0.0, 0.0, 0.0, 0.0)
-"""Of no variables."""
+"""The sums over no variables."""
 
 
 @compiled
 def measure_compact_pairs(
     tasks: Batches, penalty: Penalty, pairs: PairArrays, iterates: Iterates, rounding: Rounding, found: FactorSums
 ) -> None:
-    """2x2 factors of compact variables, a record of `found` per task."""
+    """Measure 2x2 factors of compact variables, a record of `found` per task."""
     rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
     mu, q, edge_mu = iterates.mu, iterates.q, pairs.edge_mu
     edge_var, labels = rounding.edge_var, rounding.labels
@@ -120,7 +120,7 @@ def measure_tables(
     scratch: Scratch,
     found: FactorSums,
 ) -> None:
-    """Factors of all other kinds, a record of `found` per task."""
+    """Measure factors of all other kinds, a record of `found` per task."""
     for number in range(len(tasks)):
         _measure_task(tasks[number], penalty, tables, iterates, factors, rounding, scratch, found[number])
 
@@ -136,7 +136,7 @@ def _measure_task(
     scratch: Scratch,
     sums: np.record,
 ) -> None:
-    """Sums over the factors of a piece of work."""
+    """Compute the sums over the factors of a task."""
     arity, kind, n_states = task.arity, task.kind, task.n_states
     theta, c, shape_at = tables.theta, penalty[0].c, task.shape_at
     sizes, widths = tables.shape[shape_at : shape_at + arity], tables.shape[shape_at + arity : shape_at + 2 * arity]
@@ -181,7 +181,7 @@ def _measure_task(
 
 @bare
 def _form_bound(a: int, weight: float, tables: TableArrays, sizes: Ints, lam: Floats, scratch: Scratch) -> float:
-    """`largest_price` of a structured pair, by its form where that is quicker."""
+    """Compute `largest_price` of a structured pair, by its form if that is faster."""
     k, at, numbers, integers = sizes[0], tables.table_at[a], scratch.numbers, scratch.integers
     pair = PairTable(tables.theta[at : at + k * k].reshape(k, k), weight, tables.forms.of[a])
     if not pays(pair, tables.forms, BOUND_STATES):
@@ -194,7 +194,7 @@ def _form_bound(a: int, weight: float, tables: TableArrays, sizes: Ints, lam: Fl
 def _support_marginals(
     kind: int, at: int, n: int, factors: FactorState, sizes: Ints, config: Ints, copies: Floats
 ) -> None:
-    """M mu_a of one factor from its support of n slots; `config` has the states of its configurations."""
+    """Compute M mu_a of one factor from its support of n slots; `config` has the states of its configurations."""
     slots, x, arity = factors.slots, factors.x, len(sizes)
     n_states = 0
     for k in range(arity):
@@ -219,7 +219,7 @@ def _support_marginals(
 
 @inlined
 def _load_multipliers(place: FactorPlace, penalty: Penalty, edge_mu: Ints, iterates: Iterates, lam: Floats) -> None:
-    """Multipliers of one factor's edges; compact variables are expanded."""
+    """Load the multipliers of one factor's edges; compact variables are expanded."""
     last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
     i = o = 0
     for k in range(len(place.sizes)):
@@ -235,7 +235,7 @@ def _load_multipliers(place: FactorPlace, penalty: Penalty, edge_mu: Ints, itera
 
 @inlined
 def _configuration(place: FactorPlace, rounding: Rounding) -> int:
-    """The configuration of one factor that the labels give."""
+    """Return the configuration of one factor under the labels."""
     t = 0
     for k in range(len(place.sizes)):
         t = t * place.sizes[k] + rounding.labels[rounding.edge_var[place.e_at + k]]
@@ -244,7 +244,7 @@ def _configuration(place: FactorPlace, rounding: Rounding) -> int:
 
 @inlined
 def pair2_value(theta: Floats, t: int, weight: float, p1: float, p2: float) -> float:
-    """<theta_a, mu_a> of a 2x2 factor whose marginals are given: mass goes where the coupling wants it."""
+    """Return <theta_a, mu_a> of a 2x2 factor with given marginals: the coupling determines the joint mass."""
     t00, t01, t10, t11 = weight * theta[t], weight * theta[t + 1], weight * theta[t + 2], weight * theta[t + 3]
     both = min(p1, p2) if t00 + t11 - t01 - t10 >= 0.0 else max(0.0, p1 + p2 - 1.0)
     value: float = (1.0 - p1 - p2 + both) * t00 + (p2 - both) * t01 + (p1 - both) * t10 + both * t11
@@ -255,7 +255,7 @@ def pair2_value(theta: Floats, t: int, weight: float, p1: float, p2: float) -> f
 def largest_price(
     theta: Floats, table_at: int, weight: float, sizes: Ints, lam: Floats, digits: Ints, n_configs: int
 ) -> float:
-    """Maximum over all configurations of theta + sum of lam: what a factor adds to the dual bound."""
+    """Return the maximum over all configurations of theta + sum of lam: the factor's term of the dual bound."""
     arity = len(sizes)
     last = sizes[arity - 1]
     tail = len(lam) - last
@@ -280,7 +280,7 @@ def largest_price(
 
 @inlined
 def _row_maximum(theta: Floats, at: int, weight: float, lam: Floats, tail: int, n: int) -> float:
-    """Maximum of n entries of theta + lam, in four strands that do not wait for each other."""
+    """Return the maximum of n entries of theta + lam, with four independent accumulators."""
     top0 = top1 = top2 = top3 = -np.inf
     whole = n - n % 4
     for c in range(0, whole, 4):
@@ -295,7 +295,7 @@ def _row_maximum(theta: Floats, at: int, weight: float, lam: Floats, tail: int, 
 
 @compiled
 def pair_marginals(place: Ints, at: Ints, coupling: Floats, penalty: Penalty, iterates: Iterates, out: Floats) -> None:
-    """M mu_a of compact 2x2 factors, both ends at `place` in q and `at` in mu: what the next factor step would give."""
+    """Compute M mu_a of compact 2x2 factors, with ends at `place` in q and `at` in mu, by the next factor step."""
     rho, last_rho_c = penalty[0].rho, penalty[0].last_rho_c
     mu, q = iterates.mu, iterates.q
     for f in range(len(coupling)):
@@ -309,7 +309,7 @@ def pair_marginals(place: Ints, at: Ints, coupling: Floats, penalty: Penalty, it
 def measure_variables(
     penalty: Penalty, variables: VariableArrays, iterates: Iterates, rounding: Rounding
 ) -> VariableSums:
-    """Sums over all variables."""
+    """Compute the sums over all variables."""
     last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
     mu, q, theta, labels = iterates.mu, iterates.q, variables.theta, rounding.labels
     var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
@@ -342,7 +342,7 @@ def measure_variables(
 
 @compiled
 def decode(var_at: Ints, mu: Floats, rounding: Rounding) -> int:
-    """Labels = argmax of mu among the allowed states, ties to the smallest; returns how many changed."""
+    """Set labels to the argmax of mu among the allowed states, ties to the smallest; return how many changed."""
     labels, allowed, var_ptr = rounding.labels, rounding.allowed, rounding.var_ptr
     changed = 0
     for i in range(len(labels)):

@@ -1,7 +1,7 @@
-"""The penalty of ADMM: rho, its schedule, and every coefficient that follows from it.
+"""The penalty of ADMM: rho, its schedule, and all coefficients derived from it.
 
-A run keeps them in a structured array of length one, which kernels read as ``penalty[0].rho`` and change in place: a
-tuple of twenty numbers would cost more at each call than an iteration on a small model.
+A run stores them in a structured array of length one, which kernels read as ``penalty[0].rho`` and change in place: a
+tuple of twenty numbers would cost more per call than an iteration on a small model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER = 2**62
 
 
 class SphereKind(IntEnum):
-    """Where the sphere of an iteration lies."""
+    """The kind of sphere in an iteration."""
 
     OFF = 0
     VARIABLES = 1
@@ -28,22 +28,22 @@ class SphereKind(IntEnum):
 
 
 class PenaltyOptions(NamedTuple):
-    """What is fixed while a phase runs; the options of LS-LP by their own names.
+    """The options that are fixed during a phase, under the names of LS-LP.
 
     Attributes
     ----------
     sphere
         A `SphereKind`.
     sphere_weight
-        Penalty of the sphere's rows relative to that of the edges' rows.
+        Penalty of the sphere's rows relative to that of the edge rows.
     epsilon, free
         The paper's perturbation, and whether its x-bar is free (else tied to mu).
     relaxation
-        Over-relaxation of the copies; 1 is none.
+        Over-relaxation of the copies; 1 for none.
     eta, rho_upper, update_every
-        Growth of rho, its limit, and the iterations between two rises.
+        Growth factor of rho, its upper limit, and the iterations between increases.
     freeze_after
-        Iterations after which the sphere's multiplier stays as it is.
+        Iterations after which the sphere's multiplier is frozen.
     """
 
     sphere: int = SphereKind.OFF
@@ -58,7 +58,7 @@ class PenaltyOptions(NamedTuple):
 
 
 Penalty = NDArray[np.record]
-"""A structured array of length one, of the type `PENALTY`."""
+"""A structured array of length one, of type `PENALTY`."""
 
 PENALTY = np.dtype(
     (
@@ -104,7 +104,7 @@ last_leak, last_rho_c   leak and rho c of the last iteration, with which its mul
 
 
 def new_penalty(options: PenaltyOptions) -> Penalty:
-    """The record of a phase that begins; `set_rho` completes it."""
+    """Create the record of a new phase; `set_rho` completes it."""
     penalty: Penalty = np.zeros(1, dtype=PENALTY)
     for name, value in options._asdict().items():
         penalty[name] = value
@@ -113,7 +113,7 @@ def new_penalty(options: PenaltyOptions) -> Penalty:
 
 @compiled
 def set_rho(penalty: Penalty, rho: float) -> None:
-    """Set rho and the coefficients that follow from it, for the tied or the free variant."""
+    """Set rho and the derived coefficients, for the tied or the free variant."""
     p = penalty[0]
     epsilon = p.epsilon
     p.rho = rho
@@ -138,13 +138,13 @@ def set_rho(penalty: Penalty, rho: float) -> None:
 
 @compiled
 def target_weight(penalty: Penalty, rho: float) -> float:
-    """Weight of lam in the target of a row with this penalty: 1 / rho, less epsilon where x-bar is free."""
+    """Return the weight of lam in the target of a row with this penalty: 1 / rho, minus epsilon if x-bar is free."""
     return 1.0 / rho - penalty[0].epsilon if penalty[0].free else 1.0 / rho
 
 
 @compiled
 def next_rho(penalty: Penalty) -> float:
-    """The rho of the next iteration: min(eta rho, rho_upper) where a rise is due."""
+    """Return the rho of the next iteration: min(eta rho, rho_upper) if an increase is due."""
     p = penalty[0]
     rho: float = min(p.eta * p.rho, max(p.rho_upper, p.rho)) if (p.k + 1) % p.update_every == 0 else p.rho
     return rho
@@ -154,8 +154,8 @@ def next_rho(penalty: Penalty) -> float:
 def update_lam(penalty: Penalty) -> None:
     """Algorithm 1, lam_ia += rho (c mu_i - M_ia mu_a).
 
-    With q = rho M_ia mu_a - lam_ia this is lam_ia = rho c mu_i - q, which is formed where it is needed. So nothing
-    moves, it is enough to remember rho c; the free variant leaks, see `PENALTY`. The variable step has moved lam_i.
+    With q = rho M_ia mu_a - lam_ia this is lam_ia = rho c mu_i - q, which is formed where it is needed, so only rho c
+    is stored; the free variant leaks, see `PENALTY`. The variable step has updated lam_i.
     """
     p = penalty[0]
     p.last_leak, p.last_rho_c = p.leak, p.rho * p.c
@@ -163,7 +163,7 @@ def update_lam(penalty: Penalty) -> None:
 
 @compiled
 def update_rho(penalty: Penalty) -> None:
-    """Algorithm 1, rho = min(eta rho, rho_upper), every `update_every` iterations; closes the iteration."""
+    """Algorithm 1, rho = min(eta rho, rho_upper), every `update_every` iterations; ends the iteration."""
     p = penalty[0]
     rho = next_rho(penalty)
     p.k += 1

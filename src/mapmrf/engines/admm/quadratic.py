@@ -1,4 +1,4 @@
-"""A quadratic program over the local polytope by ADMM: ``<theta, mu> - |mu_v|^2 / 2`` maximised, as in LP-SparseMAP."""
+"""A quadratic program over the local polytope by ADMM: maximise ``<theta, mu> - |mu_v|^2 / 2``, as in LP-SparseMAP."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mapmrf.polytope import dense
 from mapmrf.problem import Problem
 
 BLOCK = 10
-"""Iterations between two looks at the residuals."""
+"""Iterations between checks of the residuals."""
 RHO, LEAST_RHO = 0.4, 0.3
-"""The penalty in units of the interaction, and its least value: the square has a scale of its own."""
+"""The penalty in units of the interaction, and its minimum: the quadratic term has its own scale."""
 
 
 class QuadraticPoint(NamedTuple):
@@ -31,9 +31,9 @@ class QuadraticPoint(NamedTuple):
     mu_v, mu_f : (n_states,), (n_configs,)
         The point, in the layout of the problem.
     iterations, residual
-        Iterations that it took, and what is left: root mean squares of ``M_ia mu_a - mu_i`` and of the last change.
+        Number of iterations, and the residual: root mean squares of ``M_ia mu_a - mu_i`` and of the last change.
     dual
-        Multipliers to start the next from.
+        Multipliers for a warm start.
     """
 
     mu_v: Floats
@@ -76,7 +76,7 @@ def solve_quadratic(
 
 
 def _run(engine: Engine, tol: float, max_iterations: int) -> tuple[int, float]:
-    """Iterate until the copies agree and mu rests."""
+    """Iterate until the copies agree and mu has converged."""
     size, done, residual = max(1, engine.problem.n_edge_states), 0, math.inf
     while done < max_iterations and residual > tol:
         engine.run(BLOCK - 1)
@@ -89,7 +89,7 @@ def _run(engine: Engine, tol: float, max_iterations: int) -> tuple[int, float]:
 
 
 def _project_isolated(problem: Problem, mu_v: Floats) -> None:
-    """Variables without factors: their potentials projected onto the simplex."""
+    """Project the potentials of variables without factors onto the simplex."""
     graph = problem.graph
     for i in isolated(problem).tolist():
         states = slice(graph.var_ptr[i], graph.var_ptr[i + 1])
@@ -99,7 +99,7 @@ def _project_isolated(problem: Problem, mu_v: Floats) -> None:
 
 
 def table_sums(problem: Problem, mu_f: Floats) -> Floats:
-    """mu_f added up by the tables that factors share, times their weights: laid out like ``theta_t``."""
+    """Sum mu_f over the factors that share a table, times their weights: laid out like ``theta_t``."""
     sizes = np.diff(problem.config_ptr)
     places = ranges(problem.table_at, sizes)
     shares = np.repeat(problem.weight, sizes) * mu_f if len(problem.weight) else mu_f

@@ -1,4 +1,4 @@
-"""The LP relaxation by ADMM without a sphere, rho balanced between the residuals: the loop of AD3."""
+"""The LP relaxation by ADMM without a sphere, with residual balancing of rho: the loop of AD3."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mapmrf.problem import Problem
 
 
 class RelaxationOptions(NamedTuple):
-    """The options of AD3 that shape its iterations, by their names there."""
+    """The options of AD3 that control its iterations, under the same names."""
 
     rho: float
     rho_unit: str
@@ -28,7 +28,7 @@ class RelaxationOptions(NamedTuple):
 
 
 class ADMMRelaxation:
-    """ADMM on a model: the engine, the residuals of its last iteration, and the rule that balances rho between them."""
+    """ADMM on a model: the engine, the residuals of its last iteration, and the residual balancing of rho."""
 
     def __init__(self, options: RelaxationOptions, problem: Problem) -> None:
         self.options = options
@@ -46,7 +46,7 @@ class ADMMRelaxation:
         return self.engine.rho
 
     def advance(self, n: int) -> Measurement:
-        """Do n iterations and measure, both residuals included."""
+        """Run n iterations and measure, including both residuals."""
         engine, size = self.engine, max(1, self.engine.n_copies)
         if engine.idle:
             return engine.measure()
@@ -60,13 +60,13 @@ class ADMMRelaxation:
         return found
 
     def _moved2(self, before: Floats) -> float:
-        """Squared change of mu, seen from the edges; a compact variable is a difference, whose square counts half."""
+        """Return the squared change of mu over the edges; that of a compact variable, a difference, counts half."""
         engine = self.engine
         moved = squared_change(engine.layout.variables, engine.problem.graph.card, before, engine.mu)
         return moved if engine.counting is None else moved + engine.counting.squared_change(before)
 
     def rebalance(self) -> None:
-        """Raise rho where the copies disagree more than they move, lower it where they move more than they disagree."""
+        """Raise rho if the primal residual dominates, lower it if the dual residual does."""
         limit = self.options.balance
         way = int(self.primal > limit * self.dual) - int(self.dual > limit * self.primal)
         if way == 0:
@@ -77,6 +77,6 @@ class ADMMRelaxation:
         self.engine.change_rho(self.limited(self.rho * self.factor**way))
 
     def limited(self, rho: float) -> float:
-        """A penalty within the limits."""
+        """Clip a penalty to its limits."""
         low, high = self.limits
         return min(max(rho, low), high)

@@ -1,4 +1,4 @@
-"""A long factor step in rounds: between two of them it looks whether anybody still waits for it."""
+"""Long factor steps in rounds, between which the run can be stopped."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from mapmrf.arrays import Ints
 from mapmrf.engines.admm.structs import BATCH, Batches, FactorKind
 
 ROUND_WORK = 100_000_000
-"""Operations of a round at most, on each thread: a tenth of a second, where all supports are found anew."""
+"""Maximum number of operations per round and thread: a tenth of a second when all supports are computed afresh."""
 
 
 def work_of(tasks: Batches) -> Ints:
-    """Operations that a factor of each task may take: a support grows by one entry after another, up to its states.
+    """Return the operations that a factor of each task may take: its support may grow entry by entry up to its states.
 
-    For each of them the whole table is looked at, and a dense sub-problem factorises its matrix.
+    For each entry the whole table is scanned, and a dense subproblem factorises its matrix.
     """
     states = tasks["n_states"]
     dense = np.isin(tasks["kind"], (FactorKind.DENSE, FactorKind.RIDGE))
@@ -23,7 +23,7 @@ def work_of(tasks: Batches) -> Ints:
 
 
 def rounds_of(tasks: Batches, threads: int) -> list[Batches]:
-    """The tasks of one kind in rounds of bounded work; those that take more are cut. A round is for all threads."""
+    """Divide the tasks of one kind into rounds of bounded work for all threads, splitting large tasks."""
     work = work_of(tasks)
     if np.sum(work * (tasks["end"] - tasks["begin"])) <= ROUND_WORK * threads:
         return [tasks]

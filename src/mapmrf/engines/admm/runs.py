@@ -1,11 +1,11 @@
-"""Runs of pairs on a lattice, and tiles: how ADMM goes through a model of binary pairs once per iteration.
+"""Runs of pairs on a lattice, and tiles: ADMM on a model of binary pairs in one pass over memory per iteration.
 
-A run is a stretch of factors whose first variables, and whose second ones, are neighbours in memory, as are all
-horizontal pairs of a row of an image, or all its vertical pairs. On runs, nothing is gathered through indices.
+A run is a range of factors whose first variables, and whose second ones, are contiguous in memory, like all horizontal
+pairs of a row of an image, or all its vertical pairs. On runs, nothing is gathered through indices.
 
 A tile is a range of variables. The factors whose lower variable lies in it are updated, then its variables, while all
-of that is in the cache. That is the same iteration: a factor needs mu as the last one left it, and the variables of a
-tile change only after the last factor that has one of them.
+of that is in cache. This is the same iteration: a factor needs mu of the last iteration, and the variables of a tile
+change only after the last factor that contains one of them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mapmrf.arrays import Ints, frozen, offsets, short
 from mapmrf.kernels.jit import compiled
 
 TILE = 2048
-"""Variables of a tile: with their factors they take some 150 kB."""
+"""Variables per tile: with their factors they take some 150 kB."""
 LEAST_LENGTH = 40
-"""Mean length from which runs are quicker than indices."""
+"""Mean length from which runs are faster than indices."""
 
 
 class RunArrays(NamedTuple):
-    """Runs of factors: where each begins (and the last ends), and its first factor's two variables."""
+    """Runs of factors: the start of each (and the end of the last), and the two variables of its first factor."""
 
     begin: Ints
     first: Ints
@@ -42,14 +42,12 @@ class Tiles(NamedTuple):
     """Tiles of `size` variables; those of tile t are ``piece_ptr[t]:piece_ptr[t + 1]``, likewise for parts.
 
     n_vars, n_counted
-        The variables that have tiles, and the factors that are measured: the first ones. All of them but in a part of a
-        larger model, which has copies of others.
+        The variables that have tiles, and the number of factors that are measured, which come first. All of them,
+        except in a part of a larger model, which has copies of others.
     piece
-        Factors of which the lower variable lies in the tile, all of one run: the first one, its two variables, and
-        how many there are.
+        Factors of one run whose lower variable lies in the tile: the first one, its two variables, and their number.
     part
-        What is summed up at the variables of the tile: a place in q, the variable that this belongs to, and how many
-        follow.
+        Terms summed at the variables of the tile: a position in q, its variable, and the number of consecutive ones.
     """
 
     size: int
@@ -62,7 +60,7 @@ class Tiles(NamedTuple):
 
 
 def find_runs(scope: Ints) -> Runs | None:
-    """Runs of pairs (n, 2), in the order that is given or sorted by distance; None where they would be short."""
+    """Find runs of pairs (n, 2), in the given order or sorted by distance; None if they would be short."""
     most = len(scope) // LEAST_LENGTH
     if most == 0:
         return None
@@ -76,7 +74,7 @@ def find_runs(scope: Ints) -> Runs | None:
 
 @compiled
 def count_runs(scope: Ints) -> int:
-    """Number of runs in the order that is given."""
+    """Return the number of runs in the given order."""
     n = 1
     for f in range(1, len(scope)):
         n += scope[f, 0] != scope[f - 1, 0] + 1 or scope[f, 1] != scope[f - 1, 1] + 1
@@ -92,7 +90,7 @@ def _run_arrays(scope: Ints) -> RunArrays:
 
 @compiled
 def _mark_runs(scope: Ints, begin: Ints) -> None:
-    """Where the runs begin, and the last one ends."""
+    """Mark where the runs begin, and where the last one ends."""
     r = 0
     for f in range(1, len(scope)):
         if scope[f, 0] != scope[f - 1, 0] + 1 or scope[f, 1] != scope[f - 1, 1] + 1:
@@ -102,14 +100,14 @@ def _mark_runs(scope: Ints, begin: Ints) -> None:
 
 
 def break_runs(runs: RunArrays, scope: Ints, cuts: tuple[int, ...]) -> RunArrays:
-    """The same runs, none of which goes on beyond the first so many factors."""
+    """Break runs at the given numbers of factors."""
     begin = np.unique(np.concatenate([runs.begin, np.array(cuts, dtype=np.int64)]))
     first, second = np.ascontiguousarray(scope[begin[:-1]].T, dtype=np.int64)
     return RunArrays(begin, first, second)
 
 
 def cut_tiles(runs: RunArrays, n_vars: int, size: int, n_counted: int | None = None) -> Tiles:
-    """Cut runs into pieces and parts by tiles of `size` variables; variables from `n_vars` on have none."""
+    """Divide runs into pieces and parts by tiles of `size` variables; variables from `n_vars` on have none."""
     n_tiles = -(-n_vars // size)
     count = np.zeros((2, n_tiles), dtype=np.int64)
     _count(runs, n_vars, size, count)
@@ -129,7 +127,7 @@ def cut_tiles(runs: RunArrays, n_vars: int, size: int, n_counted: int | None = N
 
 @compiled
 def _count(runs: RunArrays, n_vars: int, size: int, count: Ints) -> None:
-    """Number of pieces and of parts of every tile."""
+    """Count the pieces and parts of every tile."""
     for r in range(len(runs.first)):
         n = runs.begin[r + 1] - runs.begin[r]
         first, second = runs.first[r], runs.second[r]
@@ -145,7 +143,7 @@ def _count(runs: RunArrays, n_vars: int, size: int, count: Ints) -> None:
 
 @compiled
 def _cut(runs: RunArrays, tiles: Tiles) -> None:
-    """Write pieces and parts down, those of a tile in the order of the runs."""
+    """Write pieces and parts, those of a tile in the order of the runs."""
     size, n_factors = tiles.size, runs.begin[-1]
     piece_at, part_at = tiles.piece_ptr.copy(), tiles.part_ptr.copy()
     for r in range(len(runs.first)):

@@ -1,4 +1,4 @@
-"""The scale that ADMM measures penalties in."""
+"""The unit of ADMM's penalties."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.problem import Batch, Problem
 
 CHUNK = 1 << 18
-"""Table entries that are looked at together: bounds the memory on the way."""
+"""Table entries processed at a time, which limits temporary memory."""
 
 BLAS_PIECE = 10_000
-"""Length up to which BLAS takes an inner product in one thread."""
+"""Maximum length of an inner product that BLAS computes in one thread."""
 
 ROUND_OFF = 1e-12
-"""What is left of a table, relative to its entries, that still counts as no interaction at all."""
+"""Relative residual of a table that still counts as no interaction."""
 
 
 def interaction_scale(problem: Problem) -> float:
-    """Mean size of the interactions: of each table the root mean square of what its main effects leave.
+    """Return the mean size of the interactions: the root mean square of each table without its main effects.
 
-    Multiplying all potentials by a constant multiplies it, so penalties measured in it are scale-free. Without any
-    interaction, the spread of the unary potentials; without that, 1.
+    It scales with the potentials, so penalties in this unit are scale-free. Without any interaction, it is the spread
+    of the unary potentials; without that, 1.
     """
     total = interaction_sum(problem)
     if total > 0:
@@ -31,7 +31,7 @@ def interaction_scale(problem: Problem) -> float:
 
 
 def interaction_sum(problem: Problem) -> float:
-    """Sizes of the interactions of all factors, added up."""
+    """Return the sum of the interaction sizes of all factors."""
     total = 0.0
     for batch in problem.batches:
         shared = problem.graph.n_tables < problem.n_factors
@@ -48,7 +48,7 @@ def interaction_sum(problem: Problem) -> float:
 
 
 def _uses(batch: Batch) -> tuple[Ints, Floats | Ints]:
-    """Where the distinct tables of a batch start, and how often each is used: the sizes of its weights, added up."""
+    """Return the offsets of the distinct tables of a batch, and how often each is used: the sum of absolute weights."""
     if len(batch.weight) == 0:
         return np.unique(batch.table_at, return_counts=True)
     starts, which = np.unique(batch.table_at, return_inverse=True)
@@ -56,14 +56,14 @@ def _uses(batch: Batch) -> tuple[Ints, Floats | Ints]:
 
 
 def _inner(sizes: Floats, uses: Floats | Ints) -> float:
-    """``<sizes, uses>`` in pieces for which BLAS wakes no threads: the sum must not depend on their number."""
+    """Return ``<sizes, uses>`` in pieces for which BLAS starts no threads: the sum must not depend on their number."""
     return sum(
         float(sizes[at : at + BLAS_PIECE] @ uses[at : at + BLAS_PIECE]) for at in range(0, len(sizes), BLAS_PIECE)
     )
 
 
 def _interaction(tables: Floats) -> Floats:
-    """Root mean square interaction of each table; forbidden entries stand at the lowest finite one."""
+    """Return the root mean square interaction of each table, with forbidden entries at the lowest finite one."""
     if tables.shape[1:] == (2, 2) and np.isfinite(tables).all():
         return np.asarray(np.abs(tables[:, 0, 0] + tables[:, 1, 1] - tables[:, 0, 1] - tables[:, 1, 0]) / 4)
     axes = tuple(range(1, tables.ndim))

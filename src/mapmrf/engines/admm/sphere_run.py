@@ -1,4 +1,4 @@
-"""Where a run of LS-LP is: its phases, and what they ask of the engine, be it of a whole model or of its parts."""
+"""The position of an LS-LP run in its phases, and the engine interface that they use, for whole models or parts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mapmrf.result import GAP_TOLERANCE, relative_gap
 
 
 class SpherePhase(NamedTuple):
-    """A phase of the run, by the name that the trace shows.
+    """A phase of the run, under the name shown in the trace.
 
-    `spherical`: with a sphere, the start of this number. `certifying`: the LP phase before these.
+    `spherical`: a start with a sphere, of this number. `certifying`: the LP phase before these.
     """
 
     name: str
@@ -30,14 +30,14 @@ NO_PHASE = SpherePhase("", 0)
 
 
 class StartOptions(NamedTuple):
-    """The options of LS-LP that say where mu begins, by their names there."""
+    """The options of LS-LP that define the initial mu, under the same names."""
 
     start_from: str
     noise: float
 
 
 class SphereEngine(Protocol):
-    """What the phases ask of an engine, be it of a whole model or of its parts."""
+    """The engine interface used by the phases, for a whole model or its parts."""
 
     mu: Floats
     labels: Ints
@@ -52,13 +52,13 @@ class SphereEngine(Protocol):
 
     @property
     def at_centre(self) -> bool:
-        """Whether the point to project lies at the centre of the sphere."""
+        """Whether the point to project is at the centre of the sphere."""
 
     def configure(self, options: PenaltyOptions) -> None:
         """Set the options of a phase."""
 
     def set_blocks(self, size: int) -> None:
-        """Put a sphere of its own on every `size` variables."""
+        """Use a separate sphere for every `size` variables."""
 
     def begin(self, mu: Floats, rho: float, *, multipliers: bool = False) -> None:
         """Start a phase."""
@@ -67,21 +67,21 @@ class SphereEngine(Protocol):
         """Put the sphere on the factors."""
 
     def run(self, n: int) -> None:
-        """Do n iterations."""
+        """Run n iterations."""
 
     def measure(self) -> Measurement:
-        """Read off labels, bound and residuals."""
+        """Measure labels, bound and residuals."""
 
     def inspect(self) -> Measurement:
-        """Measure without moving on to new labels."""
+        """Measure without storing new labels."""
 
 
 @dataclass(eq=False)
 class SphereRun(ABC):
-    """Where in the sequence of phases a run is; what it runs on, a model or its parts, is up to the subclass.
+    """The position of a run in the sequence of phases; the subclass defines whether it runs on a model or its parts.
 
-    `best_value` and `best_bound` are the kernels' own figures and steer the phases: the loop keeps the labelling and
-    evaluates it. `unit` is the scale of the interactions.
+    `best_value` and `best_bound` are the kernels' own figures, which control the phases: the loop keeps the labelling
+    and evaluates it. `unit` is the scale of the interactions.
     """
 
     engine: SphereEngine | None
@@ -114,17 +114,17 @@ class SphereRun(ABC):
 
     @abstractmethod
     def starting_point(self, start: StartOptions, first: bool, number: int) -> Floats:
-        """Where mu begins: near uniform, at random labels, or where the user wants it."""
+        """Return the initial mu: near uniform, at random labels, or as given by the warm start."""
 
     @abstractmethod
     def keep_rested(self, found: Measurement) -> None:
-        """Keep the labelling at which a phase has converged, if it is the best of these."""
+        """Keep the labelling to which a phase has converged, if it is the best of these."""
 
     def save_dual(self) -> None:  # noqa: B027
-        """Keep the multipliers of the LP phase, where later runs can start from them."""
+        """Keep the multipliers of the LP phase, for warm starts of later runs."""
 
     def load_dual(self, rho: float) -> bool:
-        """Start from the multipliers of an earlier run, with this penalty; False if there are none that fit."""
+        """Start from the multipliers of an earlier run at this penalty; False if there are none that fit."""
         return False
 
     @property
@@ -135,11 +135,11 @@ class SphereRun(ABC):
 
     @property
     def certified(self) -> bool:
-        """Whether the best bound proves the best labelling."""
+        """Whether the best bound proves the best labelling optimal."""
         gap = relative_gap(self.best_value, self.best_bound, self.gap_unit)
         return gap is not None and gap <= GAP_TOLERANCE and self.best_value > -math.inf
 
     def note(self, found: Measurement) -> None:
-        """Keep the best value and bound."""
+        """Update the best value and bound."""
         self.best_value = max(self.best_value, found.value)
         self.best_bound = min(self.best_bound, found.bound)

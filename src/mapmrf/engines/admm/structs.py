@@ -1,6 +1,7 @@
-"""What kernels of ADMM work on, by name: batches of factors, the fixed arrays of a model, and those of a run.
+"""Data structures of the ADMM kernels: batches of factors, the fixed arrays of a model, and those of a run.
 
-Variables lie block after block. A binary variable may be *compact*: one number, mu(1) - mu(0), instead of two.
+Variables are stored in consecutive blocks. A binary variable may be *compact*: one number, mu(1) - mu(0), instead of
+two.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mapmrf.pair_forms import PairForms
 
 
 class FactorKind(IntEnum):
-    """How the sub-problem of a factor is solved."""
+    """The kind of a factor, which decides how its subproblem is solved."""
 
     PAIR2_COMPACT = 0
     PAIR2 = 1
@@ -31,24 +32,24 @@ Batches = NDArray[np.record]
 
 
 class BatchRow(NamedTuple):
-    """A batch of equal factors, or a piece of work on it: its factors begin:end.
+    """A batch of factors of equal shape, or a task on it: its factors begin:end.
 
     kind
         A `FactorKind`.
     n, arity, n_configs
-        Its factors; variables and configurations of each.
+        Number of factors; variables and configurations of each.
     n_states
-        States of a factor's variables, in all.
+        Total number of states of a factor's variables.
     q_at, q_width
-        Where its blocks of q start, and how long each is.
+        Offset of its blocks in q, and the length of each.
     factor_at, edge_at
-        Number of its first factor, and of its first edge.
+        Index of its first factor, and of its first edge.
     slot_at, slot_width
-        Where its supports start, and the room for each.
+        Offset of its supports, and the room for each.
     shape_at, config_at
-        Where `TableArrays.shape` and `TableArrays.config` describe it.
+        Offsets of its description in `TableArrays.shape` and `TableArrays.config`.
     pull_at
-        Where `FactorState.pull` has its configurations.
+        Offset of its configurations in `FactorState.pull`.
     """
 
     kind: int
@@ -74,13 +75,13 @@ BATCH = np.dtype((np.record, [(name, np.int64) for name in BatchRow._fields]))
 
 
 class Share(NamedTuple):
-    """What of a problem is a part's own; the rest are copies of what belongs to other parts.
+    """The part's own share of a problem; the rest are copies of what belongs to other parts.
 
     n_vars
-        Its own variables: the first ones.
+        Number of own variables, which come first.
     inside, owned
-        Of every batch, how many factors have no variable of another part, and how many this part counts: the first
-        ones.
+        For every batch, the number of factors without variables of another part, and of those that this part counts,
+        which come first.
     """
 
     n_vars: int
@@ -89,7 +90,7 @@ class Share(NamedTuple):
 
 
 class VariableArrays(NamedTuple):
-    """The variables of a model: blocks of mu, unary potentials, and where q has the blocks of their edges."""
+    """The variables of a model: blocks of mu, unary potentials, and positions in q of the blocks of their edges."""
 
     var_at: Ints
     nbr_ptr: Ints
@@ -98,13 +99,13 @@ class VariableArrays(NamedTuple):
 
 
 class PairArrays(NamedTuple):
-    """2x2 factors of compact variables: where mu has their variables, and their couplings.
+    """2x2 factors of compact variables: positions of their variables in mu, and their couplings.
 
     The tables are ``J * [[1, -1], [-1, 1]]`` with J = unit * strength; a batch has all first variables, then all second
     ones.
 
     shared
-        Whether all factors have the same coupling: `strength` is then as long as the longest piece of work.
+        Whether all factors have the same coupling; `strength` is then as long as the longest task.
     """
 
     edge_mu: NDArray[np.uint32]
@@ -114,11 +115,11 @@ class PairArrays(NamedTuple):
 
 
 class TableArrays(NamedTuple):
-    """All other factors: where mu has their variables, their tables and weights, and the shapes of their batches.
+    """All other factors: positions of their variables in mu, tables and weights, and the shapes of their batches.
 
-    `shape` holds for every batch the sizes of its variables, the widths of their blocks in mu, and where a factor's
-    states begin; `config` the states of every configuration, where the kind of the batch needs them. `forms` says which
-    tables of pairs are maximised in linear time.
+    `shape` holds for every batch the sizes of its variables, the widths of their blocks in mu, and the offsets of a
+    factor's states; `config` the states of every configuration, if the kind of the batch needs them. `forms` says which
+    pairwise tables are maximised in linear time.
     """
 
     edge_mu: NDArray[np.uint32]
@@ -143,7 +144,7 @@ class Iterates(NamedTuple):
     """The iterates of ADMM: mu_v, the sphere's multipliers lam_i, and q = rho s - lam with s = M_ia mu_a, per edge.
 
     The multipliers of the edges are not stored: after the variable step they are ``lam = leak (rho c mu - q)``, so that
-    one array serves for both copies and multipliers. Nor is upsilon, which the variable step forms where it needs it.
+    one array serves for both copies and multipliers. Neither is upsilon, which the variable step computes when needed.
     """
 
     mu: Floats
@@ -152,15 +153,15 @@ class Iterates(NamedTuple):
 
 
 class FactorState(NamedTuple):
-    """What a run keeps of each factor.
+    """State of the factors in a run.
 
     s
-        The copies M_ia mu_a of 2x2 factors that are not compact, laid out like q and written only when asked for. All
-        others find them again: from the support, or by another step.
+        The copies M_ia mu_a of 2x2 factors that are not compact, laid out like q and written only on request. All
+        others recover them from the support, or by another step.
     slots, x, n_slots
-        mu_a as its support, masses that sum to 1, and the support's size: where the factor's next step begins.
+        mu_a as its support, masses that sum to 1, and the support's size: the starting point of the factor's next step.
     pull
-        What a sphere on the factors adds to the potential of every configuration; empty without.
+        Addition of a sphere on the factors to the potential of every configuration; empty without.
     """
 
     s: Floats
@@ -174,9 +175,10 @@ class SphereState(NamedTuple):
     """The projection onto the sphere, in chunks of variables: upsilon = centre + scale (a - centre).
 
     chunk_size, blocks
-        Variables per chunk, and whether each chunk has a sphere of its own.
+        Variables per chunk, and whether each chunk has a separate sphere.
     target2, norm2
-        Squared radius that the chunk's variables bring, and squared distance of their points from the centre.
+        Contribution of the chunk's variables to the squared radius, and squared distance of their points from the
+        centre.
     scale
         The factor of the projection.
     off2
@@ -192,7 +194,7 @@ class SphereState(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for one thread's factor steps: rows of numbers and of integers, and a matrix for the dense step."""
+    """Scratch for one thread's factor steps: rows of numbers and of integers, and a matrix for the dense step."""
 
     numbers: Floats
     integers: Ints
@@ -200,7 +202,7 @@ class Scratch(NamedTuple):
 
 
 class Rounding(NamedTuple):
-    """The labelling that mu is rounded to, and what that takes: states, which are allowed, variables of all edges."""
+    """The rounded labelling, and the arrays for rounding: states, allowed states, and variables of all edges."""
 
     card: Ints
     var_ptr: Ints

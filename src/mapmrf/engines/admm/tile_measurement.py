@@ -1,4 +1,4 @@
-"""Measuring where ADMM stands on runs of binary pairs, tile by tile; see `mapmrf.engines.admm.runs`."""
+"""Measurements of ADMM on runs of binary pairs, tile by tile; see `mapmrf.engines.admm.runs`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mapmrf.engines.admm.variable_steps import BLOCK, block_sum
 from mapmrf.kernels.jit import bare, compiled
 
 N_TERMS = 5
-"""Terms of every factor, or variable, that are summed up; they lie at fixed distances, see `variable_steps.ROOM`."""
+"""Number of terms summed per factor or variable; they lie at fixed distances, see `variable_steps.ROOM`."""
 
 
 @compiled
 def measure_tiles(
     first: int, last: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates, labels: Ints, found: FactorSums
 ) -> None:
-    """Sums over the factors and variables of tiles first:last, a record of `found` per tile."""
+    """Compute sums over the factors and variables of tiles first:last, a record of `found` per tile."""
     tiles = lattice.tiles
     total, terms = np.empty(min(tiles.size, tiles.n_vars)), np.empty(N_TERMS * BLOCK)
     for tile in range(first, last):
@@ -49,7 +49,7 @@ def measure_tiles(
 
 @bare
 def _add_terms(terms: Floats, n: int, sums: Floats) -> None:
-    """Sums of the first four terms, and the largest of the last ones."""
+    """Sum the first four terms, and take the maximum of the last."""
     for k in range(N_TERMS - 1):
         sums[k] += block_sum(terms, k * BLOCK, n)
     top0, top1, at = sums[N_TERMS - 1], 0.0, (N_TERMS - 1) * BLOCK
@@ -68,7 +68,7 @@ def _pair_terms(
     labels: Ints,
     terms: Floats,
 ) -> None:
-    """Terms of neighbouring factors: bound, value, relaxed, primal2, and twice the largest residual."""
+    """Compute the terms of consecutive factors: bound, value, relaxed, primal2, and twice the largest residual."""
     at, v1, v2, n = place
     mu, q, rho, last_rho_c = iterates.mu, iterates.q, penalty[0].rho, penalty[0].last_rho_c
     second, j_at = len(q) // 2, 0 if pairs.shared else at
@@ -100,7 +100,7 @@ def _variable_terms(
     total: Floats,
     terms: Floats,
 ) -> None:
-    """Terms of n variables from `base` on: bound, value, relaxed, 0, and twice the distance from 0 and 1."""
+    """Compute the terms of n variables from `base` on: bound, value, relaxed, 0, twice the distance from 0 and 1."""
     last_rho_c = penalty[0].last_rho_c
     nbr_ptr = lattice.variables.nbr_ptr[base : base + n + 1]
     m, th, label = iterates.mu[base : base + n], lattice.variables.theta[base : base + n], labels[base : base + n]

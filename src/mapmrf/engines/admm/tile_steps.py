@@ -26,7 +26,7 @@ class LatticeModel(NamedTuple):
 
 @compiled
 def iterate_lattice(n: int, penalty: Penalty, lattice: LatticeModel, sphere: SphereState, iterates: Iterates) -> None:
-    """Do n iterations: the loop of `Engine.run` in one call."""
+    """Run n iterations: the loop of `Engine.run` in one call."""
     n_tiles = len(lattice.tiles.piece_ptr) - 1
     for _ in range(n):
         update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
@@ -39,9 +39,9 @@ def iterate_lattice(n: int, penalty: Penalty, lattice: LatticeModel, sphere: Sph
 def update_tiles(
     first: int, last: int, beyond: int, penalty: Penalty, lattice: LatticeModel, sphere: SphereState, iterates: Iterates
 ) -> None:
-    """Update mu_a, mu_i and lam_i of tiles first:last, but for mu_a of factors with a variable from `beyond` on.
+    """Update mu_a, mu_i and lam_i of tiles first:last, except for mu_a of factors with a variable from `beyond` on.
 
-    Those are the business of `update_pieces`, before any tile is updated.
+    Those are handled by `update_pieces`, before any tile is updated.
     """
     tiles = lattice.tiles
     total, room = np.empty(min(tiles.size, tiles.n_vars)), np.empty(ROOM)
@@ -66,14 +66,14 @@ def update_pieces(
 
 @bare
 def _highest(tiles: Tiles, number: int) -> int:
-    """The highest variable of a piece."""
+    """Return the highest variable of a piece."""
     highest: int = max(tiles.piece[number, 1], tiles.piece[number, 2]) + tiles.piece[number, 3] - 1
     return highest
 
 
 @bare
 def _update_piece(number: int, penalty: Penalty, lattice: LatticeModel, iterates: Iterates) -> None:
-    """The factor step of a piece."""
+    """Take the factor step of a piece."""
     at, v1, v2, n = lattice.tiles.piece[number]
     for skip in range(0, n, SAME):
         _update_pairs(at + skip, v1 + skip, v2 + skip, min(SAME, n - skip), penalty, lattice.pairs, iterates)
@@ -81,7 +81,7 @@ def _update_piece(number: int, penalty: Penalty, lattice: LatticeModel, iterates
 
 @inlined
 def _update_pairs(at: int, v1: int, v2: int, n: int, penalty: Penalty, pairs: PairArrays, iterates: Iterates) -> None:
-    """The factor step of neighbouring factors: contiguous arrays only, and no branches."""
+    """Take the factor step of consecutive factors: contiguous arrays only, and no branches."""
     mu, q = iterates.mu, iterates.q
     second = len(q) // 2
     m1, m2 = mu[v1 : v1 + n], mu[v2 : v2 + n]
@@ -102,7 +102,7 @@ def _update_pairs(at: int, v1: int, v2: int, n: int, penalty: Penalty, pairs: Pa
 
 @bare
 def sum_parts(tile: int, tiles: Tiles, q: Floats, total: Floats) -> None:
-    """Sums of q at the variables of a tile."""
+    """Sum q at the variables of a tile."""
     begin = tile * tiles.size
     for i in range(len(total)):
         total[i] = 0.0
@@ -123,7 +123,7 @@ def _update_tile(
     total: Floats,
     room: Floats,
 ) -> None:
-    """The variable step of a tile, which consists of whole chunks of the sphere."""
+    """Take the variable step of a tile, which consists of whole chunks of the sphere."""
     size, chunk_size = lattice.tiles.size, sphere.chunk_size
     begin, end = tile * size, min((tile + 1) * size, lattice.tiles.n_vars)
     for chunk in range(begin // chunk_size, (end - 1) // chunk_size + 1):
@@ -141,7 +141,7 @@ def _update_tile(
 
 @compiled
 def run_multipliers(runs: RunArrays, penalty: Penalty, iterates: Iterates, lam: Floats) -> None:
-    """Multipliers of all edges, laid out like q, which may be the output itself."""
+    """Write the multipliers of all edges, laid out like q, which may be the output itself."""
     last_rho_c, mu, q = penalty[0].last_rho_c, iterates.mu, iterates.q
     second = len(q) // 2
     for r in range(len(runs.first)):

@@ -1,8 +1,8 @@
-"""The factor sub-problem of 2x2x2 tables: the dense active set with every inverse looked up.
+"""The factor subproblem of 2x2x2 tables: the dense active set with tabulated inverses.
 
 A support of such a table is a set of at most four of eight configurations, so the inverse Gram matrices of all supports
-fit in a small table indexed by the set's bits. Works in differences like the closed form of 2x2 tables; see `factor_qp`
-for the sub-problem and the notation.
+fit in a small table indexed by the set's bits. It works in differences like the closed form of 2x2 tables; see
+`factor_qp` for the subproblem and the notation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 
 def _supports() -> tuple[Ints, Floats, Bools]:
-    """Members, inverse Gram matrices and independence of all 256 supports."""
+    """Return members, inverse Gram matrices and independence of all 256 supports."""
     bits = (np.arange(8)[:, None] >> np.array([2, 1, 0])) & 1
     gram = (bits[:, None, :] == bits[None, :, :]).sum(axis=2).astype(np.float64)
     members = np.full((256, 4), -1, dtype=np.int64)
@@ -46,7 +46,7 @@ class TripleTable(NamedTuple):
 
 
 class TripleScratch(NamedTuple):
-    """Room for one sub-problem: prices of the eight configurations, masses on the support, a null direction."""
+    """Scratch for one subproblem: prices of the eight configurations, masses on the support, a null direction."""
 
     price: Floats
     goal: Floats
@@ -55,7 +55,7 @@ class TripleScratch(NamedTuple):
 
 @inlined
 def triple_qp(d: Floats, table: TripleTable, rho: float, support: Support, n: int, scratch: TripleScratch) -> int:
-    """Solve the sub-problem of a 2x2x2 table; returns the new size of the support.
+    """Solve the subproblem of a 2x2x2 table; return the new size of the support.
 
     d : scaled targets as differences, d_k = u_k(1) - u_k(0); on return M y as differences. support : in increasing
     order, in and out, n slots on entry.
@@ -92,7 +92,7 @@ def triple_qp(d: Floats, table: TripleTable, rho: float, support: Support, n: in
 
 @inlined
 def _goal(mask: int, n: int, price: Floats, rho: float, goal: Floats) -> float:
-    """Minimiser on the support into `goal`; returns its tau."""
+    """Compute the minimiser on the support into `goal`; return its tau."""
     above, below = -rho, 0.0
     for e in range(n):
         value, one = 0.0, 0.0
@@ -124,7 +124,7 @@ def _marginals(support: Support, n: int, d: Floats) -> None:
 
 @inlined
 def _entering(mask: int, price: Floats, tau: float, rho: float, d: Floats) -> int:
-    """Best-priced configuration outside the support where M y is d, or -1."""
+    """Return the best-priced configuration outside the support at M y = d, or -1."""
     m0, m1, m2 = d[0], d[1], d[2]
     entering, best = -1, tau + 1.5 * rho + TOLERANCE * (abs(tau) + rho)
     for t in range(8):
@@ -136,7 +136,7 @@ def _entering(mask: int, price: Floats, tau: float, rho: float, d: Floats) -> in
 
 @bare
 def _enter(mask: int, n: int, entering: int, support: Support, along: Floats) -> tuple[int, int]:
-    """Add a configuration in its place; where it depends on the support, push along the null direction first."""
+    """Insert a configuration; if it depends on the support, move along the null direction first."""
     slots, y, at = support.slots, support.y, support.at
     mass = 0.0
     if not INDEPENDENT[mask | (1 << entering)]:
@@ -161,6 +161,6 @@ def _enter(mask: int, n: int, entering: int, support: Support, along: Floats) ->
 
 @inlined
 def _agree(s: int, t: int) -> int:
-    """Number of variables with the same state in two configurations."""
+    """Return the number of variables with the same state in two configurations."""
     other = s ^ t
     return 3 - (other & 1) - ((other >> 1) & 1) - (other >> 2)

@@ -1,8 +1,8 @@
 """The variable step of ADMM with the sphere projection before it, and the whole loop for models of pairs.
 
-The variable step goes through mu, lam_i and q once, for memory traffic is what it costs. So one kernel does all that
-concerns a variable: it forms upsilon_i (its scale is known), updates mu_i, moves lam_i, and sums up the norm that
-the next projection needs.
+The variable step reads mu, lam_i and q once, as its cost is memory traffic. So one kernel does everything that concerns
+a variable: it forms upsilon_i (its scale is known), updates mu_i and lam_i, and accumulates the norm that the next
+projection needs.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mapmrf.engines.admm.structs import Batches, Iterates, PairArrays, SphereSta
 from mapmrf.kernels.jit import bare, compiled
 
 BLOCK = 256
-"""Compact variables that are updated together."""
+"""Compact variables updated together."""
 
 
 ROOM = 4 * BLOCK
-"""What a block needs: for every variable the sum of its q, 1 / denominator, and terms of the two norms.
+"""Scratch of a block: for every variable the sum of its q, 1 / denominator, and terms of the two norms.
 
-They lie in one array at fixed distances. Of separate arrays the compiler would have to check that none overlaps
+They lie in one array at fixed distances. For separate arrays, the compiler would have to check that none overlaps
 another, and it does not vectorise a loop with so many checks.
 """
 
@@ -48,7 +48,7 @@ def update_upsilon(norm2: Floats, target2: Floats, scale: Floats, blocks: bool) 
 def update_compact_variables(
     first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
-    """mu_i and lam_i of chunks first:last of variables that are all compact; see `update_variables`."""
+    """Update mu_i and lam_i of chunks first:last of compact variables; see `update_variables`."""
     room = np.empty(ROOM)
     for chunk in range(first, last):
         _compact_chunk(chunk, penalty, sphere, variables, iterates, room)
@@ -63,7 +63,7 @@ def _compact_chunk(
     iterates: Iterates,
     room: Floats,
 ) -> None:
-    """Variables of one number each, in blocks: gather the copies, then loops without branches that vectorise."""
+    """Update variables of one number each, in blocks: gather the copies, then branch-free loops that vectorise."""
     nbr_ptr = variables.nbr_ptr
     begin, end = chunk * sphere.chunk_size, min((chunk + 1) * sphere.chunk_size, len(nbr_ptr) - 1)
     total, off = 0.0, 0.0
@@ -78,7 +78,7 @@ def _compact_chunk(
 
 @bare
 def _gather(base: int, n: int, variables: VariableArrays, q: Floats, total_q: Floats) -> None:
-    """Sums of q of n variables from `base` on."""
+    """Sum q of n variables from `base` on."""
     nbr_ptr, nbr_q = variables.nbr_ptr, variables.nbr_q
     for i in range(n):
         first, last = nbr_ptr[base + i], nbr_ptr[base + i + 1]
@@ -101,7 +101,7 @@ def update_block(
     iterates: Iterates,
     room: Floats,
 ) -> tuple[float, float]:
-    """mu_i and lam_i of n compact variables from `base` on, sums of q in `room`; returns terms of the two norms."""
+    """Update mu_i and lam_i of n compact variables from `base` on, sums of q in `room`; return both norm terms."""
     p = penalty[0]
     rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
     q_weight, on, frozen = p.q_weight, p.sphere != SphereKind.OFF, 1.0 if p.k >= p.freeze_after else 0.0
@@ -134,7 +134,7 @@ def update_block(
 
 @bare
 def block_sum(values: Floats, at: int, n: int) -> float:
-    """Sum of n values in four strands: a fixed order that does not wait for every addition."""
+    """Sum n values with four accumulators: a fixed order without a dependency chain."""
     a = b = c = d = 0.0
     whole = n - n % 4
     for i in range(at, at + whole, 4):
@@ -151,7 +151,7 @@ def block_sum(values: Floats, at: int, n: int) -> float:
 def update_variables(
     first: int, last: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
-    """mu_i and lam_i of chunks first:last of variables of any width.
+    """Update mu_i and lam_i of chunks first:last of variables of any width.
 
     mu_i   = [theta_i + c (rho upsilon_i - lam_i + sum_a (rho M_ia mu_a - lam_ia))]
              / [epsilon (d_i + 2) + c^2 rho (d_i + 1)]
@@ -168,7 +168,7 @@ def update_variables(
 def _any_chunk(
     chunk: int, penalty: Penalty, sphere: SphereState, variables: VariableArrays, iterates: Iterates
 ) -> None:
-    """Variables of any width."""
+    """Update variables of any width."""
     p = penalty[0]
     rho_v, c, leak_v, target_lam_v, q_weight_v = p.rho_v, p.c, p.leak_v, p.target_lam_v, p.q_weight_v
     q_weight, denominator, denominator_edge = p.q_weight, p.denominator, p.denominator_edge
@@ -212,7 +212,7 @@ def _any_chunk(
 def centres(
     kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats
 ) -> tuple[float, float]:
-    """What is taken from a point before it is scaled, and what is added after: 1/2 and 1/2, or its mean and 1/K."""
+    """Return what is subtracted from a point before scaling, and added after: 1/2 and 1/2, or its mean and 1/K."""
     if kind == SphereKind.VARIABLES:
         return 0.5, 0.5
     mean = 0.0
@@ -223,7 +223,7 @@ def centres(
 
 @bare
 def distance2(kind: int, at: int, width: int, c: float, target_lam_v: float, mu: Floats, lam_v: Floats) -> float:
-    """Squared distance of a variable's point from the centre of its sphere; a compact one counts half its square."""
+    """Return the squared distance of a variable's point from the centre; a compact one counts half its square."""
     if width == 1:
         a: float = c * mu[at] + target_lam_v * lam_v[at]
         return 0.5 * a * a
@@ -251,7 +251,7 @@ def sphere_norms(penalty: Penalty, sphere: SphereState, variables: VariableArray
 
 @compiled
 def edge_multipliers(penalty: Penalty, variables: VariableArrays, iterates: Iterates, lam: Floats) -> None:
-    """Multipliers of all edges, laid out like q, which may be the output itself."""
+    """Write the multipliers of all edges, laid out like q, which may be the output itself."""
     last_leak, last_rho_c = penalty[0].last_leak, penalty[0].last_rho_c
     var_at, nbr_ptr, nbr_q = variables.var_at, variables.nbr_ptr, variables.nbr_q
     for i in range(len(var_at) - 1):
@@ -263,7 +263,7 @@ def edge_multipliers(penalty: Penalty, variables: VariableArrays, iterates: Iter
 
 @compiled
 def squared_change(variables: VariableArrays, card: Ints, before: Floats, mu: Floats) -> float:
-    """Sum over all edges of the squared change of mu_i; that of a compact variable, a difference, counts half."""
+    """Return the sum over all edges of the squared change of mu_i; that of a compact variable counts half."""
     var_at, nbr_ptr = variables.var_at, variables.nbr_ptr
     total = 0.0
     for i in range(len(card)):
@@ -276,7 +276,7 @@ def squared_change(variables: VariableArrays, card: Ints, before: Floats, mu: Fl
 
 @compiled
 def by_variable(scope: Ints, nbr_ptr: Ints, values: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """The values of all edges, gathered by variable; the edges of a variable stay in order."""
+    """Gather the values of all edges by variable; the edges of a variable stay in order."""
     place = nbr_ptr[:-1].copy()
     out = np.empty_like(values)
     for e in range(len(scope)):
@@ -295,7 +295,7 @@ def iterate_pairs(
     variables: VariableArrays,
     iterates: Iterates,
 ) -> None:
-    """Do n iterations on a model of compact variables and 2x2 factors: the loop of `Engine.run` in one call."""
+    """Run n iterations on a model of compact variables and 2x2 factors: the loop of `Engine.run` in one call."""
     for _ in range(n):
         update_upsilon(sphere.norm2, sphere.target2, sphere.scale, sphere.blocks)
         update_compact_pairs(tasks, penalty, pairs, iterates)

@@ -1,4 +1,4 @@
-"""Multipliers of ADMM that outlive a run: a later one on a model of the same structure starts from them."""
+"""Warm starts of ADMM: multipliers of one run as the starting point of another on a model of the same structure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mapmrf.engines.admm.engine import Engine
 
 
 def save_multipliers(engine: Engine, unit: float) -> DualState | None:
-    """Multipliers, mu and the penalty in units of the interaction; None if they are too many to be kept."""
+    """Return multipliers, mu and the penalty in units of the interaction; None if they are too large to be kept."""
     if len(engine.q) > MOST_NUMBERS:
         return None
     rho = engine.rho / unit
@@ -17,7 +17,7 @@ def save_multipliers(engine: Engine, unit: float) -> DualState | None:
 
 
 def load_multipliers(engine: Engine, given: DualState, rho: float) -> bool:
-    """Start from what `save_multipliers` gave, with this penalty; False if it does not fit, and nothing is done."""
+    """Start from what `save_multipliers` returned, at this penalty; return False and do nothing if it does not fit."""
     lam = given.values_for(engine.problem, _layout(engine), len(engine.q))
     if lam is None or given.mu_v is None or len(given.mu_v) != engine.problem.n_states:
         return False
@@ -27,6 +27,6 @@ def load_multipliers(engine: Engine, given: DualState, rho: float) -> bool:
 
 
 def _layout(engine: Engine) -> str:
-    """The name of q: which states it has, and in which order."""
+    """Name the layout of q: its states and their order."""
     kinds = " ".join(str(row.kind) for row in engine.layout.rows)
     return f"admm {'compact' if engine.layout.compact else 'full'} {kinds}"

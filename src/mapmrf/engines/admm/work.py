@@ -1,4 +1,4 @@
-"""What the threads of ADMM work on: pieces of batches, and room for each thread."""
+"""Work of the ADMM threads: pieces of batches, and scratch for each thread."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mapmrf.workers import Workers
 
 
 class KernelCalls:
-    """Calls of a kernel that are made again and again: planned once, for on a small model an iteration takes no longer.
+    """Repeated calls of a kernel, planned once, since planning takes as long as an iteration on a small model.
 
     Attributes
     ----------
     kernel
         The kernel.
     arguments
-        The arguments of every call; the types are the same in all.
+        The arguments of every call, all of the same types.
     """
 
     def __init__(self, kernel: Callable[..., None], arguments: list[tuple[Any, ...]]) -> None:
@@ -29,12 +29,12 @@ class KernelCalls:
         self._call = settled(kernel)
 
     def run(self, workers: Workers) -> None:
-        """Make all calls, shared out among the threads."""
+        """Make all calls, distributed over the threads."""
         workers.run(self._call, self.arguments)
 
 
 def new_scratch(batch: Batches) -> Scratch:
-    """Room for one thread's factor steps."""
+    """Allocate scratch for one thread's factor steps."""
     widest = max((int(batch[name].max(initial=0)) for name in ("n_states", "slot_width", "arity")), default=0)
     dense_ones = batch[np.isin(batch["kind"], (FactorKind.DENSE, FactorKind.RIDGE))]
     width = int(dense_ones["slot_width"].max(initial=0))
@@ -42,7 +42,7 @@ def new_scratch(batch: Batches) -> Scratch:
 
 
 def cut_tasks(rows: list[BatchRow], size: int) -> dict[int, Batches]:
-    """The pieces of work of so many factors, by kind of factor; they are fixed, so sums over them are too."""
+    """Divide batches into tasks of `size` factors, by kind of factor; they are fixed, so sums over them are too."""
     tasks: dict[int, list[BatchRow]] = {}
     for row in rows:
         pieces = [row._replace(begin=at, end=min(at + size, row.end)) for at in range(row.begin, row.end, size)]

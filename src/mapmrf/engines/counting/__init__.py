@@ -1,1 +1,1 @@
-"""Factors without tables: how many of some states are on, and what that allows."""
+"""Factors without tables, for constraints that count how many of some states are on."""

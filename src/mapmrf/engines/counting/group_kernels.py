@@ -1,4 +1,4 @@
-"""Projections onto one group: numbers that are not negative and sum up to at most 1, or to 1 if it is complete."""
+"""Projections onto one group: non-negative numbers with a sum of at most 1, or of exactly 1 if it is complete."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mapmrf.engines.counting.structs import CountingFactors
 from mapmrf.kernels.jit import bare, inlined
 
 NEGLIGIBLE = 1e-13
-"""Residuals and intervals, relative to what they are part of, at which a root is found."""
+"""Relative tolerance on residuals and intervals in root finding."""
 
 
 @inlined
 def guess(low: float, g_low: float, high: float, g_high: float, number: int) -> float:
-    """Where to look for a root of a piecewise linear function next: by the secant and in the middle by turns."""
+    """Return the next point in the search for a root of a piecewise linear function: secant and bisection in turn."""
     if number % 2 == 0 and g_low != g_high:
         at = low - g_low * (high - low) / (g_high - g_low)
         if min(low, high) < at < max(low, high):
@@ -24,7 +24,7 @@ def guess(low: float, g_low: float, high: float, g_high: float, number: int) -> 
 
 @inlined
 def threshold(begin: int, end: int, radius: float, tau: float, weight: Floats, scores: Floats) -> float:
-    """The number that, taken from all scores less tau times weight, leaves positive parts that sum up to the radius."""
+    """Return the threshold at which the positive parts of the scores minus tau times the weights sum to the radius."""
     level, count = -np.inf, -1
     while True:
         total, n = 0.0, 0
@@ -36,8 +36,8 @@ def threshold(begin: int, end: int, radius: float, tau: float, weight: Floats, s
                 total += score
                 n += 1
         if n == 0:
-            return top - radius  # round-off at a level that is the top
-        if n >= count >= 0:  # more than before by round-off alone
+            return top - radius  # round-off when the threshold is close to the top
+        if n >= count >= 0:  # more than before only by round-off
             return level
         count = n
         level = (total - radius) / n
@@ -45,7 +45,7 @@ def threshold(begin: int, end: int, radius: float, tau: float, weight: Floats, s
 
 @inlined
 def positive_total(begin: int, end: int, shift: float, scores: Floats) -> float:
-    """Sum of the positive parts of scores less a shift."""
+    """Sum the positive parts of scores minus a shift."""
     total = 0.0
     for j in range(begin, end):
         total += max(0.0, scores[j] - shift)
@@ -54,14 +54,14 @@ def positive_total(begin: int, end: int, shift: float, scores: Floats) -> float:
 
 @inlined
 def put_shifted(begin: int, end: int, shift: float, scores: Floats, z: Floats) -> None:
-    """Write the positive parts of scores less a shift."""
+    """Write the positive parts of scores minus a shift."""
     for j in range(begin, end):
         z[j] = max(0.0, scores[j] - shift)
 
 
 @bare
 def put_group(g: int, shift: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project a group's scores less a shift; returns the sum."""
+    """Project a group's scores minus a shift; return the sum."""
     begin, end = factors.item_ptr[g], factors.item_ptr[g + 1]
     if factors.complete[g]:
         put_shifted(begin, end, threshold(begin, end, 1.0, 0.0, factors.weight, scores), scores, z)
@@ -76,7 +76,7 @@ def put_group(g: int, shift: float, factors: CountingFactors, scores: Floats, z:
 
 @bare
 def group_total(g: int, factors: CountingFactors, scores: Floats) -> float:
-    """Sum of the projection of a group's scores."""
+    """Return the sum of the projection of a group's scores."""
     if factors.complete[g]:
         return 1.0
     return min(1.0, positive_total(factors.item_ptr[g], factors.item_ptr[g + 1], 0.0, scores))
@@ -84,7 +84,7 @@ def group_total(g: int, factors: CountingFactors, scores: Floats) -> float:
 
 @bare
 def put_capped(g: int, cap: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project a group's scores onto a sum of at most `cap`; returns the shift that this takes."""
+    """Project a group's scores onto a sum of at most `cap`; return the required shift."""
     begin, end = factors.item_ptr[g], factors.item_ptr[g + 1]
     shift = 0.0
     if positive_total(begin, end, 0.0, scores) > cap:
@@ -95,7 +95,7 @@ def put_capped(g: int, cap: float, factors: CountingFactors, scores: Floats, z: 
 
 @inlined
 def put_weighted(g: int, tau: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project a group's scores less tau times the weights; returns the sum of weights of what is on."""
+    """Project a group's scores minus tau times the weights; return the weighted sum."""
     begin, end, weight = factors.item_ptr[g], factors.item_ptr[g + 1], factors.weight
     if end - begin == 1:
         z[begin] = 1.0 if factors.complete[g] else min(1.0, max(0.0, scores[begin] - tau * weight[begin]))

@@ -1,8 +1,8 @@
 """Max-marginals of counting factors: the best sum of scores with an item on, and with a group off.
 
-Every group has a score for being off beside those of its items; -inf where it cannot be. Rows are maximised through
-their multiplier: ``min over tau of tau limit + sum over groups of max(off, score - tau weight)``. With equal weights
-that is exact, otherwise it is the value of the box with the row, never less than the best.
+Every group has a score for being off in addition to those of its items; -inf if it cannot be off. Rows are maximised
+through their multiplier: ``min over tau of tau limit + sum over groups of max(off, score - tau weight)``. With equal
+weights that is exact; otherwise it is the optimum over the box with the row, an upper bound.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from mapmrf.engines.counting.structs import CountingFactors, CountingKind
 from mapmrf.kernels.jit import bare, inlined
 
 ROUNDS, DOUBLINGS = 100, 60
-"""Halvings of an interval, and doublings of it before."""
+"""Maximum number of bisection steps, and of doublings before that to find an interval."""
 
 SLACK = 1e-9
-"""How much a sum of weights may exceed a limit by round-off, relative to the limit."""
+"""Relative tolerance for round-off by which a sum of weights may exceed a limit."""
 
 
 class GroupScores(NamedTuple):
-    """What to maximise, or the max-marginals: a number for every item being on, and one for every group being off."""
+    """Scores or max-marginals: a number for every item being on, and one for every group being off."""
 
     on: Floats
     off: Floats
 
 
 class RowRange(NamedTuple):
-    """A row's best value at a multiplier, and the least and the largest weights of the choices that reach it."""
+    """A row's value at a multiplier, and the minimum and maximum weight of the choices that attain it."""
 
     value: float
     low: float
@@ -39,7 +39,7 @@ class RowRange(NamedTuple):
 
 @inlined
 def best_item(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """The best item of a group."""
+    """Return the best score of a group's items at a multiplier."""
     top = -np.inf
     for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
         top = max(top, scores.on[j] - tau * factors.weight[j])
@@ -48,14 +48,14 @@ def best_item(g: int, tau: float, factors: CountingFactors, scores: GroupScores)
 
 @inlined
 def best_choice(g: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """The best item of a group, or none."""
+    """Return the best score of a group at a multiplier, on or off."""
     best: float = max(scores.off[g], best_item(g, tau, factors, scores))
     return best
 
 
 @bare
 def max_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
-    """Write the max-marginals of one factor; returns its best value."""
+    """Compute the max-marginals of one factor; return its maximum."""
     kind = factors.kind[f]
     if kind == CountingKind.PARITY:
         return parity_marginals(f, factors, scores, out)
@@ -69,7 +69,7 @@ def max_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
 
 @bare
 def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """The best value of one factor, without max-marginals."""
+    """Return the maximum of one factor, without max-marginals."""
     kind = factors.kind[f]
     if kind == CountingKind.PARITY:
         return parity_value(f, factors, scores)
@@ -98,7 +98,7 @@ def best_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
 
 @bare
 def free_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """The best choices of all groups, whatever the factor says."""
+    """Return the sum of the best choices of all groups, ignoring the factor."""
     total = 0.0
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         total += best_choice(g, 0.0, factors, scores)
@@ -110,7 +110,7 @@ def free_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
 
 @bare
 def row_range(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> RowRange:
-    """A row's value at a multiplier, an upper bound on it for any, with the weights of the choices that reach it."""
+    """Return a row's value at a multiplier, an upper bound for any, and the weights of the choices that attain it."""
     value = low = high = 0.0
     if tau != 0.0:
         value = tau * (factors.upper[f] if tau > 0.0 else factors.lower[f])
@@ -131,7 +131,7 @@ def row_range(f: int, tau: float, factors: CountingFactors, scores: GroupScores)
 
 @bare
 def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
-    """The least and the largest multiplier that minimise a row's value."""
+    """Return the smallest and largest multiplier that minimise a row's value."""
     lower, upper = factors.lower[f], factors.upper[f]
     here = row_range(f, 0.0, factors, scores)
     unit = 1.0
@@ -139,7 +139,7 @@ def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tu
         if scores.on[j] > -np.inf:
             unit = max(unit, abs(scores.on[j]))
     tau_low = tau_high = 0.0
-    if here.low >= upper:  # going up does not cost
+    if here.low >= upper:  # moving up costs nothing
         tau_high = last_multiplier(f, unit, factors, scores)
     if here.high <= lower:
         tau_low = last_multiplier(f, -unit, factors, scores)
@@ -152,7 +152,7 @@ def row_multipliers(f: int, factors: CountingFactors, scores: GroupScores) -> tu
 
 @bare
 def last_multiplier(f: int, step: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """Go away from zero, first by `step`, as far as a row's value does not rise, or at least past all its kinks."""
+    """Move away from zero, first by `step`, as long as a row's value does not rise, or at least past all its kinks."""
     near, far = 0.0, step
     low, high = activity_limits(f, factors, scores)
     for _ in range(DOUBLINGS):
@@ -175,7 +175,7 @@ def last_multiplier(f: int, step: float, factors: CountingFactors, scores: Group
 
 @inlined
 def rises_before(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> bool:
-    """Whether a row's value rises on the last bit of the way from zero to tau."""
+    """Return whether a row's value rises just before tau, coming from zero."""
     here = row_range(f, tau, factors, scores)
     rises: bool = here.high < factors.upper[f] if tau > 0.0 else here.low > factors.lower[f]
     return rises
@@ -183,7 +183,7 @@ def rises_before(f: int, tau: float, factors: CountingFactors, scores: GroupScor
 
 @bare
 def first_multiplier(f: int, far: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """The minimiser of a row's value that is nearest to zero, given one that is further away."""
+    """Return the minimiser of a row's value closest to zero, given one that is further away."""
     near, up = 0.0, far > 0.0
     for _ in range(ROUNDS):
         at = 0.5 * (near + far)
@@ -200,7 +200,7 @@ def first_multiplier(f: int, far: float, factors: CountingFactors, scores: Group
 
 @inlined
 def weight_limits(g: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
-    """The least and the largest weight that the possible choices of a group have."""
+    """Return the minimum and maximum weight over the possible choices of a group."""
     least, most = np.inf, -np.inf
     if scores.off[g] > -np.inf:
         least = most = 0.0
@@ -212,7 +212,7 @@ def weight_limits(g: int, factors: CountingFactors, scores: GroupScores) -> tupl
 
 @bare
 def activity_limits(f: int, factors: CountingFactors, scores: GroupScores) -> tuple[float, float]:
-    """The least and the largest sum of weights that possible choices have."""
+    """Return the minimum and maximum sum of weights over the possible choices."""
     low = high = 0.0
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         least, most = weight_limits(g, factors, scores)
@@ -222,7 +222,7 @@ def activity_limits(f: int, factors: CountingFactors, scores: GroupScores) -> tu
 
 @inlined
 def within(low: float, high: float, f: int, factors: CountingFactors) -> bool:
-    """Whether some sum of weights between two limits satisfies a row."""
+    """Return whether some sum of weights in an interval satisfies a row."""
     lower, upper = factors.lower[f], factors.upper[f]
     fits: bool = low <= upper + SLACK * max(1.0, abs(upper)) and high >= lower - SLACK * max(1.0, abs(lower))
     return fits
@@ -230,14 +230,14 @@ def within(low: float, high: float, f: int, factors: CountingFactors) -> bool:
 
 @bare
 def reachable(f: int, factors: CountingFactors, scores: GroupScores) -> bool:
-    """Whether possible choices can satisfy a row."""
+    """Return whether possible choices can satisfy a row."""
     low, high = activity_limits(f, factors, scores)
     return within(low, high, f, factors)
 
 
 @bare
 def row_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
-    """A row that must hold: the value at any multiplier is an upper bound, that at the last ones is the best."""
+    """Compute max-marginals of a hard row: any multiplier gives an upper bound, and the minimisers the best."""
     first, last = factors.group_ptr[f], factors.group_ptr[f + 1]
     low, high = activity_limits(f, factors, scores)
     if free_value(f, factors, scores) == -np.inf or not within(low, high, f, factors):
@@ -264,7 +264,7 @@ def row_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: Gr
 
 @bare
 def allow_violation(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
-    """Raise max-marginals to what the best choices of all groups bring at the price of a violation; returns that."""
+    """Raise max-marginals to the best unconstrained choices minus the penalty; return that value for the factor."""
     free: float = free_value(f, factors, scores) - factors.penalty[f]
     if free == -np.inf:
         return free
@@ -276,12 +276,12 @@ def allow_violation(f: int, factors: CountingFactors, scores: GroupScores, out: 
     return free
 
 
-# -- no group unless the last one is, or at a price -------------------------------------------------------------------
+# -- fans -------------------------------------------------------------------------------------------------------------
 
 
 @bare
 def fan_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
-    """Either the last group is on and the others are free, or all are off, or the others are free at a price."""
+    """Compute max-marginals of a fan: the last group is on and the others free, all are off, or the penalty is paid."""
     first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1] - 1, factors.penalty[f]
     y_on, y_off, end = -np.inf, 0.0, last + 1
     if factors.kind[f] == CountingKind.FAN:
@@ -320,7 +320,7 @@ class ParitySums(NamedTuple):
 
 @bare
 def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> ParitySums:
-    """Sum up the best choices."""
+    """Sum the best choices of all groups."""
     value, count, cheapest, first, second = 0.0, 0, -1, np.inf, np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         item, off = best_item(g, 0.0, factors, scores), scores.off[g]
@@ -336,7 +336,7 @@ def parity_sums(f: int, factors: CountingFactors, scores: GroupScores) -> Parity
 
 @bare
 def parity_value(f: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """The best value of a parity."""
+    """Return the maximum of a parity factor."""
     sums = parity_sums(f, factors, scores)
     if sums.value == -np.inf or not sums.wrong:
         return sums.value
@@ -346,7 +346,7 @@ def parity_value(f: int, factors: CountingFactors, scores: GroupScores) -> float
 
 @bare
 def parity_marginals(f: int, factors: CountingFactors, scores: GroupScores, out: GroupScores) -> float:
-    """Change the cheapest other group, or pay the price, where the parity is wrong."""
+    """Compute max-marginals of a parity: change the cheapest other group, or pay the penalty, if it is wrong."""
     sums, penalty = parity_sums(f, factors, scores), factors.penalty[f]
     top = -np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):

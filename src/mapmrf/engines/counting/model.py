@@ -1,4 +1,4 @@
-"""The constraints of a graph as factors that count."""
+"""The constraints of a graph as counting factors."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from mapmrf.graph import FactorGraph
 
 @dataclass(frozen=True, eq=False)
 class CountingModel:
-    """What ADMM and message passing see of a graph's constraints.
+    """The constraints of a graph as factors for ADMM and message passing.
 
-    All labellings have the same value as under the constraints, but for ALL_DIFFERENT with a price: there it is at
-    least that value, for every state that is used twice costs its share only.
+    All labellings have the same value as under the constraints, except for ALL_DIFFERENT with a penalty: there it is an
+    upper bound, since every state that is used twice only costs its share.
 
     Attributes
     ----------
     factors
-        As the kernels see them.
+        The layout used by the kernels.
     var, state : (n_items,)
         Variable and state of every item.
     constant
-        What no labelling avoids to pay: -inf if some hard constraint cannot be satisfied.
+        Unavoidable penalties: -inf if some hard constraint cannot be satisfied.
     """
 
     factors: CountingFactors
@@ -40,9 +40,9 @@ class CountingModel:
 
     @classmethod
     def of(cls, graph: FactorGraph, simplexes: Ints) -> CountingModel:
-        """The constraints of a graph, and a simplex on each of some variables; states of value -inf are left out."""
+        """Convert the constraints of a graph, with a simplex on some variables; states of value -inf are left out."""
         allowed = _Allowed.of(graph)
-        if graph not in _known:  # a method asks whether a model is possible before it lays it out
+        if graph not in _known:  # a method checks feasibility before it builds the layout
             _known[graph] = list(_pieces(graph.constraints, allowed))
         constant = 0.0 - sum(piece.cost for piece in _known[graph])
         pieces = [piece for piece in _known[graph] if piece.n_items]
@@ -67,7 +67,7 @@ class CountingModel:
 
 @dataclass(frozen=True)
 class _Allowed:
-    """Which states of which variables are possible."""
+    """The possible states of all variables."""
 
     at: Ints
     mask: Bools
@@ -80,13 +80,13 @@ class _Allowed:
         return cls(graph.var_ptr, mask, count)
 
     def states(self, i: int) -> Ints:
-        """The possible states of a variable."""
+        """Return the possible states of a variable."""
         return np.flatnonzero(self.mask[self.at[i] : self.at[i + 1]])
 
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """One factor, its items sorted by groups, or just a cost."""
+    """One factor, its items sorted by groups, or just a constant cost."""
 
     kind: CountingKind
     var: Ints
@@ -105,13 +105,13 @@ class _Piece:
 
     @cached_property
     def starts(self) -> Ints:
-        """Where the groups begin."""
+        """Offsets of the groups."""
         return _starts(self.group)
 
 
 @dataclass(frozen=True, eq=False)
 class _Items:
-    """Possible items of a constraint, sorted by variable, with what is allowed beside them."""
+    """Possible items of a constraint, sorted by variable, and the possible states of the variables."""
 
     var: Ints
     state: Ints
@@ -126,24 +126,24 @@ class _Items:
 
     @cached_property
     def starts(self) -> Ints:
-        """Where the groups begin."""
+        """Offsets of the groups."""
         return _starts(self.var)
 
     @cached_property
     def complete(self) -> Bools:
-        """Which groups have all possible states of their variable."""
+        """Mask of the groups that have all possible states of their variable."""
         return np.asarray(_sizes(self.starts, len(self.var)) == self.allowed.count[self.var[self.starts]])
 
     def kept(self, keep: Bools, weight: Floats | None = None) -> _Items:
-        """Some of the items, perhaps with other weights."""
+        """Return a subset of the items, optionally with other weights."""
         return _Items(self.var[keep], self.state[keep], (self.weight if weight is None else weight)[keep], self.allowed)
 
     def piece(self, kind: CountingKind, lower: float, upper: float, penalty: float) -> _Piece:
-        """A factor over these items."""
+        """Create a factor over these items."""
         return _Piece(kind, self.var, self.state, self.weight, self.var, lower, upper, penalty)
 
     def without_constants(self) -> tuple[_Items, float]:
-        """Weights of complete groups less the smallest of the group, and the sum of what was taken."""
+        """Subtract the smallest weight of every complete group; return the items and the sum subtracted."""
         if len(self.var) == 0 or not self.complete.any():
             return self, 0.0
         least = np.where(self.complete, np.minimum.reduceat(self.weight, self.starts), 0.0)
@@ -151,7 +151,7 @@ class _Items:
         return self.kept(weight != 0.0, weight), float(least.sum())
 
     def extremes(self) -> tuple[float, float]:
-        """The least and the largest sum of weights, no group being complete."""
+        """Return the minimum and maximum sum of weights, if no group is complete."""
         if len(self.var) == 0:
             return 0.0, 0.0
         low, high = np.minimum.reduceat(self.weight, self.starts), np.maximum.reduceat(self.weight, self.starts)
@@ -163,14 +163,14 @@ _NO_ITEMS = _Piece(CountingKind.ROW, _NONE, _NONE, np.zeros(0), _NONE)
 
 
 def _starts(keys: Ints) -> Ints:
-    """Where runs of equal keys begin."""
+    """Return the starts of runs of equal keys."""
     new = np.ones(len(keys), dtype=bool)
     np.not_equal(keys[1:], keys[:-1], out=new[1:])
     return np.flatnonzero(new)
 
 
 def _sizes(starts: Ints, end: int) -> Ints:
-    """How long the blocks are that start at some places, one after another; np.diff takes several times as long."""
+    """Return the lengths of consecutive blocks; np.diff takes several times as long."""
     sizes = np.empty(len(starts), dtype=np.int64)
     np.subtract(starts[1:], starts[:-1], out=sizes[:-1])
     sizes[-1:] = end - starts[-1:]
@@ -181,7 +181,7 @@ _known: WeakKeyDictionary[FactorGraph, list[_Piece]] = WeakKeyDictionary()
 
 
 def _pieces(constraints: Constraints | None, allowed: _Allowed) -> Iterator[_Piece]:
-    """The factors of all constraints."""
+    """Yield the factors of all constraints."""
     for c in range(0 if constraints is None else len(constraints)):
         assert constraints is not None
         mine = slice(int(constraints.ptr[c]), int(constraints.ptr[c + 1]))
@@ -202,7 +202,7 @@ def _pieces(constraints: Constraints | None, allowed: _Allowed) -> Iterator[_Pie
 
 
 def _linear(items: _Items, limits: tuple[float, float], penalty: float) -> Iterator[_Piece]:
-    """A row, or a row for either side if a violation has a price: no labelling violates both."""
+    """Convert a linear constraint: a row, or one row per side if it has a penalty, as no labelling violates both."""
     items, taken = items.without_constants()
     lower, upper = limits[0] - taken, limits[1] - taken
     low, high = items.extremes()
@@ -220,7 +220,7 @@ def _linear(items: _Items, limits: tuple[float, float], penalty: float) -> Itera
 
 
 def _priced(items: _Items, upper: float, penalty: float) -> _Piece:
-    """A row with a price: groups of unequal weights are taken apart."""
+    """Create a row with a penalty: groups of unequal weights are split."""
     if items.weight.min() > upper >= 0.0:
         return items.piece(CountingKind.COST, -math.inf, 0.0, penalty)
     row = items.piece(CountingKind.ROW, -math.inf, upper, penalty)
@@ -229,7 +229,7 @@ def _priced(items: _Items, upper: float, penalty: float) -> _Piece:
 
 
 def _parity(items: _Items, parity: int, penalty: float) -> _Piece:
-    """A parity of groups; those of which one item is on in any case only change what is asked for."""
+    """Create a parity of groups; groups with an item that is always on only change the required parity."""
     complete = items.complete
     parity = (parity + int(complete.sum())) % 2
     items = items.kept(~np.repeat(complete, _sizes(items.starts, len(items.var))))
@@ -239,7 +239,7 @@ def _parity(items: _Items, parity: int, penalty: float) -> _Piece:
 
 
 def _or(inputs: _Items, output: tuple[int, int], penalty: float) -> Iterator[_Piece]:
-    """No input without the output, and no output without an input: no labelling violates both."""
+    """Convert OR: no input without the output, and no output without an input; no labelling violates both."""
     allowed = inputs.allowed
     ones = (np.array([output[0]]), np.array([output[1]]), np.ones(1))
     y = _Items.of(*ones, allowed)
@@ -250,14 +250,14 @@ def _or(inputs: _Items, output: tuple[int, int], penalty: float) -> Iterator[_Pi
         yield from _linear(inputs if y.complete[0] else y, (1.0, math.inf), penalty)
     else:
         var, state = np.append(inputs.var, output[0]), np.append(inputs.state, output[1])
-        group = np.append(inputs.var, allowed.count.size)  # a group of its own, whatever its variable
+        group = np.append(inputs.var, allowed.count.size)  # a separate group, whatever its variable
         yield _Piece(CountingKind.FAN, var, state, np.ones(len(var)), group, penalty=penalty)
         weight = np.append(np.ones(len(inputs.var)), -1.0)
         yield from _linear(_Items.of(var, state, weight, allowed), (0.0, math.inf), penalty)
 
 
 def _all_different(var: Ints, allowed: _Allowed, penalty: float) -> Iterator[_Piece]:
-    """At most one for every state; a price is shared among the states."""
+    """Convert ALL_DIFFERENT: at most one variable per state; a penalty is shared among the states."""
     card = np.diff(allowed.at)[var]
     owner = np.repeat(var, card)
     state = ranges(np.zeros(len(var), dtype=np.int64), card)
@@ -275,14 +275,14 @@ def _all_different(var: Ints, allowed: _Allowed, penalty: float) -> Iterator[_Pi
 
 
 def _simplex(i: int, allowed: _Allowed) -> _Piece:
-    """One state of a variable is on."""
+    """Create a simplex: one state of a variable is on."""
     states = allowed.states(i)
     var = np.full(len(states), i)
     return _Piece(CountingKind.ROW, var, states, np.zeros(len(states)), var, complete=True)
 
 
 def _arrays(pieces: list[_Piece]) -> CountingFactors:
-    """All factors, one after another."""
+    """Concatenate all factors."""
     n_groups = [len(piece.starts) for piece in pieces]
     sizes = [_sizes(piece.starts, piece.n_items) for piece in pieces]
     found = CountingFactors(

@@ -1,7 +1,7 @@
-"""Prices of items: what a counting factor takes from their scores so that the free choice of all groups satisfies it.
+"""Prices of items: reductions of their scores such that the free choice of all groups satisfies a counting factor.
 
-``sum over groups of max(off, on - price) + best value of the factor at the prices`` is an upper bound on the best value
-at the scores, for any prices. Those found here make it equal, but for some rows with a price and unequal weights.
+``sum over groups of max(off, on - price) + maximum of the factor at the prices`` is an upper bound on the maximum at
+the scores, for any prices. Those found here make it equal, except for some rows with a penalty and unequal weights.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from mapmrf.engines.counting.structs import CountingFactors, CountingKind
 from mapmrf.kernels.jit import bare, inlined
 
 ROUNDS = 60
-"""Halvings of an interval."""
+"""Bisection steps."""
 
 
 @inlined
 def gain_of(g: int, factors: CountingFactors, scores: GroupScores) -> float:
-    """What a group gains by being on."""
+    """Return the gain of a group from being on."""
     top = best_item(g, 0.0, factors, scores)
     return 0.0 if top == scores.off[g] else top - scores.off[g]
 
 
 @inlined
 def put_price(g: int, price: float, factors: CountingFactors, prices: Floats) -> None:
-    """The same price for all items of a group."""
+    """Set the same price for all items of a group."""
     for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
         prices[j] = price
 
 
 @bare
 def find_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
-    """Write the prices of one factor; those of a factor that cannot be satisfied are 0."""
+    """Compute the prices of one factor; 0 if it cannot be satisfied."""
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         put_price(g, 0.0, factors, prices)
     if free_value(f, factors, scores) == -np.inf:
@@ -62,7 +62,7 @@ def find_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: F
 
 @bare
 def row_prices(f: int, tau: float, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
-    """Prices by weight; where a violation has a price, none beyond what a group gains or loses."""
+    """Set prices proportional to weights; with a penalty, limited by the gain or loss of a group."""
     soft = factors.penalty[f] < np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
@@ -72,13 +72,13 @@ def row_prices(f: int, tau: float, factors: CountingFactors, scores: GroupScores
 
 @inlined
 def limited(price: float, gain: float) -> float:
-    """A price between 0 and the gain."""
+    """Clip a price to between 0 and the gain."""
     return min(price, max(0.0, gain)) if price > 0.0 else max(price, min(0.0, gain))
 
 
 @bare
 def affordable(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """The multiplier of a row, at most `tau`, up to which a violation does not pay at its prices."""
+    """Return the largest multiplier of a row, at most `tau`, at whose prices a violation does not pay."""
     low, high = 0.0, tau
     if violation_gain(f, tau, factors, scores) <= 0.0:
         return tau
@@ -93,7 +93,7 @@ def affordable(f: int, tau: float, factors: CountingFactors, scores: GroupScores
 
 @bare
 def violation_gain(f: int, tau: float, factors: CountingFactors, scores: GroupScores) -> float:
-    """By how much a violation beats what satisfies a row, at the prices of a multiplier."""
+    """Return the advantage of a violation over satisfying a row, at the prices of a multiplier."""
     total: float = -factors.penalty[f] - tau * factors.upper[f]
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         push = tau * factors.weight[factors.item_ptr[g]]
@@ -104,7 +104,7 @@ def violation_gain(f: int, tau: float, factors: CountingFactors, scores: GroupSc
 
 @bare
 def cost_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
-    """The price of the factor, shared out by gains; what is left of it, half of it, equally."""
+    """Distribute the factor's penalty by gains, and half of the remainder equally."""
     first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1], factors.penalty[f]
     total = 0.0
     for g in range(first, last):
@@ -119,7 +119,7 @@ def cost_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: F
 
 @bare
 def fan_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
-    """Part of what the inputs gain goes to the output: enough to turn it on, if that pays, and half of the rest."""
+    """Shift part of the inputs' gains to the output: enough to turn it on, if that pays, and half of the rest."""
     first, last, penalty = factors.group_ptr[f], factors.group_ptr[f + 1] - 1, factors.penalty[f]
     total, need = 0.0, max(0.0, -gain_of(last, factors, scores))
     for g in range(first, last):
@@ -135,7 +135,7 @@ def fan_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Fl
 
 @bare
 def parity_prices(f: int, factors: CountingFactors, scores: GroupScores, prices: Floats) -> None:
-    """Where the parity is wrong, all groups are drawn to the other side by what the cheapest change costs."""
+    """If the parity is wrong, shift all groups towards the other choice by the cost of the cheapest change."""
     sums = parity_sums(f, factors, scores)
     push = min(sums.first, factors.penalty[f])
     if not sums.wrong or push == np.inf:

@@ -1,8 +1,8 @@
-"""The factor step of counting factors: the nearest point of the hull of what is allowed.
+"""The ADMM step of counting factors: projection onto the convex hull of the allowed vectors.
 
-With scores s the step is ``argmin over z of |z - s|^2 / 2 + price v(z)``, where v(z) in [0, 1] is how far z is
-violated: the least v such that (z, v) lies in the hull of the allowed vectors with v = 0 and all vectors with v = 1.
-Rows of unequal weights are the exception: there the box with the row stands for the hull.
+With scores s, the step is ``argmin over z of |z - s|^2 / 2 + price v(z)``, where v(z) in [0, 1] is the violation of z:
+the least v such that (z, v) lies in the hull of the allowed vectors with v = 0 and all vectors with v = 1. Rows of
+unequal weights are the exception: there the box with the row replaces the hull.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mapmrf.engines.counting.structs import CountingFactors, CountingKind
 from mapmrf.kernels.jit import bare, inlined
 
 CLOSE = 1e-11
-"""How well the violation of a row with a price is found: each step of that search is a search itself."""
+"""Tolerance on the violation of a row with a penalty, each of whose search steps is itself a search."""
 
 ROUNDS, DOUBLINGS = 120, 200
-"""Steps of a search for a root, and of the search for an interval before."""
+"""Maximum number of steps of root finding, and of the search for an interval before that."""
 
 
 @bare
 def project(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """Write the nearest point of one factor, given what a violation costs; returns how far it is violated."""
+    """Project onto one factor, given the price of a violation; return the violation."""
     kind = factors.kind[f]
     if kind == CountingKind.PARITY:
         return project_parity(f, factors, scores, price, z)
@@ -50,7 +50,7 @@ def project(f: int, factors: CountingFactors, scores: Floats, price: float, z: F
 
 @bare
 def row_activity(f: int, tau: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project every group of a row at the multiplier tau; returns the sum of weights of what is on."""
+    """Project every group of a row at the multiplier tau; return the weighted sum."""
     activity = 0.0
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         activity += put_weighted(g, tau, factors, scores, z)
@@ -59,7 +59,7 @@ def row_activity(f: int, tau: float, factors: CountingFactors, scores: Floats, z
 
 @bare
 def project_row(f: int, factors: CountingFactors, scores: Floats, z: Floats) -> None:
-    """A row that must hold: the multiplier at which it does is the root of a monotone function."""
+    """Project onto a hard row: its multiplier is the root of a monotone function."""
     activity = row_activity(f, 0.0, factors, scores, z)
     if factors.lower[f] <= activity <= factors.upper[f]:
         return
@@ -73,7 +73,7 @@ def project_row(f: int, factors: CountingFactors, scores: Floats, z: Floats) -> 
         low, g_low, high = high, g_high, 2.0 * high
         g_high = row_activity(f, high, factors, scores, z) - target
     if g_low * g_high > 0.0:
-        return  # at the limit of what can be reached, or beyond
+        return  # at the limit of what is attainable, or beyond
     for number in range(ROUNDS):
         at = guess(low, g_low, high, g_high, number)
         g = row_activity(f, at, factors, scores, z) - target
@@ -87,10 +87,10 @@ def project_row(f: int, factors: CountingFactors, scores: Floats, z: Floats) -> 
 
 @bare
 def project_soft_row(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """A row with a price, its upper side only: search for the violation v at which its price is worth paying.
+    """Project onto a row with a penalty, upper side only: search for the optimal violation v.
 
-    (z, v) lies in the hull if z = (1 - v) a + v b, where a satisfies the row. The least sum of weights that (1 - v) a
-    can have is a sum over groups, see `soft_group`, and must be at most (1 - v) upper.
+    (z, v) lies in the hull if z = (1 - v) a + v b, where a satisfies the row. The minimum weighted sum of (1 - v) a is
+    a sum over groups, see `soft_group`, and must be at most (1 - v) upper.
     """
     if row_activity(f, 0.0, factors, scores, z) <= factors.upper[f]:
         return 0.0
@@ -113,7 +113,7 @@ def project_soft_row(f: int, factors: CountingFactors, scores: Floats, price: fl
 
 @bare
 def soft_slope(f: int, v: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project at a given violation; returns by how much the distance term changes with it."""
+    """Project at a given violation; return the derivative of the distance term with respect to it."""
     excess, slope = soft_level(f, v, 0.0, factors, scores, z)
     if excess <= 0.0:
         return slope
@@ -142,7 +142,7 @@ def soft_slope(f: int, v: float, factors: CountingFactors, scores: Floats, z: Fl
 def soft_level(
     f: int, v: float, tau: float, factors: CountingFactors, scores: Floats, z: Floats
 ) -> tuple[float, float]:
-    """Project every group at violation v and multiplier tau; returns the row's excess and the slope in v."""
+    """Project every group at violation v and multiplier tau; return the row's excess and the slope in v."""
     excess, slope = (v - 1.0) * factors.upper[f], tau * factors.upper[f]
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         weight = factors.weight[factors.item_ptr[g]]
@@ -156,9 +156,9 @@ def soft_level(
 def soft_group(
     g: int, v: float, push: float, factors: CountingFactors, scores: Floats, z: Floats
 ) -> tuple[float, float]:
-    """Project one group of sum t, pushed by its row; returns what of t counts in the row, and the shift.
+    """Project one group of sum t, pushed by its row; return the part of t that counts in the row, and the shift.
 
-    Of t, the part of b takes up to v. With a positive weight it takes all it can and max(0, t - v) counts; with a
+    The part of b takes up to v of t. With a positive weight it takes all it can, and max(0, t - v) counts; with a
     negative one it takes as little as it can, and min(t, 1 - v) counts.
     """
     begin, end = factors.item_ptr[g], factors.item_ptr[g + 1]
@@ -188,7 +188,7 @@ def soft_group(
 
 @inlined
 def soft_item(j: int, positive: bool, kink: float, push: float, scores: Floats, z: Floats) -> tuple[float, float]:
-    """`soft_group` of a single item: from its score less the push to its score, it stops at the kink."""
+    """`soft_group` for a single item: between its score minus the push and its score, it stops at the kink."""
     plain, pushed = max(0.0, scores[j]), max(0.0, scores[j] - push)
     if min(plain, pushed) < kink < max(plain, pushed):
         z[j] = kink
@@ -202,14 +202,14 @@ def soft_item(j: int, positive: bool, kink: float, push: float, scores: Floats, 
     return (z[j], push) if off else (kink, 0.0)
 
 
-# -- no group unless the last one is, or at a price -------------------------------------------------------------------
+# -- fans -------------------------------------------------------------------------------------------------------------
 
 
 @bare
 def project_fan(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """All groups but the last are capped by the sum c of the last one, y, and of the violation v.
+    """Project onto a fan: all other groups are capped by c, the sum of the last group y and the violation v.
 
-    What they push against the cap lifts y, and v once that is worth the price.
+    Their push against the cap raises y, and v once that is worth the price.
     """
     last = factors.group_ptr[f + 1] - 1
     if factors.kind[f] == CountingKind.COST:
@@ -228,7 +228,7 @@ def project_fan(f: int, factors: CountingFactors, scores: Floats, price: float, 
 def cap_root(
     end: int, f: int, level: float, slope: float, factors: CountingFactors, scores: Floats, z: Floats
 ) -> float:
-    """Project a factor's groups up to `end` at the least cap c <= 1 at which they push at most level + slope c."""
+    """Project a factor's groups up to `end` at the least cap c <= 1 at which their push is at most level + slope c."""
     g_low = cap_push(end, f, 0.0, factors, scores, z) - level
     if g_low <= 0.0:
         return 0.0
@@ -250,7 +250,7 @@ def cap_root(
 
 @bare
 def cap_push(end: int, f: int, cap: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project a factor's groups up to `end` onto sums of at most `cap`; returns what they push against it in all."""
+    """Project a factor's groups up to `end` onto sums of at most `cap`; return their total push against it."""
     push = 0.0
     for g in range(factors.group_ptr[f], end):
         push += put_capped(g, cap, factors, scores, z)
@@ -262,10 +262,10 @@ def cap_push(end: int, f: int, cap: float, factors: CountingFactors, scores: Flo
 
 @bare
 def project_parity(f: int, factors: CountingFactors, scores: Floats, price: float, z: Floats) -> float:
-    """At most one facet of the parity polytope cuts off a point of the box: find it and move onto it.
+    """Project onto the parity polytope, at most one facet of which cuts off a point of the box.
 
     The facet belongs to the nearest 0/1 point of the wrong parity, from which the distance must be at least 1. A price
-    limits how hard it pushes.
+    limits its multiplier.
     """
     flipped = nearest_wrong(f, factors, scores)
     g_low = 1.0 - parity_distance(f, flipped, 0.0, factors, scores, z)
@@ -294,7 +294,7 @@ def project_parity(f: int, factors: CountingFactors, scores: Floats, price: floa
 
 @bare
 def nearest_wrong(f: int, factors: CountingFactors, scores: Floats) -> int:
-    """Which group to round the other way, -1 for none, to get the nearest 0/1 point of the wrong parity."""
+    """Return which group to round the other way, -1 for none, to get the nearest 0/1 point of the wrong parity."""
     count, nearest, least = 0, -1, np.inf
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         total = group_total(g, factors, scores)
@@ -306,7 +306,7 @@ def nearest_wrong(f: int, factors: CountingFactors, scores: Floats) -> int:
 
 @bare
 def parity_distance(f: int, flipped: int, push: float, factors: CountingFactors, scores: Floats, z: Floats) -> float:
-    """Project every group, pushed away from the 0/1 point of the wrong parity; returns the distance from that."""
+    """Project every group, pushed away from the 0/1 point of the wrong parity; return the distance from it."""
     distance = 0.0
     for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):
         on = (group_total(g, factors, scores) > 0.5) != (g == flipped)

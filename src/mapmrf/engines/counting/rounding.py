@@ -1,4 +1,4 @@
-"""Labellings that keep the hard constraints of a model, near what a relaxation prefers."""
+"""Rounding of relaxed solutions to labellings that satisfy the hard constraints of a model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mapmrf.engines.counting.rounding_kernels import FactorReach, GroupPlaces, r
 from mapmrf.graph import FactorGraph
 
 MOST_RESTARTS = 30
-"""How often the rounding begins anew with a variable that had no state left in front."""
+"""Maximum number of restarts in which a variable that had no state left is moved to the front."""
 
 
 class LegalRounding:
-    """Rounds preferences for states to labels that satisfy all hard constraints, as far as it finds them.
+    """Heuristic rounding of preferences for states to labels that satisfy all hard constraints.
 
-    Variables are decided in the order of how clear they are. One without a state that fits goes to the front, and the
-    rounding begins anew.
+    Variables are decided in order of how clear their preference is. A variable without a feasible state is moved to the
+    front, and the rounding restarts.
     """
 
     def __init__(self, graph: FactorGraph, model: CountingModel) -> None:
@@ -39,7 +39,7 @@ class LegalRounding:
         self.allowed = graph.theta_v > -np.inf
 
     def round(self, prefer: Floats) -> Ints | None:
-        """Labels, or None if it finds none; `prefer` has a number for every state, the larger the better."""
+        """Return labels, or None if none are found; `prefer` has a number for every state, the larger the better."""
         prefer = np.where(self.allowed, prefer, -np.inf)
         labels = np.zeros(self.graph.n_vars, dtype=np.int64)
         order = np.argsort(-segment_max(prefer, self.graph.var_ptr), kind="stable").astype(np.int64)
@@ -53,13 +53,13 @@ class LegalRounding:
         return None
 
     def _legal(self, labels: Ints) -> bool:
-        """Whether all hard constraints hold: a fan whose output and inputs share a variable is looked at in parts."""
+        """Return whether all hard constraints hold; rounding treats a fan that shares a variable in parts."""
         constraints = self.graph.constraints
         return constraints is None or not bool(np.any(constraints.violated(labels) & constraints.hard))
 
 
 def preferences(belief: Floats, var_ptr: Ints) -> Floats:
-    """Beliefs as numbers that sum up to 1 for every variable; their unit is the mean distance from the best state."""
+    """Normalise beliefs to sum to 1 for every variable, in units of the mean distance from the best state."""
     alive, card = belief > -np.inf, np.diff(var_ptr)
     behind = np.where(alive, np.repeat(segment_max(belief, var_ptr), card) - np.where(alive, belief, 0.0), 0.0)
     unit = max(float(behind.mean()) if len(behind) else 1.0, 1e-300)

@@ -1,4 +1,4 @@
-"""Rounding that keeps hard constraints: variable by variable, no state that leaves a factor beyond reach."""
+"""Rounding that respects hard constraints: no variable takes a state that makes a factor infeasible."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mapmrf.engines.counting.structs import CountingFactors, CountingKind
 from mapmrf.kernels.jit import bare, inlined
 
 UNKNOWN = -1.0
-"""The output of a fan that is not decided yet."""
+"""Marks an undecided output of a fan."""
 
 
 class GroupPlaces(NamedTuple):
-    """Where groups are.
+    """Mapping between groups, variables and states.
 
     Attributes
     ----------
@@ -38,15 +38,15 @@ class GroupPlaces(NamedTuple):
 
 
 class FactorReach(NamedTuple):
-    """What the decided groups leave to every factor.
+    """What the decided groups leave open for every factor.
 
     Attributes
     ----------
     low, high
-        The least and the largest sum of weights; of a fan, how many inputs are on, and whether the output is; of a
-        parity, how many groups are on.
+        The minimum and maximum sum of weights; for a fan, the number of inputs that are on, and whether the output is;
+        for a parity, the number of groups that are on.
     left
-        How many groups are not decided.
+        Number of undecided groups.
     """
 
     low: Floats
@@ -56,7 +56,7 @@ class FactorReach(NamedTuple):
 
 @bare
 def reset_reach(factors: CountingFactors, possible: GroupScores, reach: FactorReach) -> None:
-    """Nothing is decided."""
+    """Reset to no decisions."""
     for f in range(len(factors.kind)):
         first, last = factors.group_ptr[f], factors.group_ptr[f + 1]
         reach.low[f], reach.high[f], reach.left[f] = 0.0, 0.0, last - first
@@ -71,7 +71,7 @@ def reset_reach(factors: CountingFactors, possible: GroupScores, reach: FactorRe
 
 @inlined
 def weight_of_state(g: int, k: int, factors: CountingFactors, places: GroupPlaces) -> tuple[bool, float]:
-    """Whether a state turns a group on, and the weight that it brings."""
+    """Return whether a state turns a group on, and its weight."""
     for j in range(factors.item_ptr[g], factors.item_ptr[g + 1]):
         if places.state[j] == k:
             return True, factors.weight[j]
@@ -82,7 +82,7 @@ def weight_of_state(g: int, k: int, factors: CountingFactors, places: GroupPlace
 def keeps_reach(
     i: int, k: int, factors: CountingFactors, places: GroupPlaces, possible: GroupScores, reach: FactorReach
 ) -> bool:
-    """Whether the hard factors of a variable can still be satisfied once it has a state."""
+    """Return whether the hard factors of a variable can still be satisfied after it takes a state."""
     for at in range(places.var_ptr[i], places.var_ptr[i + 1]):
         g = places.group[at]
         f = places.factor[g]
@@ -108,7 +108,7 @@ def keeps_reach(
 def decide(
     i: int, k: int, factors: CountingFactors, places: GroupPlaces, possible: GroupScores, reach: FactorReach
 ) -> None:
-    """Give a variable a state."""
+    """Assign a state to a variable."""
     for at in range(places.var_ptr[i], places.var_ptr[i + 1]):
         g = places.group[at]
         f = places.factor[g]
@@ -135,7 +135,7 @@ def round_in_order(
     tried: Bools,
     labels: Ints,
 ) -> int:
-    """Give the variables their preferred states among those that fit; returns the place of the first without, or -1.
+    """Assign the variables their preferred feasible states; return the position of the first without one, or -1.
 
     A state of preference -inf is never taken.
     """

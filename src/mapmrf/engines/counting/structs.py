@@ -1,4 +1,4 @@
-"""What the kernels of counting factors work on."""
+"""Data structures of the kernels for counting factors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mapmrf.arrays import Bools, Floats, Ints
 
 
 class CountingKind(IntEnum):
-    """What a counting factor asks for.
+    """Kind of a counting factor.
 
     ROW
         ``lower <= sum of weights of what is on <= upper``; with a finite penalty there is no lower side.
@@ -33,7 +33,7 @@ class CountingFactors(NamedTuple):
     Attributes
     ----------
     kind, lower, upper, penalty : (n_factors,)
-        A `CountingKind`, its limits, and what a violation costs; inf where it is forbidden.
+        A `CountingKind`, its limits, and the cost of a violation; inf if it is forbidden.
     group_ptr : (n_factors + 1,)
         Offsets of the factors' groups.
     item_ptr : (n_groups + 1,)

@@ -1,1 +1,1 @@
-"""Dual decomposition by subgradients: trees and single factors (dd_sg, psdd)."""
+"""Subgradient dual decomposition into trees or single factors (dd_sg, psdd)."""

@@ -1,4 +1,4 @@
-"""Subproblems of one factor each: its best entry, given the potentials of its copies of the variables."""
+"""Single-factor subproblems: the best entry of each factor, given the potentials of its copies of the variables."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mapmrf.kernels.structured_pairs import StructuredPairs
 
 
 class FactorCache(NamedTuple):
-    """What factors remember of their last choice, and working memory.
+    """Cached choices of the factors, and scratch.
 
     Attributes
     ----------
     stale, top_f : (n_factors,)
-        Whether a factor's potentials have changed since it chose, and its maximum then.
+        Whether a factor's potentials have changed since its last choice, and its maximum then.
     state
-        A joint state.
+        A configuration.
     inner
-        For each state of one variable, the best of the other one.
+        For each state of one variable, the best state of the other.
     pairs
         The forms of pairs.
     """
@@ -39,7 +39,7 @@ class FactorCache(NamedTuple):
 def _best_binary_pair(
     theta_t: Floats, at: int, weight: float, theta_c: Floats, first: int, second: int, slack: float
 ) -> tuple[float, int]:
-    """Maximum and best entry of a 2x2 table."""
+    """Return the maximum of a 2x2 table and its best entry."""
     low, high = theta_c[second], theta_c[second + 1]
     v0, v1 = weight * theta_t[at] + low, weight * theta_t[at + 1] + high
     v2, v3 = weight * theta_t[at + 2] + low, weight * theta_t[at + 3] + high
@@ -50,7 +50,7 @@ def _best_binary_pair(
 
 @inlined
 def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: float, slack: float) -> tuple[float, int]:
-    """Maximum of a table of two variables, and the row in which it is."""
+    """Return the maximum of a pairwise table, and its row."""
     begin = legs.ptr[a]
     at, first, second = legs.table_at[a], legs.at[begin], legs.at[begin + 1]
     n_second = legs.card[begin + 1]
@@ -69,7 +69,7 @@ def _best_row(theta_t: Floats, theta_c: Floats, legs: Legs, a: int, weight: floa
 
 @inlined
 def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float) -> tuple[float, int]:
-    """The same for a pair that has a form."""
+    """Return the same for a structured pair."""
     inner, first, begin = cache.inner, legs.at[legs.ptr[a]], legs.ptr[a]
     form_up(leg_form(legs, a), legs, a, theta_c, inner, cache.pairs)
     top, best, chosen = -np.inf, 0, -np.inf
@@ -85,7 +85,7 @@ def _best_row_of_form(theta_c: Floats, legs: Legs, a: int, cache: FactorCache, s
 def _best_pair(
     theta_t: Floats, theta_c: Floats, legs: Legs, a: int, cache: FactorCache, slack: float
 ) -> tuple[float, int]:
-    """Maximum and best entry of a table of two variables."""
+    """Return the maximum of a pairwise table and its best entry."""
     weight = weight_of(legs.weight, a)
     if leg_form(legs, a) >= 0:
         top, best = _best_row_of_form(theta_c, legs, a, cache, slack)
@@ -108,7 +108,7 @@ def _best_pair(
 def _best_table(
     theta_t: Floats, theta_c: Floats, legs: Legs, a: int, label_c: Ints, state: Ints, slack: float
 ) -> tuple[float, int]:
-    """Maximum and best entry of a table of any arity, row by row; labels the copies, too."""
+    """Return the maximum of a table of any arity and its best entry, row by row; also labels the copies."""
     begin, last, weight = legs.ptr[a], legs.ptr[a + 1] - 1, weight_of(legs.weight, a)
     table_at, last_at, n_last, stride = legs.table_at[a], legs.at[last], legs.card[last], legs.stride[last]
     for leg in range(begin, last):
@@ -133,9 +133,9 @@ def _best_table(
 def solve_factors(
     theta_t: Floats, theta_c: Floats, legs: Legs, choices: Chosen, cache: FactorCache, slack: float
 ) -> float:
-    """Let every factor choose its best entry, if its potentials have changed; return the sum of the maxima.
+    """Choose the best entry of every factor whose potentials have changed; return the sum of the maxima.
 
-    Of entries that differ by `slack` or less, the first counts as the best: round-off decides nothing.
+    Among entries within `slack` of each other, the first is chosen, so that round-off decides nothing.
     """
     stale, top_f, label_c = cache.stale, cache.top_f, choices.label_c
     total = 0.0

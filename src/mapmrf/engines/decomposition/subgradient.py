@@ -1,4 +1,4 @@
-"""Dual decomposition by subgradient descent: the state of a run, and what it reports."""
+"""Subgradient descent for dual decomposition: the state of a run, and its reports."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from mapmrf.problem import Batch, Problem
 from mapmrf.result import Status
 
 STEP_WORK = 1_500_000
-"""Table entries, states and copies that one step goes through, at most: some 20 ms."""
+"""Maximum number of table entries, states and copies processed per step: some 20 ms."""
 
 ROUND_OFF = 1e-12
-"""Difference that counts as none between two choices of a subproblem, in units of the typical size of a potential."""
+"""Tolerance for ties between choices of a subproblem, in units of the typical size of a potential."""
 
 MOST_CONFIGS = 30_000_000
-"""Configurations up to which the factors' choices are averaged; beyond, the last choices stand for the average."""
+"""Maximum number of configurations for which the factors' choices are averaged; beyond, the last choices are used."""
 
 MOST_SHARED = 4_000_000
-"""The same if factors share tables, unless the tables themselves have as many entries: an image stays small."""
+"""The same if factors share tables, unless the tables themselves have as many entries: images stay small."""
 
 SAMPLE = 1_000_000
-"""Table entries that are looked at to find the typical size of a potential where factors have weights."""
+"""Table entries sampled to estimate the typical size of a potential if factors have weights."""
 
 
 @dataclass(frozen=True)
 class DescentOptions:
-    """Options of a descent: rule and length of the steps, when to stop, and ways to a labelling, taken in turn."""
+    """Options of a descent: step rule and length, stopping rule, and decoding rules, used in turn."""
 
     rule: int
     step_size: float
@@ -57,11 +57,11 @@ class DescentOptions:
     most_configs: int = MOST_CONFIGS
 
     def most_sums(self, problem: Problem) -> int:
-        """Configurations up to which the factors' choices are averaged."""
+        """Maximum number of configurations for which the factors' choices are averaged."""
         return min(self.most_configs, max(MOST_SHARED, len(problem.graph.theta_t)))
 
     def step_options(self, unit: float) -> StepOptions:
-        """The rule as the kernels see it, in units of the typical size of a potential."""
+        """The step rule for the kernels, in units of the typical size of a potential."""
         return StepOptions(self.rule, self.decay, self.exponent, self.patience, self.tolerance, unit, ROUND_OFF * unit)
 
 
@@ -73,17 +73,17 @@ class SubgradientDescent:
     parts
         The decomposition; `subproblems` are the same with their potentials.
     state
-        Where the run stands.
+        The state of the kernels.
     scratch
-        Working memory of the forests, or what single factors remember of their last choice.
+        Scratch for forests, or the cache of single factors.
     chunk
-        Rounds that a step takes, at most.
+        Maximum number of rounds per step.
     """
 
     def __init__(
         self, problem: Problem, parts: Decomposition, options: DescentOptions, initial: Ints | None = None
     ) -> None:
-        """Spread the unary potentials evenly over the copies; an initial labelling counts as the best so far."""
+        """Distribute the unary potentials evenly over the copies; an initial labelling is the first incumbent."""
         self.parts = parts
         averaging = problem.n_configs <= options.most_sums(problem)
         self.subproblems = parts.subproblems(problem, averaging)
@@ -97,19 +97,19 @@ class SubgradientDescent:
 
     @property
     def layout(self) -> str:
-        """What the potentials of the copies are, for `DualState`."""
+        """Layout of the copies' potentials, for `DualState`."""
         return f"copies in {'forests' if self.parts.n_forests else 'factors'}"
 
     def resume(self, problem: Problem, given: DualState) -> None:
-        """Move potential between the copies as an earlier run did."""
+        """Move potential between the copies as in an earlier run."""
         moved = given.values_for(problem, self.layout, len(self.state.theta_c))
         if moved is not None:
             places, n = _copied_states(problem, self.parts), problem.n_states
             mean = np.bincount(places, moved, n) / np.maximum(1, np.bincount(places, None, n))
-            self.state.theta_c[:] += moved - mean[places]  # nothing is added in all, not even by round-off
+            self.state.theta_c[:] += moved - mean[places]  # the sum stays exactly zero, in spite of round-off
 
     def moved(self, problem: Problem) -> DualState | None:
-        """What the copies have gained or lost against an even share, for a later run."""
+        """Return the potentials of the copies relative to even shares, for a warm start."""
         theta_c = self.state.theta_c
         if len(theta_c) > MOST_NUMBERS or self.rounds == 0:
             return None
@@ -119,12 +119,12 @@ class SubgradientDescent:
 
     @property
     def figures(self) -> Any:
-        """The record of the run's figures, of type `DESCENT_FIGURES`."""
+        """The run's scalars, a record of type `DESCENT_FIGURES`."""
         return self.state.figures[0]
 
     @property
     def rounds(self) -> int:
-        """Rounds done."""
+        """Rounds so far."""
         return int(self.figures.rounds)
 
     @property
@@ -134,14 +134,14 @@ class SubgradientDescent:
         return np.array(found, dtype=np.int64)
 
     def advance(self, max_rounds: int) -> bool:
-        """Do some rounds; return whether the run is at its end."""
+        """Run some rounds; return whether the run has ended."""
         n_rounds = min(self.chunk, max_rounds - self.rounds)
         if isinstance(self.scratch, FactorCache):
             return descend_factors(self.subproblems, self.state, self.scratch, n_rounds)
         return descend_forests(self.subproblems, self.state, self.scratch, np.zeros(0, dtype=bool), n_rounds)
 
     def step(self, max_iterations: int) -> Progress:
-        """Some rounds, and what came of them."""
+        """Run some rounds and report."""
         ended = self.advance(max_iterations)
         bound, value = float(self.figures.bound), float(self.figures.value)
         if bound == -np.inf:
@@ -156,9 +156,9 @@ class SubgradientDescent:
         )
 
     def answer(self, problem: Problem, *, last: bool = False) -> Answer:
-        """The best labelling and the relaxed solution: its vertex if it is optimal, or else the averages.
+        """Return the best labelling and the relaxed solution: its vertex if it is optimal, otherwise the averages.
 
-        With `last`, the choices of the last round stand in for the averages over many.
+        With `last`, the choices of the last round replace the averages.
         """
         labels, bound = self.labels, float(self.figures.bound)
         subproblems = self.parts.n_forests or problem.n_factors
@@ -173,7 +173,7 @@ class SubgradientDescent:
         return Answer(labels, mu_v, mu_f, bound, details)
 
     def _averages(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
-        """Averages of the choices over this window of rounds and the last."""
+        """Return the choices averaged over this window of rounds and the last."""
         sums, total = self.state.averages, float(self.figures.weight + self.figures.old_weight)
         mu_v = (sums.v + sums.old_v) / total
 
@@ -186,7 +186,7 @@ class SubgradientDescent:
         return self._with_loners(problem, mu_v), mu_f
 
     def _last(self, problem: Problem) -> tuple[Floats, FactorMarginals]:
-        """The choices of the last round: the copies' average of every variable, the entry that every factor took."""
+        """Return the choices of the last round: the mean over every variable's copies, and every factor's entry."""
         choices = self.state.choices
         n_copies = np.diff(self.parts.copies.ptr)
         owner = np.repeat(np.arange(problem.n_vars), n_copies)
@@ -203,14 +203,14 @@ class SubgradientDescent:
         return self._with_loners(problem, mu_v), mu_f
 
     def _with_loners(self, problem: Problem, mu_v: Floats) -> Floats:
-        """Variables without factors take their best state."""
+        """Set variables without factors to their best state."""
         alone = problem.degree == 0
         mu_v[(problem.graph.var_ptr[:-1] + self.state.labels)[alone]] = 1.0
         return mu_v
 
 
 def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions, averaging: bool) -> DescentState:
-    """The state before the first round."""
+    """Return the state before the first round."""
     graph, n_copies = problem.graph, int(parts.copies.ptr[-1])
     n_sums = problem.n_configs if averaging else 0
     votes, seen = np.zeros((2, int(graph.card.max(initial=1))), dtype=np.int64)
@@ -233,20 +233,20 @@ def _first_state(problem: Problem, parts: Decomposition, options: DescentOptions
 
 
 def _copied_states(problem: Problem, parts: Decomposition) -> Ints:
-    """Where ``theta_v`` has the states of all copies."""
+    """Return the indices in ``theta_v`` of the states of all copies."""
     owner = np.repeat(np.arange(problem.n_vars), np.diff(parts.copies.ptr))
     return ranges(problem.graph.var_ptr[owner], parts.copies.card)
 
 
 def _even_shares(problem: Problem, parts: Decomposition) -> Floats:
-    """The unary potentials, spread evenly over the copies."""
+    """Distribute the unary potentials evenly over the copies."""
     n_copies = np.diff(parts.copies.ptr)
     each = np.repeat(np.repeat(n_copies, n_copies), parts.copies.card)
     return np.asarray(problem.graph.theta_v[_copied_states(problem, parts)] / each)
 
 
 def _scratch(problem: Problem, parts: Decomposition) -> TreeScratch | FactorCache:
-    """Working memory of the kernel for the parts."""
+    """Allocate the kernel's scratch."""
     state = np.zeros(int(np.diff(problem.scope_ptr).max(initial=1)), dtype=np.int64)
     widest = int(problem.graph.card.max(initial=1))
     pairs = StructuredPairs.allocate(problem.quick_forms, widest)
@@ -257,9 +257,9 @@ def _scratch(problem: Problem, parts: Decomposition) -> TreeScratch | FactorCach
 
 
 def unit_of(problem: Problem) -> float:
-    """The size of a potential: the median of what states and configurations lose to the best of their block.
+    """Return the typical size of a potential: the median loss of states and configurations against their best.
 
-    Where factors have weights and are many, those of every few factors stand for all.
+    If there are many factors with weights, a sample of them is used.
     """
     graph = problem.graph
     theta_t, table_ptr, table_of = graph.theta_t, graph.table_ptr, graph.table_of

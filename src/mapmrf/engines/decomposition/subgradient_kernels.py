@@ -1,8 +1,8 @@
-"""Subgradient descent on the dual of a decomposition: votes of the copies, the step, averages and labellings.
+"""Subgradient descent on the dual of a decomposition: votes of the copies, steps, averages and labellings.
 
-The potentials of a variable are spread over its copies (`theta_c`); a subproblem labels each of its copies. Where
-the copies of a variable disagree, potential moves from the states that were chosen more often than by the others to
-those chosen less often. The sum over the copies stays what it is, so the subproblems' maxima always sum to a bound.
+The potentials of a variable are distributed over its copies (`theta_c`); a subproblem labels each of its copies. Where
+the copies of a variable disagree, potential moves from the states that a copy chose to those that the others chose. The
+sum over the copies is invariant, so the subproblems' maxima always sum to a bound.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 DIMINISHING, SQRT, POLYAK, LEVEL = 0, 1, 2, 3
-"""Rules of the step."""
+"""Step rules."""
 
 MAJORITY, AVERAGE, SUBPROBLEM = 0, 1, 2
-"""Ways to a labelling."""
+"""Decoding rules."""
 
 SETTLED = 1e-7
-"""Progress that the level rule does not aim at any more, relative to what was made since the first round."""
+"""Target of the level rule at which it stops, relative to the progress since the first round."""
 
 FigureRecord = Any
-"""The record of type `DESCENT_FIGURES` that a run keeps its scalars in."""
+"""A record of type `DESCENT_FIGURES` with the scalars of a run."""
 
 DESCENT_FIGURES = np.dtype(
     [
         ("rounds", np.int64),  # rounds done
-        ("dual", np.float64),  # the dual value of the last one, of the first one, and the best
+        ("dual", np.float64),  # dual value: last, first and best
         ("first", np.float64),
         ("bound", np.float64),
-        ("value", np.float64),  # that of the best labelling
-        ("closed", np.bool_),  # whether the gap between the two is within the tolerance
-        ("norm", np.float64),  # squared length of the subgradient
-        ("step", np.float64),  # factor of the steps' length, and the length of the last step
+        ("value", np.float64),  # of the incumbent
+        ("closed", np.bool_),  # whether the relative gap is within the tolerance
+        ("norm", np.float64),  # squared norm of the subgradient
+        ("step", np.float64),  # factor on the step length, and the last step length
         ("length", np.float64),
-        ("delta", np.float64),  # progress aimed at, the bound that it is measured from, and rounds without it
+        ("delta", np.float64),  # targeted progress, the bound it is measured from, and rounds without it
         ("reference", np.float64),
         ("stalled", np.int64),
         ("weight", np.float64),  # weights of this window of rounds and of the last, and the first round of the next
@@ -49,24 +49,24 @@ DESCENT_FIGURES = np.dtype(
     ],
     align=True,
 )
-"""Where a run stands, in figures."""
+"""The scalars of a run."""
 
 
 class StepOptions(NamedTuple):
-    """Rule of the steps and when to stop.
+    """Step rule and stopping rule.
 
     Attributes
     ----------
     rule
         The rule.
     decay, exponent
-        How the steps of the diminishing rule shrink.
+        Decay of the step length in the diminishing rule.
     patience
         Rounds without progress before the other rules halve their steps.
     tolerance
         Relative gap at which to stop.
     unit, slack
-        The typical size of a potential, and what round-off can make of it.
+        The typical size of a potential, and the tolerance for ties.
     """
 
     rule: int
@@ -79,7 +79,7 @@ class StepOptions(NamedTuple):
 
 
 class Subproblems(NamedTuple):
-    """A model cut into subproblems.
+    """A model decomposed into subproblems.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Subproblems(NamedTuple):
     copies, legs, roots, n_forests
         The subproblems; single factors have no roots, and count as one forest.
     config_at : (n_factors,)
-        Where the factors' blocks start in `mu_f`, in the order of their visits; empty if nothing is averaged there.
+        Offsets of the factors' blocks in `mu_f`, in visiting order; empty if nothing is averaged there.
     """
 
     theta_v: Floats
@@ -106,7 +106,7 @@ class Subproblems(NamedTuple):
 
 
 class Averages(NamedTuple):
-    """Weighted sums of what was chosen, in this window of rounds and in the last; `f` is empty if it is too large."""
+    """Weighted sums of the choices, in this window of rounds and in the last; `f` is empty if it is too large."""
 
     v: Floats
     f: Floats
@@ -115,22 +115,22 @@ class Averages(NamedTuple):
 
 
 class DescentState(NamedTuple):
-    """Where a run stands.
+    """State of a run.
 
     Attributes
     ----------
     theta_c
         Potentials of the copies' states.
     choices, averages
-        What the subproblems chose, and on average.
+        The current choices of the subproblems, and their averages.
     labels, candidate, best
-        The majority's labelling, the one evaluated last, and the best one.
+        The majority's labelling, the last one evaluated, and the incumbent.
     votes, seen
-        Scratch of the voting.
+        Scratch for voting.
     ways
-        Ways to a labelling, taken in turn.
+        Decoding rules, used in turn.
     options
-        Rule of the steps.
+        Step rule.
     figures : (1,)
         A record of type `DESCENT_FIGURES`.
     """
@@ -153,7 +153,7 @@ class DescentState(NamedTuple):
 
 @inlined
 def _agree(label_c: Ints, begin: int, end: int) -> bool:
-    """Whether some copies all chose the same state."""
+    """Return whether a range of copies all chose the same state."""
     c = begin + 1
     while c < end and label_c[c] == label_c[begin]:
         c += 1
@@ -162,7 +162,7 @@ def _agree(label_c: Ints, begin: int, end: int) -> bool:
 
 @inlined
 def _count(label_c: Ints, begin: int, end: int, votes: Ints, seen: Ints) -> int:
-    """Votes for every state that has some, and a list of those; return how many there are."""
+    """Count the votes for every state and list those with votes; return their number."""
     n_seen = 0
     for c in range(begin, end):
         label = label_c[c]
@@ -175,7 +175,7 @@ def _count(label_c: Ints, begin: int, end: int, votes: Ints, seen: Ints) -> int:
 
 @bare
 def vote(parts: Subproblems, state: DescentState) -> float:
-    """The majority's labelling, ties by the average so far; return the squared length of the subgradient."""
+    """Compute the majority labelling, ties by the average so far; return the squared norm of the subgradient."""
     ptr, label_c, labels, mean_v = parts.copies.ptr, state.choices.label_c, state.labels, state.averages.v
     votes, seen = state.votes, state.seen
     norm = 0.0
@@ -194,7 +194,7 @@ def vote(parts: Subproblems, state: DescentState) -> float:
             k = seen[place]
             count, most = votes[k], votes[best]
             squares += count * count
-            # In single precision, so that round-off does not decide between equal averages.
+            # In single precision, so that round-off does not decide ties.
             mean, ahead = np.float32(mean_v[at + k]), np.float32(mean_v[at + best])
             if count > most or (count == most and (mean > ahead or (mean == ahead and k < best))):
                 best = k
@@ -207,7 +207,7 @@ def vote(parts: Subproblems, state: DescentState) -> float:
 
 @bare
 def value_of(parts: Subproblems, labels: Ints) -> float:
-    """Log potential of a labelling."""
+    """Return the value of a labelling."""
     legs, total = parts.legs, parts.constant
     for i in range(len(labels)):
         total += parts.theta_v[parts.var_ptr[i] + labels[i]]
@@ -221,7 +221,7 @@ def value_of(parts: Subproblems, labels: Ints) -> float:
 
 @bare
 def average_labels(parts: Subproblems, state: DescentState) -> None:
-    """The largest entry of the average of every variable, the smallest state on ties, as the candidate."""
+    """Set the candidate to the largest entry of every variable's average, the smallest state on ties."""
     mean, old = state.averages.v, state.averages.old_v
     for i in range(len(state.labels)):
         state.candidate[i] = state.labels[i]
@@ -237,7 +237,7 @@ def average_labels(parts: Subproblems, state: DescentState) -> None:
 
 @bare
 def forest_labels(copies: Copies, state: DescentState, forest: int) -> None:
-    """A forest's own labelling as the candidate; variables outside of it as the majority has them."""
+    """Set the candidate to a forest's labelling, completed by the majority."""
     for i in range(len(state.labels)):
         state.candidate[i] = state.labels[i]
         for c in range(copies.ptr[i], copies.ptr[i + 1]):
@@ -247,7 +247,7 @@ def forest_labels(copies: Copies, state: DescentState, forest: int) -> None:
 
 @bare
 def try_candidate(parts: Subproblems, state: DescentState) -> None:
-    """Evaluate one labelling, each round by another of the ways asked for, and keep it if it is the best."""
+    """Evaluate one labelling per round, by the decoding rules in turn, and keep it if it is the best."""
     figures = state.figures[0]
     turn = figures.rounds
     way = state.ways[turn % len(state.ways)]
@@ -270,7 +270,7 @@ def try_candidate(parts: Subproblems, state: DescentState) -> None:
 
 @bare
 def step_length(figures: FigureRecord, options: StepOptions) -> float:
-    """How much potential a vote moves, by the rule of the run, which is updated with the present dual value first."""
+    """Update the step rule with the current dual value, and return the step length."""
     length: float = 0.0
     if options.rule == SQRT:
         if _stalled(figures, options.slack, options.patience):
@@ -287,7 +287,7 @@ def step_length(figures: FigureRecord, options: StepOptions) -> float:
 
 @inlined
 def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
-    """Whether the bound has not come down by some amount for as many rounds as patience allows."""
+    """Return whether the bound has not improved by `aim` for `patience` rounds."""
     if figures.rounds == 0 or figures.bound <= figures.reference - aim:
         figures.reference = figures.bound
         figures.stalled = 0
@@ -302,9 +302,9 @@ def _stalled(figures: FigureRecord, aim: float, patience: int) -> bool:
 
 @inlined
 def _above_level(figures: FigureRecord, options: StepOptions) -> float:
-    """Distance of the dual value from the level aimed at, which comes nearer after some rounds without progress.
+    """Return the distance of the dual value from the target level, which moves closer after rounds without progress.
 
-    0 if it has come so near that nothing is left to aim at.
+    0 once the target is so close that nothing is left to gain.
     """
     if figures.rounds == 0:
         figures.delta = min(figures.dual - figures.value, options.unit * figures.norm)
@@ -317,7 +317,7 @@ def _above_level(figures: FigureRecord, options: StepOptions) -> float:
 
 @bare
 def next_window(averages: Averages, figures: FigureRecord) -> None:
-    """After 1, 2, 4, ... rounds: the sums become those of the last window, and another begins."""
+    """After 1, 2, 4, ... rounds, start a new averaging window and keep the last."""
     figures.window = 2 * figures.rounds + 1
     figures.old_weight = figures.weight
     figures.weight = 0.0
@@ -331,9 +331,9 @@ def next_window(averages: Averages, figures: FigureRecord) -> None:
 
 @bare
 def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, weight: float) -> None:
-    """A step of the subgradient; marks the factors whose potentials change, and adds the round to the sums.
+    """Take a subgradient step; mark the factors whose potentials change, and add the round to the sums.
 
-    Potential is taken from what the copies of a variable chose and spread over all of them.
+    Potential is taken from the states that a variable's copies chose and distributed over all copies.
     """
     ptr, copy_at, var_ptr = parts.copies.ptr, parts.copies.at, parts.var_ptr
     label_c, theta_c, votes, seen = state.choices.label_c, state.theta_c, state.votes, state.seen
@@ -370,7 +370,7 @@ def move(parts: Subproblems, state: DescentState, stale: Bools, length: float, w
 
 @bare
 def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bools) -> bool:
-    """What follows the subproblems: bound, votes, a labelling, and a step; return whether there was one to take."""
+    """Finish a round: bound, votes, a labelling, and a step; return False if there was no step to take."""
     figures, options = state.figures[0], state.options
     figures.dual = dual + parts.alone
     if figures.rounds == 0:
@@ -389,8 +389,8 @@ def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bo
     figures.length = length
     if figures.rounds >= figures.window:
         next_window(state.averages, figures)
-    # Averages weighted by the steps are consistent in the limit, if the steps do not shrink too fast: those of the
-    # other rules do, and equal weights serve better.
+    # Averages weighted by the step lengths are consistent in the limit if the steps do not shrink too fast. Those of
+    # the other rules do, and equal weights work better.
     by_length = length > 0.0 and (options.rule == SQRT or options.rule == DIMINISHING)
     weight = length if by_length else 1.0
     figures.weight += weight
@@ -401,7 +401,7 @@ def finish_round(dual: float, parts: Subproblems, state: DescentState, stale: Bo
 
 @compiled
 def descend_forests(parts: Subproblems, state: DescentState, scratch: TreeScratch, stale: Bools, n_rounds: int) -> bool:
-    """Rounds of subgradient descent over forests; return whether there is nothing left to do."""
+    """Run rounds of subgradient descent over forests; return whether nothing is left to do."""
     choices, slack = state.choices, state.options.slack
     for _ in range(n_rounds):
         dual = solve_forests(
@@ -414,7 +414,7 @@ def descend_forests(parts: Subproblems, state: DescentState, scratch: TreeScratc
 
 @compiled
 def descend_factors(parts: Subproblems, state: DescentState, cache: FactorCache, n_rounds: int) -> bool:
-    """The same over single factors."""
+    """Run the same over single factors."""
     for _ in range(n_rounds):
         dual = solve_factors(parts.theta_t, state.theta_c, parts.legs, state.choices, cache, state.options.slack)
         if not finish_round(dual, parts, state, cache.stale):

@@ -1,4 +1,4 @@
-"""Cutting a model into subproblems: forests or single factors, with copies of the variables that they share."""
+"""Decomposition of a model into forests or single factors, with copies of the variables that they share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mapmrf.problem import Problem
 
 @dataclass(frozen=True)
 class Decomposition:
-    """Acyclic parts of a factor graph, or its single factors, and the copies of variables that they have.
+    """Acyclic subgraphs of a factor graph, or its single factors, and their copies of variables.
 
     Attributes
     ----------
     copies, legs
-        As the kernels see them.
+        The layout used by the kernels.
     visit : (n_factors,)
         The factors in the order of `legs`.
     roots
@@ -37,7 +37,7 @@ class Decomposition:
 
     @classmethod
     def into_factors(cls, problem: Problem) -> Decomposition:
-        """A subproblem for each factor, with a copy of a variable on each of its edges."""
+        """Create a subproblem per factor, with a copy of a variable on each edge."""
         copy_of = _zeros(problem.n_edges)
         copy_of[problem.nbr] = np.arange(problem.n_edges)
         copies = _copies(problem, problem.nbr_ptr, problem.edge_factor[problem.nbr].astype(np.int64))
@@ -47,7 +47,7 @@ class Decomposition:
 
     @classmethod
     def into_trees(cls, problem: Problem) -> Decomposition:
-        """Forests that are maximal one after another, until every factor is in one."""
+        """Create successive maximal forests until every factor is in one."""
         factor_of = problem.edge_factor
         forest_of, n_forests = _pick_forests(problem)
         copy_ptr, copy_of = _zeros(problem.n_vars + 1), _zeros(problem.n_edges)
@@ -64,9 +64,9 @@ class Decomposition:
         return cls(copies, _legs(problem, visit, leg_edge, copies, copy_of), visit, roots[:n_roots], n_forests)
 
     def subproblems(self, problem: Problem, averaging: bool = True) -> Subproblems:
-        """The subproblems with their potentials, as the kernels see them.
+        """Return the subproblems with their potentials, for the kernels.
 
-        `averaging` says whether the factors' choices are averaged.
+        `averaging` enables averages of the factors' choices.
         """
         graph = problem.graph
         config_at = problem.config_ptr[:-1][self.visit].astype(np.int64) if averaging else _zeros(0)
@@ -90,7 +90,7 @@ def _zeros(n: int) -> Ints:
 
 
 def _pick_forests(problem: Problem) -> tuple[Ints, int]:
-    """The forest of every factor, each forest maximal among the factors that are left, and how many there are."""
+    """Assign factors to successive maximal forests; return the forest of every factor and the number of forests."""
     forest_of, left, n_forests = _zeros(problem.n_factors), np.arange(problem.n_factors), 0
     root, taken = _zeros(problem.n_vars), np.zeros(problem.n_factors, dtype=bool)
     while len(left):
@@ -102,13 +102,13 @@ def _pick_forests(problem: Problem) -> tuple[Ints, int]:
 
 
 def _copies(problem: Problem, ptr: Ints, forest: Ints) -> Copies:
-    """The copies of every variable from their offsets and forests."""
+    """Build the copies of every variable from their offsets and forests."""
     card = np.repeat(problem.graph.card, np.diff(ptr)).astype(np.int32)
     return Copies(ptr.astype(np.int64), offsets(card)[:-1].astype(np.int64), forest.astype(np.int32), card)
 
 
 def _legs(problem: Problem, visit: Ints, leg_edge: Ints, copies: Copies, copy_of: Ints) -> Legs:
-    """The legs of the factors in the order of their visits."""
+    """Build the legs of the factors in visiting order."""
     copy, forms = copy_of[leg_edge], problem.quick_forms.of
     return Legs(
         ptr=offsets(np.diff(problem.scope_ptr)[visit]).astype(np.int64),

@@ -1,7 +1,7 @@
-"""Forests of factors: copies of their variables, walks from the roots, and exact max-product on all of them at once.
+"""Forests of factors: copies of their variables, traversals from the roots, and exact max-product on all of them.
 
-A forest holds its own copy of every variable that it touches. A *visit* is one factor, met on the way from the roots
-to the leaves; its *legs* are the copies of its variables, the one nearest the root first.
+A forest has its own copy of every variable that it contains. A *visit* is one factor, reached on the way from the roots
+to the leaves; its *legs* are the copies of its variables, the one closest to the root first.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Copies(NamedTuple):
     ptr : (n_vars + 1,)
         The copies of variable `i` are ``ptr[i]`` to ``ptr[i + 1]``.
     at, forest : (n_copies,)
-        Where the copy's states start in `theta_c`, and the forest it is in.
+        Where the copy's states start in `theta_c`, and its forest.
     card : (n_copies,)
         Its number of states.
     """
@@ -37,7 +37,7 @@ class Copies(NamedTuple):
 
 
 class Legs(NamedTuple):
-    """Factors in the order of their visits, and where they find their variables.
+    """Factors in visiting order, and the positions of their variables.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class Legs(NamedTuple):
     table_at : (n_visits,)
         Where the factor's table starts in `theta_t`.
     weight, form : (n_visits,)
-        What the table is multiplied by, and the number of its form or NO_FORM; empty if all weights are 1, and if no
-        table has a form.
+        Weight of the table, and the index of its form or NO_FORM; empty if all weights are 1, and if no table has a
+        form.
     at, copy, var, card, stride : (n_legs,)
-        Where the copy's states start in `theta_c`, its number, its variable, the number of its states, and the stride
-        of the variable in the table.
+        Where the copy's states start in `theta_c`, its number, its variable, its number of states, and the stride of
+        the variable in the table.
     """
 
     ptr: Ints
@@ -65,14 +65,14 @@ class Legs(NamedTuple):
 
 
 class Chosen(NamedTuple):
-    """What the subproblems chose: the state of every copy, and the entry of its table of every factor."""
+    """The choices of the subproblems: the state of every copy, and the table entry of every factor."""
 
     label_c: Ints
     config: Ints
 
 
 class TreeScratch(NamedTuple):
-    """Beliefs of the copies, a message, a joint state of the legs of a factor, and the forms of pairs."""
+    """Beliefs of the copies, a message, a configuration of a factor, and the forms of pairs."""
 
     belief: Floats
     message: Floats
@@ -96,9 +96,9 @@ class CopyGraph(NamedTuple):
 def number_copies(
     nbr_ptr: Ints, nbr: Ints, factor_of: Ints, forest_of: Ints, copy_in: Ints, copy_ptr: Ints, copy_of: Ints
 ) -> None:
-    """One copy of a variable for each forest that touches it, numbered by variable; fills the copy of every edge.
+    """Create one copy of a variable per forest that contains it, numbered by variable; fills the copy of every edge.
 
-    `copy_in` is scratch, one entry per forest, at first all -1: the last copy made in it.
+    `copy_in` is scratch, one entry per forest, initially -1: the last copy created in it.
     """
     n_copies = 0
     for i in range(len(nbr_ptr) - 1):
@@ -115,10 +115,10 @@ def number_copies(
 
 @compiled
 def orient(scope_ptr: Ints, graph: CopyGraph, visit: Ints, leg_edge: Ints, roots: Ints) -> int:
-    """Walk all forests from their roots; return the number of roots.
+    """Traverse all forests from their roots; return the number of roots.
 
-    Fills `visit` with the factors in the order in which they are met, `leg_edge` with their edges, the one nearest the
-    root first, and `roots` with copies.
+    Fills `visit` with the factors in the order of traversal, `leg_edge` with their edges, the one closest to the root
+    first, and `roots` with copies.
     """
     n_copies = len(roots)
     reached, met = np.zeros(n_copies, dtype=np.bool_), np.zeros(len(visit), dtype=np.bool_)
@@ -149,7 +149,7 @@ def orient(scope_ptr: Ints, graph: CopyGraph, visit: Ints, leg_edge: Ints, roots
 
 @inlined
 def _list_legs(scope_ptr: Ints, a: int, met_at: int, leg_edge: Ints, n_legs: int) -> int:
-    """List the edges of a factor, the one where it was met first; return the new length of the list."""
+    """List the edges of a factor, the one through which it was reached first; return the new length of the list."""
     leg_edge[n_legs] = met_at
     n_legs += 1
     for e in range(scope_ptr[a], scope_ptr[a + 1]):
@@ -161,7 +161,7 @@ def _list_legs(scope_ptr: Ints, a: int, met_at: int, leg_edge: Ints, n_legs: int
 
 @inlined
 def _push(stack: Ints, height: int, scope_ptr: Ints, graph: CopyGraph, reached: Bools) -> int:
-    """Put the copies beyond the factors of the copy at `height` on the stack, in its place; return the new height."""
+    """Replace the copy at the top of the stack by those beyond its factors; return the new height."""
     top = stack[height]
     for place in range(graph.ptr[top], graph.ptr[top + 1]):
         a = graph.factor_of[graph.edge[place]]
@@ -178,7 +178,7 @@ def _push(stack: Ints, height: int, scope_ptr: Ints, graph: CopyGraph, reached: 
 
 @inlined
 def _binary_pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, belief: Floats) -> float:
-    """Message of a 2x2 factor towards the root, added to the belief without its maximum, which is returned."""
+    """Add the normalised message of a 2x2 factor towards the root to the belief; return its maximum."""
     at, to, source = legs.table_at[v], legs.at[first], legs.at[first + 1]
     up, down = legs.stride[first], legs.stride[first + 1]
     low, high = belief[source], belief[source + 1]
@@ -193,13 +193,13 @@ def _binary_pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: flo
 
 @inlined
 def leg_form(legs: Legs, v: int) -> int:
-    """The number of a visit's form, or NO_FORM."""
+    """Return the index of a visit's form, or NO_FORM."""
     return legs.form[v] if len(legs.form) > 0 else NO_FORM
 
 
 @inlined
 def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: StructuredPairs) -> None:
-    """Fill `out` with the maxima of a structured pair and the far leg's part of `h`, for each state of the near leg."""
+    """Fill `out` with the maxima over the far leg of a structured pair plus `h`, for each state of the near leg."""
     first = legs.ptr[v]
     n, is_first = legs.card[first], legs.stride[first] > 1
     seen = weighted_form(pairs.forms, form, weight_of(legs.weight, v), n, is_first)
@@ -208,7 +208,7 @@ def form_up(form: int, legs: Legs, v: int, h: Floats, out: Floats, pairs: Struct
 
 @inlined
 def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scratch: TreeScratch) -> float:
-    """Fill in the message of a pair towards the root; return its maximum."""
+    """Compute the message of a pair towards the root; return its maximum."""
     belief, message = scratch.belief, scratch.message
     at, source = legs.table_at[v], legs.at[first + 1]
     stride, width = legs.stride[first + 1], legs.card[first + 1]
@@ -225,7 +225,7 @@ def _pair_up(theta_t: Floats, legs: Legs, v: int, first: int, weight: float, scr
 
 @inlined
 def _single_up(theta_t: Floats, legs: Legs, v: int, first: int, message: Floats) -> float:
-    """Fill in the message of a factor of one variable; return its maximum."""
+    """Compute the message of a unary factor; return its maximum."""
     weight, top = weight_of(legs.weight, v), -np.inf
     for p in range(legs.card[first]):
         message[p] = weight * theta_t[legs.table_at[v] + p * legs.stride[first]]
@@ -235,7 +235,7 @@ def _single_up(theta_t: Floats, legs: Legs, v: int, first: int, message: Floats)
 
 @inlined
 def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
-    """Fill in the message of a factor towards the root, in the quickest way; return its maximum."""
+    """Compute the message of a factor towards the root by the fastest kernel; return its maximum."""
     weight, form = weight_of(legs.weight, v), leg_form(legs, v)
     if form >= 0:
         form_up(form, legs, v, scratch.belief, scratch.message, scratch.pairs)
@@ -254,7 +254,7 @@ def _message_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeSc
 
 @inlined
 def next_state(legs: Legs, begin: int, end: int, state: Ints, place: int) -> int:
-    """Move on to the next joint state of the legs from `begin` on; return its place in the table, -1 after the last."""
+    """Advance to the next configuration of the legs from `begin` on; return its table entry, -1 after the last."""
     for leg in range(end - 1, begin - 1, -1):
         k = leg - begin
         state[k] += 1
@@ -268,7 +268,7 @@ def next_state(legs: Legs, begin: int, end: int, state: Ints, place: int) -> int
 
 @inlined
 def sum_of(legs: Legs, begin: int, end: int, state: Ints, values: Floats) -> float:
-    """Sum of the values of the legs' copies at a joint state."""
+    """Sum the values of the legs' copies at a configuration."""
     total = 0.0
     for leg in range(begin, end):
         total += values[legs.at[leg] + state[leg - begin]]
@@ -277,7 +277,7 @@ def sum_of(legs: Legs, begin: int, end: int, state: Ints, values: Floats) -> flo
 
 @inlined
 def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScratch) -> float:
-    """Fill in the message of a factor of any arity towards the root; return its maximum."""
+    """Compute the message of a factor of any arity towards the root; return its maximum."""
     belief, message, state = scratch.belief, scratch.message, scratch.state
     weight = weight_of(legs.weight, v)
     last, n_states, stride = legs.ptr[v + 1] - 1, legs.card[first], legs.stride[first]
@@ -287,7 +287,7 @@ def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScra
     for leg in range(first + 1, last):
         state[leg - first - 1] = 0
     place = 0
-    while place >= 0:  # over the joint states of all legs but the last, whose states follow each other
+    while place >= 0:  # over all legs but the last, whose states are contiguous
         between = sum_of(legs, first + 1, last, state, belief)
         row = legs.table_at[v] + place
         for s in range(legs.card[last]):
@@ -304,7 +304,7 @@ def _table_up(theta_t: Floats, legs: Legs, v: int, first: int, scratch: TreeScra
 
 @inlined
 def _best_state(values: Floats, begin: int, n_states: int, slack: float) -> int:
-    """The first state whose value no other one exceeds by more than `slack`, going from the first on."""
+    """Return the first state that no later one exceeds by more than `slack`."""
     best = 0
     for s in range(1, n_states):
         if values[begin + s] > values[begin + best] + slack:
@@ -316,7 +316,7 @@ def _best_state(values: Floats, begin: int, n_states: int, slack: float) -> int:
 def _pair_down(
     theta_t: Floats, legs: Legs, v: int, first: int, weight: float, belief: Floats, label_c: Ints, slack: float
 ) -> int:
-    """Label the far copy of a pair, given the near one; return the place in the table."""
+    """Label the far copy of a pair, given the near one; return the table entry."""
     near = label_c[legs.copy[first]] * legs.stride[first]
     row, source, stride = legs.table_at[v] + near, legs.at[first + 1], legs.stride[first + 1]
     top, best = weight * theta_t[row] + belief[source], 0
@@ -332,7 +332,7 @@ def _pair_down(
 def _table_down(
     theta_t: Floats, legs: Legs, v: int, first: int, label_c: Ints, scratch: TreeScratch, slack: float
 ) -> int:
-    """The same for a factor of any arity."""
+    """Do the same for a factor of any arity."""
     belief, state, weight = scratch.belief, scratch.state, weight_of(legs.weight, v)
     last = legs.ptr[v + 1] - 1
     source, step = legs.at[last], legs.stride[last]
@@ -361,12 +361,12 @@ def solve_forests(
     theta_t: Floats, theta_c: Floats, copies: Copies, legs: Legs, roots: Ints, choices: Chosen, scratch: TreeScratch,
     slack: float,
 ) -> float:  # fmt: skip
-    """Label all copies so that every forest has its maximum; return the sum of the maxima.
+    """Label all copies such that every forest attains its maximum; return the sum of the maxima.
 
-    From the leaves to the roots, `belief` gathers a copy's potentials and the messages from below, each without its
-    maximum, so that large forests lose no digits. From the roots to the leaves the maxima are looked up again. Of
-    states that differ by `slack` or less, the first is taken: round-off decides nothing. Nothing is labelled if the sum
-    is -inf.
+    From the leaves to the roots, `belief` accumulates a copy's potentials and the messages from below, each normalised
+    to maximum 0, so that large forests lose no digits. From the roots to the leaves, the maximisers are found again.
+    Among states within `slack` of each other, the first is taken, so that round-off decides nothing. Nothing is
+    labelled if the sum is -inf.
     """
     belief, message, label_c = scratch.belief, scratch.message, choices.label_c
     for place in range(len(theta_c)):

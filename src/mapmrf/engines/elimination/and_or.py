@@ -1,4 +1,4 @@
-"""AND/OR branch and bound with mini-bucket bounds: the state of a search and its cache."""
+"""AND/OR branch and bound with mini-bucket bounds: the state of a search, and its cache."""
 
 from __future__ import annotations
 
@@ -30,19 +30,18 @@ from mapmrf.engines.elimination.path_rules import RuleForm, RuleForms, lay_out_p
 from mapmrf.engines.elimination.path_rules_kernels import PathRules, settle
 
 ROUND_OFF = 2e-15
-"""Bounds that exceed what is known by less than this share of the potentials' scale count as equal."""
+"""Bounds that exceed the best value by less than this share of the potentials' scale count as equal to it."""
 
 SLOT_BYTES = 17
-"""Memory of a slot of the cache without its labels."""
+"""Bytes per slot of the cache, without its labels."""
 
 
 class AndOrSearch:
     """A depth-first search for a labelling better than a known one; values are sums of the given functions.
 
-    With rules, whose variables the tree has on one path each, values are less what the rules lose against their roots.
-
-    Subproblems whose messages are exact are not searched: their optimum is the message. Solved subproblems are cached
-    by the labels of their context, with their labels; failed ones with the bound that their failure proves.
+    With rules, each of which has its variables on one path of the tree, values are reduced by the rules' losses against
+    their roots. Subproblems whose messages are exact are not searched: their optimum is the message. Solved subproblems
+    are cached by the labels of their context, with their labels; failed ones with the bound that the failure proves.
     """
 
     def __init__(self, buckets: MiniBuckets, cache_bytes: float, rules: RuleForms | None = None) -> None:
@@ -60,49 +59,49 @@ class AndOrSearch:
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> int:
-        """Memory of the labels that the open nodes keep."""
+        """Return the memory of the labels that the open nodes keep."""
         return int((tree.end - np.arange(tree.n)).sum())
 
     @property
     def n_expanded(self) -> int:
-        """AND nodes expanded."""
+        """Number of AND nodes expanded."""
         return self._cursor.n_expanded
 
     @property
     def n_hits(self) -> int:
-        """Subproblems taken from the cache."""
+        """Number of subproblems taken from the cache."""
         return self._cursor.n_hits
 
     @property
     def finished(self) -> bool:
-        """Whether nothing better than what was found, or was known, is left."""
+        """Whether nothing better than the best labelling, found or known, is left."""
         return self._cursor.action == FINISHED
 
     def require(self, value: float) -> None:
-        """Look only for what is better than `value`."""
+        """Search only for labellings better than `value`."""
         if value > self._state.need[self.n]:
             self._state.need[self.n] = value
             raise_needs(self._cursor.node, self._space.tree.parent, self._state, self._path)
 
     def advance(self, look_ups: int, max_expanded: int) -> None:
-        """Search for about so many look-ups, but expand no more than `max_expanded` AND nodes in all."""
+        """Search for about this many look-ups, expanding no more than `max_expanded` AND nodes in total."""
         self._cursor = search(
             self._cursor, look_ups, max_expanded, self._tol, self._space, self._state, self._cache
         )  # fmt: skip
 
     def upper_bound(self) -> float:
-        """Upper bound on all labellings at this point of the search; round-off that was skipped is added."""
+        """Upper bound on all labellings at this point of the search, with a margin for skipped round-off."""
         return open_bound(self._cursor, self._space.tree, self._state) + self.n * self._tol
 
     def best_labels(self) -> Ints | None:
-        """The best labelling found, by position, or None if nothing better than what was known has been."""
+        """Return the best labelling found, by position, or None if none was better than the known one."""
         if self._state.found[self.n] == -math.inf:
             return None
         first = self._state.best_at[self.n]
         return self._state.best[first : first + self.n].astype(np.int64)
 
     def current_labels(self) -> Ints:
-        """What the search has set, completed by the most promising states: a labelling by position."""
+        """Return the partial labelling of the search, completed greedily: a labelling by position."""
         labels, fixed = np.zeros(self.n, dtype=np.int64), np.zeros(self.n, dtype=bool)
         current_labels(self._cursor, self._space.tree, self._state, labels, fixed)
         self.buckets.complete(labels, fixed)
@@ -110,7 +109,7 @@ class AndOrSearch:
 
 
 def _search_space(buckets: MiniBuckets, forms: Sequence[RuleForm]) -> SearchSpace:
-    """The tree with a node above all roots, whose bucket holds the constants, and the paths of messages through it."""
+    """Add a node above all roots, whose bucket holds the constants, to the tree, and find the paths of messages."""
     tree, n, partition = buckets.tree, buckets.tree.n, buckets.partition
     parent = np.append(np.where(tree.parent >= 0, tree.parent, n), -1)
     end = np.append(tree.end, n)
@@ -131,7 +130,7 @@ def _search_space(buckets: MiniBuckets, forms: Sequence[RuleForm]) -> SearchSpac
 
 
 def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
-    """Everything that is kept by node, at the start."""
+    """Allocate the state of every node."""
     tree = space.tree
     n = len(tree.card)
     value_ptr = offsets(tree.card).astype(np.int64)
@@ -160,7 +159,7 @@ def _search_state(space: SearchSpace, possible: Bools | None) -> SearchState:
 
 
 def _crossed(tree: BucketTree, rules: PathRules) -> Bools:
-    """Positions with variables of a rule both above and in their subtree."""
+    """Return the positions with variables of a rule both above and within their subtree."""
     top = np.arange(tree.n)
     for c in range(len(rules.rules)):
         first, last = rules.member[rules.member_ptr[c]], rules.member[rules.member_ptr[c + 1] - 1]
@@ -172,7 +171,7 @@ def _crossed(tree: BucketTree, rules: PathRules) -> Bools:
 
 
 def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> SearchCache:
-    """Slots for every node whose subproblem can recur under other ancestors, halved until all of them fit."""
+    """Allocate slots for every node whose subproblem can recur under other ancestors, halved until all of them fit."""
     n, labels = tree.n, label_type(tree.card)
     stride, n_contexts = row_major(tree.card, tree.context_ptr, tree.context)
     size = tree.end - np.arange(n)
@@ -199,7 +198,7 @@ def _search_cache(tree: BucketTree, space: SearchSpace, cache_bytes: float) -> S
 
 
 def _recurs(tree: BucketTree) -> Bools:
-    """Positions whose subproblem can recur: their context lacks an ancestor that their parent depends on."""
+    """Return the positions whose subproblem can recur: their context lacks an ancestor that their parent depends on."""
     if tree.n == 0:
         return np.zeros(0, dtype=np.bool_)
     lengths = np.diff(tree.context_ptr)
@@ -209,13 +208,13 @@ def _recurs(tree: BucketTree) -> Bools:
 
 
 def _without_splits(tree: BucketTree, split: Bools) -> Bools:
-    """Positions below and at which no bucket is split: the messages of the whole subtree are exact."""
+    """Return the positions at and below which no bucket is split: the messages of the whole subtree are exact."""
     before = np.concatenate([[0], np.cumsum(split)])
     return np.asarray(before[tree.end] == before[:-1])
 
 
 def _children(parent: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Children of every node, the smallest subtrees first: solving them soon sharpens the bounds of the rest."""
+    """Return the children of every node, smallest subtrees first: solving them early tightens the other bounds."""
     n = len(parent) - 1
     child = np.arange(n)
     child = child[np.lexsort((end[:n] - child, parent[:n]))]

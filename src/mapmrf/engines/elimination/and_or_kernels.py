@@ -18,10 +18,10 @@ from mapmrf.engines.elimination.path_rules_kernels import PathMarks, PathRules, 
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 ENTER, NEXT_VALUE, NEXT_CHILD, LEAVE, FINISHED = 0, 1, 2, 3, 4
-"""What is to be done next at the current node."""
+"""The next action at the current node."""
 
 EMPTY, EXACT, CEILING = 0, 1, 2
-"""What a slot of the cache holds: nothing, an optimum with its labels, or an upper bound from a failed search."""
+"""Contents of a cache slot: nothing, an optimum with its labels, or an upper bound from a failed search."""
 
 
 class SearchTree(NamedTuple):
@@ -62,7 +62,7 @@ class MessagePaths(NamedTuple):
 
 
 class SearchSpace(NamedTuple):
-    """What a search does not change: the tree, functions and messages, buckets, paths of messages, and rules."""
+    """The fixed data of a search: the tree, functions and messages, buckets, paths of messages, and rules."""
 
     tree: SearchTree
     fns: FunctionTables
@@ -141,7 +141,7 @@ class SearchCache(NamedTuple):
 
 
 class SearchCursor(NamedTuple):
-    """Where a search stands: the node, its next action, AND nodes expanded, subproblems found in the cache."""
+    """Progress of a search: the node, its next action, AND nodes expanded, subproblems found in the cache."""
 
     node: int
     action: int
@@ -265,7 +265,7 @@ def find_slot(a: int, label: Ints, cache: SearchCache) -> tuple[int, int]:
 
 @inlined
 def recall(a: int, end: Ints, tol: float, state: SearchState, cache: SearchCache) -> bool:
-    """Whether the cache settles the subproblem of `a`: its solution is copied, or its bound is too low."""
+    """Return whether the cache settles the subproblem of `a`: its solution is copied, or its bound is too low."""
     key, slot = find_slot(a, state.label, cache)
     if cache.kind[slot] == EMPTY or cache.key[slot] != key:
         return False

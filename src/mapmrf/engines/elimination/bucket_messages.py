@@ -1,4 +1,4 @@
-"""Bucket elimination that keeps its messages: the m best labellings, and max-marginals, exactly."""
+"""Bucket elimination that keeps its messages: exact m best labellings and max-marginals."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from mapmrf.engines.elimination.primal_graph import PrimalGraph
 from mapmrf.problem import Problem
 
 RESTARTS = 5
-"""Elimination orders of each kind to try."""
+"""Number of elimination orders of each kind to try."""
 
 
 def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTree | None:
-    """The bucket tree of the best order found; None if its messages, both ways, take more memory than `max_bytes`.
+    """Return the bucket tree of the best order found; None if its messages, both ways, exceed `max_bytes`.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def fitting_tree(problem: Problem, max_bytes: float, seed: int = 0) -> BucketTre
 
 
 def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTree | None:
-    """The bucket tree of the best order found; None if the tables of its buckets have more than `max_entries` entries.
+    """Return the bucket tree of the best order found; None if the tables of its buckets exceed `max_entries` entries.
 
     Examples
     --------
@@ -64,7 +64,7 @@ def narrow_tree(problem: Problem, max_entries: float, seed: int = 0) -> BucketTr
 
 
 class BucketMessages:
-    """The messages of all buckets to the roots, some of the work at a time, and what can be read from them.
+    """The messages of all buckets to the roots, computed in steps, and the results that follow from them.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ class BucketMessages:
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> float:
-        """Memory of the messages both ways and of the largest table of a bucket."""
+        """Return the memory of the messages both ways and of the largest table of a bucket."""
         _, sizes = row_major(tree.card, tree.context_ptr, tree.context)
         if not np.all(tree.known) or np.any(sizes == 0):
             return math.inf
@@ -113,11 +113,11 @@ class BucketMessages:
 
     @property
     def collected(self) -> bool:
-        """Whether all messages to the roots are there."""
+        """Whether all messages to the roots are computed."""
         return self._cursor.position < 0
 
     def collect(self, additions: int) -> None:
-        """Compute messages to the roots, for about so many additions of table entries."""
+        """Compute messages to the roots, for about this many additions of table entries."""
         self._cursor = collect(self._cursor, additions, self._tables, self._buckets, self._inner)
 
     @property
@@ -136,20 +136,20 @@ class BucketMessages:
     # -- labellings by rank -------------------------------------------------------------------------------------------
 
     def best_labels(self) -> Ints:
-        """The best labels, by position."""
+        """Return the best labels, by position."""
         labels: Ints = np.zeros(self.tree.n, dtype=np.int64)
         if self.tree.n:
             complete(0, self.tree.n, 0, self._tables, self._buckets, labels)
         return labels
 
     def deviate(self, labels: Ints, position: int, rank: int) -> Ints:
-        """The best labels that equal the given ones before a position and have the state of this rank there."""
+        """Return the best labels that equal the given ones before a position and have the state of this rank there."""
         changed = labels.copy()
         complete(position, int(self.tree.end[position]), rank, self._tables, self._buckets, changed)
         return changed
 
     def losses(self, labels: Ints, position: int, rank: int) -> Floats:
-        """What the next state in rank costs at each position from the given one on; inf before it and where none is.
+        """Return the loss of the next-ranked state at each position from the given one on; inf if there is none.
 
         The given position has its state of this rank, those after it have their best.
         """
@@ -162,17 +162,17 @@ class BucketMessages:
 
     @property
     def distributed(self) -> bool:
-        """Whether all max-marginals are there."""
+        """Whether all max-marginals are computed."""
         return self._next >= self.tree.n
 
     def distribute(self, additions: int) -> None:
-        """Compute messages from the roots and max-marginals, for about so many additions of table entries."""
+        """Compute messages from the roots and max-marginals, for about this many additions of table entries."""
         if len(self._marginals.value) == 0:
             self._start_down()
         self._next = distribute(self._next, additions, self._tables, self._buckets, self._marginals, self._inner)
 
     def _start_down(self) -> None:
-        """Make room for the messages from the roots: to a root comes the value of all other trees."""
+        """Allocate the messages from the roots: a root receives the value of all other trees."""
         arena = np.empty(2 * self._n_entries + self._largest)
         arena[: self._n_entries] = self._tables.arena
         values = self._root_values
@@ -186,7 +186,7 @@ class BucketMessages:
         self._marginals = self._marginals._replace(value=np.full(int(self.tree.card.sum()), -np.inf))
 
     def marginals(self) -> Floats:
-        """The largest value with each state, by variable, a block of states each, once `distributed`."""
+        """Return the largest value with each state, by variable, a block of states each, once `distributed`."""
         tree = self.tree
         position: Ints = np.empty(tree.n, dtype=np.int64)
         position[tree.var_of] = np.arange(tree.n)
@@ -194,17 +194,17 @@ class BucketMessages:
 
 
 class RankedLabellings:
-    """Labellings from the best downwards: Lawler's partition, in which every part's best is known from the messages.
+    """Labellings in decreasing order of value: Lawler's partition, whose parts' optima follow from the messages.
 
-    A labelling found deviates from an earlier one at one position; the labellings that are left of its part deviate
-    from it there, by the next state in rank, or at a later position.
+    Every labelling found deviates from an earlier one at one position; the remaining labellings of its part deviate
+    from it there, by the next-ranked state, or at a later position.
 
     Attributes
     ----------
     n_wanted
-        Labellings that will be asked for; candidates that cannot be among them, or be the next, are dropped.
+        Number of labellings that will be requested; candidates that cannot be among them, or be the next, are dropped.
     found
-        Labels by position, from the best downwards.
+        Labels by position, best first.
     """
 
     def __init__(self, messages: BucketMessages, n_wanted: int) -> None:
@@ -217,7 +217,7 @@ class RankedLabellings:
 
     @property
     def next_value(self) -> float:
-        """Value of the best labelling that is not found yet; -inf if there is none."""
+        """Value of the next labelling; -inf if there is none."""
         return float(self._value[0]) if len(self._value) else -math.inf
 
     def advance(self) -> None:
@@ -239,12 +239,12 @@ class RankedLabellings:
         self._drop_impossible()
 
     def _drop_impossible(self) -> None:
-        """Sort the candidates; drop those of value -inf, and those that will not be asked for."""
+        """Sort the candidates; drop those of value -inf, and those that will not be requested."""
         order = np.argsort(-self._value, kind="stable")[: self.n_wanted + 1 - len(self.found)]
         order = order[self._value[order] > -np.inf]
         self._value, self._parent = self._value[order], self._parent[order]
         self._position, self._rank = self._position[order], self._rank[order]
 
     def labels(self, number: int) -> Ints:
-        """The labels found under a number, by variable."""
+        """Return the labels of a found labelling, by variable."""
         return self.messages.tree.by_variable(self.found[number].astype(np.int64))

@@ -1,4 +1,4 @@
-"""Messages of all buckets, kept: up to the roots, down again to max-marginals, and read off rank by rank."""
+"""Messages of all buckets: up to the roots, down again to max-marginals, and labellings by rank."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def complete(first: int, end: int, rank: int, fns: FunctionTables, buckets: Buck
 
 @compiled
 def losses(first: int, rank: int, fns: FunctionTables, buckets: Buckets, labels: Ints, loss: Floats) -> None:
-    """What the next state in rank costs at every position from `first` on, those before as labelled; inf: none is left.
+    """Compute the loss of the next-ranked state at every position from `first` on, given those before; inf if none.
 
     Position `first` has its state of the given rank, all after it have their best.
     """

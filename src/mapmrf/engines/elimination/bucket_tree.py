@@ -1,4 +1,4 @@
-"""Bucket trees: the variables of an elimination order numbered by position, roots first."""
+"""Bucket trees: the variables of an elimination order, numbered by position, roots first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mapmrf.engines.elimination.primal_graph import PrimalGraph
 class BucketTree:
     """The variables numbered by position in a tree of buckets: roots first, every subtree a range of positions.
 
-    The buckets are eliminated from the last position to the first. All variables below are positions.
+    Buckets are eliminated from the last position to the first. Variables below are given by position.
 
     Attributes
     ----------
@@ -28,13 +28,13 @@ class BucketTree:
     parent, end : (n,)
         The position of the parent (-1 for a root), and the end of the subtree's range.
     context_ptr, context
-        The ancestors that the subtree of a position depends on, ascending; empty where `known` is false.
+        The ancestors that the subtree of a position depends on, ascending; empty if `known` is false.
     known : (n,)
         Whether the context is known.
     peak
-        Upper bound on the entries of messages that are alive at once in exact elimination.
+        Upper bound on the total entries of simultaneously live messages in exact elimination.
     entries
-        Entries of all messages of exact elimination.
+        Total entries of all messages of exact elimination.
     """
 
     var_of: Ints
@@ -54,7 +54,7 @@ class BucketTree:
 
     @classmethod
     def build(cls, graph: PrimalGraph, card: Ints, order: Order) -> BucketTree:
-        """Find the contexts along an order and number the positions."""
+        """Compute the contexts along an order and number the positions."""
         n = graph.n
         _, ptr, context, parent = contexts(graph.ptr, graph.nbr, order.order, order.n_known, 2**62)
         log_size = np.zeros(n)
@@ -81,21 +81,21 @@ class BucketTree:
         )
 
     def by_variable(self, labels: Ints) -> Ints:
-        """Labels by variable, from labels by position."""
+        """Convert labels by position to labels by variable."""
         result = np.empty_like(labels)
         result[self.var_of] = labels
         return result
 
 
 def inverse(permutation: Ints) -> Ints:
-    """Where every number stands in a permutation."""
+    """Return the inverse of a permutation."""
     result = np.empty(len(permutation), dtype=np.int64)
     result[permutation] = np.arange(len(permutation))
     return result
 
 
 def subtree_ends(parent: Ints) -> Ints:
-    """End of every subtree's range of positions: the next position that is not below."""
+    """Return the end of every subtree's range: the next position that is not below it."""
     n = len(parent)
     end = np.arange(1, n + 1)
     for p in range(n - 1, -1, -1):
@@ -105,7 +105,7 @@ def subtree_ends(parent: Ints) -> Ints:
 
 
 def row_major(card: Ints, ptr: Ints, var: Ints) -> tuple[Ints, Ints]:
-    """Strides of tables over the scopes given, last variable fastest, and their sizes (0: 2^62 or more)."""
+    """Return strides of tables over the given scopes, last variable fastest, and their sizes (0: 2^62 or more)."""
     first, lengths = int(ptr[0]), np.diff(ptr)
     stride = np.ones(int(ptr[-1]) - first, dtype=np.int64)
     sizes = np.ones(len(lengths), dtype=np.int64)

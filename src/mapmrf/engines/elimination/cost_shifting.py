@@ -1,4 +1,4 @@
-"""Cost shifting between variables and factors: a reparametrisation with a smaller simple bound."""
+"""Cost shifting between variables and factors: a reparametrisation with a smaller bound."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mapmrf.engines.elimination.cost_shifting_kernels import ShiftedModel, colle
 from mapmrf.problem import Problem
 
 STEP_ENTRIES = 2_000_000
-"""Table entries of a step, each of which is looked at several times: some hundredths of a second."""
+"""Table entries per step, each of which is read several times: some hundredths of a second."""
 
 
 class CostShifting:
-    """Sequential cost shifting: reparametrises a problem so that its simple bound falls.
+    """Sequential cost shifting: reparametrises a problem to lower its bound, the sum of all maxima.
 
     Attributes
     ----------
@@ -54,14 +54,14 @@ class CostShifting:
                 yield
 
     def _ends(self, order: Ints) -> Ints:
-        """Where the steps along an order end, but for the last."""
+        """Return the ends of the steps along an order, except for the last."""
         sizes = np.diff(self.table_ptr)[self._model.factor_of]
         total = np.concatenate([[0], np.cumsum(sizes)])
         work = np.cumsum((total[self._model.nbr_ptr[1:]] - total[self._model.nbr_ptr[:-1]])[order])
         return np.flatnonzero(np.diff(work // STEP_ENTRIES)) + 1
 
     def collect(self) -> None:
-        """Let every variable take the max-marginals of its factors, in either order in turn."""
+        """Move the max-marginals of all factors to their variables, in either order alternately."""
         self._back = not self._back
         order = self._order[::-1].copy() if self._back else self._order
         collect_marginals(order, self._model, self.theta_v, self.theta_f, self._gathered)

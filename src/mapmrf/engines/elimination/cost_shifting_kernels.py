@@ -67,11 +67,11 @@ def rank_range(a: int, rank: Ints, model: ShiftedModel) -> tuple[int, int]:
 def shift_costs(
     order: Ints, rank: Ints, model: ShiftedModel, theta_v: Floats, theta_f: Floats, gathered: Floats, labels: Ints
 ) -> None:
-    """One sequential pass of cost shifting between variables and factors, in place; the model stays the same.
+    """Run one sequential pass of cost shifting between variables and factors, in place.
 
-    Each variable takes the max-marginals of all its factors and hands an equal share to those that have a variable
-    later in the order. The bound sum_i max theta_i + sum_a max theta_a does not rise in a pass forth and back.
-    `labels` receives the best state of every variable at the moment when it holds all the max-marginals.
+    Each variable takes the max-marginals of all its factors and gives an equal share to those that have a variable
+    later in the order. The bound sum_i max theta_i + sum_a max theta_a does not rise in a forward and backward pass.
+    `labels` receives the best state of every variable when it holds all the max-marginals.
     """
     factor_of, table_ptr = model.factor_of, model.table_ptr
     for i in order:
@@ -104,7 +104,7 @@ def shift_costs(
 def collect_marginals(
     order: Ints, model: ShiftedModel, theta_v: Floats, theta_f: Floats, gathered: Floats
 ) -> None:  # fmt: skip
-    """Every variable takes the max-marginals of its factors, one after another; the bound does not rise."""
+    """Move the max-marginals of its factors to every variable, one after another; the bound does not rise."""
     for i in order:
         for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
             take_marginals(i, e, model, theta_v, theta_f, gathered)

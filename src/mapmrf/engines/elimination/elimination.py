@@ -20,9 +20,9 @@ from mapmrf.engines.elimination.functions import Functions
 
 
 class Elimination:
-    """Exact maximisation by bucket elimination, some of the work at a time.
+    """Exact maximisation by bucket elimination, in steps.
 
-    A message is discarded once it has been used; of every bucket the best state for each entry of its message is kept.
+    A message is discarded once it has been used; the maximising states of every bucket are kept for each entry.
     """
 
     def __init__(self, tree: BucketTree, given: Functions) -> None:
@@ -48,17 +48,17 @@ class Elimination:
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> float:
-        """Memory of the messages alive at once and of the choices."""
+        """Return the memory of simultaneously live messages and of the choices."""
         return 8 * tree.peak + label_type(tree.card).itemsize * tree.entries
 
     @property
     def n_done(self) -> int:
-        """Buckets eliminated."""
+        """Number of buckets eliminated."""
         return self.tree.n - 1 - self._cursor.position
 
     @property
     def finished(self) -> bool:
-        """Whether the value is the optimum."""
+        """Whether elimination is complete."""
         return self._cursor.position < 0
 
     @property
@@ -67,24 +67,24 @@ class Elimination:
         return self._cursor.value
 
     def advance(self, additions: int, max_done: int) -> None:
-        """Do about so many additions of table entries, at least a block, until `max_done` buckets are eliminated."""
+        """Do about this many additions of table entries, at least a block, until `max_done` buckets are eliminated."""
         until = max(0, self.tree.n - max_done)
         self._cursor = eliminate(
             self._cursor, additions, until, self._tables, self._buckets, self._choices, self._inner
         )
 
     def labels(self) -> Ints:
-        """The best labels, by variable, once finished."""
+        """Return the best labels, by variable, once finished."""
         labels = np.zeros(self.tree.n, dtype=np.int64)
         self.complete(0, self.tree.n, labels)
         return self.tree.by_variable(labels)
 
     def complete(self, begin: int, end: int, labels: Ints) -> None:
-        """Set labels (n,) by position, from `begin` to `end`, to the best given those before, once finished."""
+        """Set the labels (n,) of positions `begin` to `end` to the best given those before, once finished."""
         substitute(begin, end, self._tables, self._choices, labels)
 
     def score(self, labels: Ints, at: int, out: Floats) -> None:
-        """The sum of the next bucket's functions for every state of its variable, the others as labelled.
+        """Write the sum of the next bucket's functions for every state of its variable, the others as labelled.
 
         Labels by position, (n_labellings, n); the scores go into the columns of `out` from `at` on.
         """
@@ -92,12 +92,12 @@ class Elimination:
 
 
 def gathered(bucket_of: Ints, n: int) -> Buckets:
-    """The functions of every bucket, ascending, from the bucket of every function (-1: none)."""
+    """Group functions by bucket, ascending, from the bucket of every function (-1: none)."""
     member = np.flatnonzero(bucket_of >= 0)
     member = member[np.argsort(bucket_of[member], kind="stable")]
     return Buckets(offsets(np.bincount(bucket_of[member], minlength=n)).astype(np.int64), member)
 
 
 def label_type(card: Ints) -> np.dtype[np.unsignedinteger]:
-    """The smallest type that holds a state of every variable."""
+    """Return the smallest type that holds a state of every variable."""
     return np.dtype(np.uint8 if int(card.max(initial=1)) <= 256 else np.uint16)

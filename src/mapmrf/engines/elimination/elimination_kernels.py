@@ -1,4 +1,4 @@
-"""The step that all elimination shares: add tables and maximise one variable; and bucket elimination by it."""
+"""The step shared by all elimination, adding tables and maximising over one variable; and bucket elimination."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 BLOCK = 1024
-"""Entries of a result that are computed together, so that they stay in the cache."""
+"""Entries of a result that are computed together, so that they stay in cache."""
 
 PLAIN, WITH_CHOICE, MARGINAL = 0, 1, 2
-"""What `fold` writes: maxima; maxima and the states that attain them; max-marginals on the matched variables."""
+"""Output of `fold`: maxima; maxima and maximising states; or max-marginals on the matched variables."""
 
 NOWHERE: Any = np.int64(0)
 """The start of a table that is not used: not a plain 0, for which numba would compile functions twice."""
@@ -80,7 +80,7 @@ class MatchedTable(NamedTuple):
 
 
 class FoldTarget(NamedTuple):
-    """Where a message goes: its place in the arena, and the place of its choices."""
+    """Destination of a message: its offset in the arena, and that of its choices."""
 
     at: int
     choice: Ints
@@ -112,7 +112,7 @@ class FoldLayout(NamedTuple):
 
 
 class EliminationCursor(NamedTuple):
-    """Where bucket elimination stands.
+    """Progress of bucket elimination.
 
     Attributes
     ----------

@@ -43,14 +43,14 @@ class Functions:
 
     @classmethod
     def of_model(cls, problem: Problem, tree: BucketTree) -> Functions:
-        """The potentials of a problem; a table for every distinct pair of a weight and a table."""
+        """Return the potentials of a problem; a table for every distinct pair of a weight and a table."""
         graph = problem.graph.expanded()
         table_at = problem.table_at if graph is problem.graph else graph.table_ptr[graph.table_of[problem.order]]
         return cls.of(problem, tree, graph.theta_v, graph.theta_t, table_at)
 
     @classmethod
     def of(cls, problem: Problem, tree: BucketTree, theta_v: Floats, tables: Floats, table_at: Ints) -> Functions:
-        """Other unary potentials and tables on the scopes of a problem; factor `a` has its table at ``table_at[a]``."""
+        """Use other potentials on the scopes of a problem; the table of factor `a` starts at ``table_at[a]``."""
         return cls.arranged(
             tree,
             np.concatenate([theta_v, tables]),
@@ -63,7 +63,7 @@ class Functions:
     def arranged(
         cls, tree: BucketTree, theta: Floats, unary_at: Ints, table_at: Ints, scopes: tuple[Ints, Ints, Ints]
     ) -> Functions:
-        """Functions given by variable, not by position; `scopes` are offsets, variables and strides of the tables."""
+        """Convert functions by variable to functions by position; `scopes` are offsets, variables and strides."""
         n = tree.n
         ptr, scope, stride = scopes
         places = inverse(tree.var_of)[scope]

@@ -1,4 +1,4 @@
-"""Cost shifting on the join graph of small mini-buckets: tighter functions to start larger mini-buckets from."""
+"""Cost shifting on the join graph of small mini-buckets, which gives tighter functions for larger mini-buckets."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from mapmrf.engines.elimination.join_graph_kernels import (
 from mapmrf.engines.elimination.mini_bucket_kernels import BucketPartition
 
 FILL_ENTRIES = 1_000_000
-"""Table entries that are filled in one step: some hundredths of a second."""
+"""Table entries filled per step: some hundredths of a second."""
 
 
 class JoinGraph:
-    """The mini-buckets of a partition as clusters with tables, whose sum is that of the given functions."""
+    """The mini-buckets of a partition as clusters with tables that sum to the given functions."""
 
     def __init__(self, tree: BucketTree, given: Functions, partition: BucketPartition) -> None:
         self.tree = tree
@@ -48,7 +48,7 @@ class JoinGraph:
         )
 
     def fill(self) -> Iterator[None]:
-        """Sum the given functions up, in steps of some table entries; this comes before everything else."""
+        """Sum the given functions into the clusters, in steps of some table entries; must run first."""
         at = self._clusters.at
         ends = np.flatnonzero(np.diff(at // FILL_ENTRIES)) + 1
         for first, last in pairwise([0, *ends.tolist(), len(at) - 1]):
@@ -57,11 +57,11 @@ class JoinGraph:
 
     @property
     def sweeps(self) -> int:
-        """Sweeps done."""
+        """Number of completed sweeps."""
         return self._cursor.n_sweeps
 
     def advance(self, entries: int) -> None:
-        """Continue the current sweep, for about so many table entries, at most to its end."""
+        """Continue the current sweep for about this many table entries, at most to its end."""
         self._cursor = sweep_clusters(
             self._cursor, entries, self._links, self._clusters, self._buffer, self._scratch
         )  # fmt: skip
@@ -78,7 +78,7 @@ class JoinGraph:
 
 
 def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
-    """Which cluster receives whose message."""
+    """Return which cluster receives whose message."""
     n_clusters = len(partition.member_ptr) - 1
     owner = np.repeat(np.arange(n_clusters), np.diff(partition.member_ptr))
     messages = partition.member >= n_given
@@ -92,7 +92,7 @@ def _links(partition: BucketPartition, n_given: int) -> JoinLinks:
 def _scratch(
     tree: BucketTree, partition: BucketPartition, ptr: Ints, sizes: Ints
 ) -> tuple[np.ndarray, SeparatorScratch]:
-    """Room for the max-marginals of all clusters that meet, and for a separator."""
+    """Allocate scratch for the max-marginals of all clusters that meet, and for a separator."""
     counts = np.diff(partition.mini_ptr)
     longest = int(np.diff(ptr).max(initial=1))
     largest = np.maximum.reduceat(sizes, partition.mini_ptr[:-1]) if tree.n else np.ones(1, dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Cost shifting on a join graph: clusters of variables with tables, and separators on which their max-marginals agree.
+"""Cost shifting on a join graph: clusters of variables with tables, whose max-marginals agree on separators.
 
 The clusters are mini-buckets. A cluster is joined with the cluster that receives its message, on all its variables but
-the last, and with the other mini-buckets of its bucket, on what all of them have in common.
+the last, and with the other mini-buckets of its bucket, on their common variables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH = 1024
 """Runs of a table's entries whose places in a separator's table are computed once."""
 
 LONG = 8
-"""Entries of a run from which on it is read in a row; the maxima of shorter ones are taken one by one."""
+"""Length from which a run of entries is processed as a vector; shorter ones are processed entry by entry."""
 
 
 class JoinClusters(NamedTuple):
@@ -43,7 +43,7 @@ class JoinClusters(NamedTuple):
 
 
 class JoinLinks(NamedTuple):
-    """Which clusters are joined.
+    """The edges of a join graph.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class SeparatorScratch(NamedTuple):
 
 
 class EntryRuns(NamedTuple):
-    """How the entries of a cluster's table fall on a separator's.
+    """Mapping of a cluster's table entries to those of a separator.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class EntryRuns(NamedTuple):
 
 
 class SweepCursor(NamedTuple):
-    """Where a sweep stands: the bucket, whether it is on its way back to the leaves, and the sweeps done."""
+    """Progress of a sweep: the bucket, whether it is going back to the leaves, and the completed sweeps."""
 
     bucket: int
     to_leaves: bool
@@ -113,7 +113,7 @@ def separator_strides(m: int, clusters: JoinClusters, n_scope: int, scratch: Sep
 
 @bare
 def entry_runs(m: int, clusters: JoinClusters, n_scope: int, scratch: SeparatorScratch) -> EntryRuns:
-    """How the entries of a cluster's table fall on a separator's, and where its runs of them do."""
+    """Return the mapping of a cluster's table entries to those of a separator, and write the offsets of its runs."""
     card, var, stride, inner = clusters.card, clusters.var, scratch.stride, scratch.inner
     separator_strides(m, clusters, n_scope, scratch)
     first, d = clusters.ptr[m], clusters.ptr[m + 1] - clusters.ptr[m] - 1

@@ -1,4 +1,4 @@
-"""Mini-buckets: which functions are eliminated together, and their messages with matched max-marginals."""
+"""Mini-buckets: a partition of the functions of every bucket, and their messages with matched max-marginals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MessageLimits(NamedTuple):
 
 
 class BuildCursor(NamedTuple):
-    """Where the computation of messages stands.
+    """Progress of the computation of messages.
 
     Attributes
     ----------

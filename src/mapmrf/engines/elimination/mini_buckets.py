@@ -1,4 +1,4 @@
-"""Mini-bucket elimination with moment matching: messages that bound every subproblem of a bucket tree from above."""
+"""Mini-bucket elimination with moment matching: messages that bound every subproblem of a bucket tree."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ MAX_LOG = 60
 def find_partition(
     tree: BucketTree, given: Functions, max_vars: int, max_log: float, max_entries: float = math.inf
 ) -> BucketPartition | None:
-    """Partition all buckets with messages of limited size; None if they have more than `max_entries` together."""
+    """Partition all buckets with messages of limited size; None if they exceed `max_entries` in total."""
     fits, partition = partition_buckets(tree.card, given.ptr, given.var, max_vars, float(max_log), float(max_entries))
     return partition if fits else None
 
 
 def largest_partition(tree: BucketTree, given: Functions, max_entries: float) -> BucketPartition:
-    """The partition with the largest tables such that all messages have at most `max_entries` together."""
+    """Return the partition with the largest tables whose messages have at most `max_entries` in total."""
     low = max(1, int(math.log2(max(2.0, max_entries / max(1, tree.n)))) - 1)
     best = None
     while best is None and low > 0:
@@ -49,12 +49,12 @@ def largest_partition(tree: BucketTree, given: Functions, max_entries: float) ->
 
 
 class MiniBuckets:
-    """The messages of all mini-buckets, computed some of the work at a time.
+    """The messages of all mini-buckets, computed in steps.
 
     Attributes
     ----------
     tree, given, partition
-        The buckets, the functions they began with, and the mini-buckets.
+        The buckets, the initial functions, and the mini-buckets.
     tables
         Given functions and messages.
     buckets
@@ -90,7 +90,7 @@ class MiniBuckets:
 
     @property
     def n_done(self) -> int:
-        """Buckets done."""
+        """Number of completed buckets."""
         return self._cursor.bucket
 
     @property
@@ -100,16 +100,16 @@ class MiniBuckets:
 
     @property
     def split(self) -> Bools:
-        """Whether a position's bucket has several mini-buckets, so that its messages are not exact."""
+        """Mask of the positions whose bucket has several mini-buckets, so that their messages are not exact."""
         return np.asarray(np.diff(self.partition.mini_ptr)[::-1] > 1)
 
     @property
     def largest_scope(self) -> int:
-        """Variables of the largest message: the i-bound in effect."""
+        """Number of variables of the largest message: the effective i-bound."""
         return int(np.diff(self.tables.ptr[self.n_given :]).max(initial=0))
 
     def advance(self, additions: int, max_done: int) -> None:
-        """Do about so many additions of table entries, at least a block, until `max_done` buckets are done."""
+        """Do about this many additions of table entries, at least a block, until `max_done` buckets are complete."""
         until = min(self.tree.n, max_done)
         self._cursor = build(
             self._cursor, additions, until, self.tables, self.partition, self._shift, self._inner

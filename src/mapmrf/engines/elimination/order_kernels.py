@@ -1,6 +1,6 @@
 """Elimination orders and their structure.
 
-Graphs are in compressed rows: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``, both directions listed.
+Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``, both directions listed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 MANY_CHILDREN = 64
-"""Children of a vertex up to which they are sorted."""
+"""Maximum number of children of a vertex for which they are sorted."""
 
 
 class FillScores(NamedTuple):
@@ -36,7 +36,7 @@ class FillScores(NamedTuple):
 
 @inlined
 def before(u: int, v: int, score: Floats, noise: Floats) -> bool:
-    """Whether `u` goes before `v`: the smaller score, ties by noise."""
+    """Return whether `u` goes before `v`: the smaller score, ties by noise."""
     return bool(score[u] < score[v] or (score[u] == score[v] and noise[u] < noise[v]))
 
 
@@ -165,7 +165,7 @@ def fill_order(
     ptr: Ints, nbr: Ints, weight: Floats, log_card: Floats, noise: Floats, max_pool: int, max_width: int,
     max_entries: float,
 ) -> tuple[Ints, int, int, float]:  # fmt: skip
-    """Eliminate the vertex whose neighbours lack the least weight of edges, again and again (weighted min-fill).
+    """Repeatedly eliminate the vertex whose neighbours lack edges of the least total weight (weighted min-fill).
 
     Weights are at least 1. Stops early when the lists of neighbours outgrow `max_pool`, a list `max_width`, or the
     tables `max_entries`; the rest of the order is then arbitrary. Returns the order, how much of it is by min-fill,
@@ -234,7 +234,7 @@ def fill_order(
 
 @compiled
 def front_order(ptr: Ints, nbr: Ints, first: int) -> Ints:
-    """Sweep the graph from `first`: next comes the oldest vertex of the front among those that add the fewest others.
+    """Sweep the graph from `first`: the next vertex is the oldest of the front among those that add the fewest others.
 
     Good on long and narrow graphs and on grids, where it attains the width of the narrow side.
     """

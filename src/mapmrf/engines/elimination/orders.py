@@ -1,4 +1,4 @@
-"""Elimination orders: min-fill with random ties, and sweeps by a front."""
+"""Elimination orders: min-fill with random ties, and front sweeps."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from mapmrf.engines.elimination.order_kernels import ball, contexts, fill_order,
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
 
 MAX_LISTED = 10_000_000
-"""Entries by which the lists of neighbours may grow before an order is abandoned: its tables would not fit anyway."""
+"""Growth of the neighbour lists at which an order is abandoned: its tables would not fit anyway."""
 
 MAX_WIDTH = 300
 """Induced width at which an order is abandoned."""
 
 FRONT_VARIABLES = 20_000
-"""Variables up to which sweeps by a front are tried; their time is the number of variables times the front."""
+"""Maximum number of variables for front sweeps, which take time proportional to variables times front size."""
 
 ORDER_WORK = 300_000
-"""Variables and neighbours, summed over the restarts, after which no further restart begins."""
+"""Total number of variables and neighbours over the restarts after which no further restart begins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,11 +35,11 @@ class Order:
     order
         The variables, the first eliminated first.
     n_known
-        How many of them have a known context; the rest are in arbitrary order, since their tables would not fit.
+        Number of variables with a known context; the rest are in arbitrary order, since their tables would not fit.
     width
         Induced width: the largest number of neighbours at elimination, among the known.
     entries
-        Entries of all tables, each over a variable and its neighbours at elimination.
+        Total entries of all tables, each over a variable and its neighbours at elimination.
     """
 
     order: Ints
@@ -48,18 +48,18 @@ class Order:
     entries: float
 
     def cost(self) -> tuple[int, float]:
-        """What is least for the best order: variables without a known context, and entries."""
+        """Key by which orders are compared: variables without a known context, then entries."""
         return -self.n_known, self.entries
 
     def better_than(self, other: Order | None) -> bool:
-        """Whether this one gets further, or as far with smaller tables."""
+        """Return whether this order has more known contexts, or as many with smaller tables."""
         if other is None:
             return True
         return (-self.n_known, self.entries, self.width) < (-other.n_known, other.entries, other.width)
 
 
 def find_order(graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10) -> Order:
-    """The order with the smallest tables among those of `fill_orders` and `front_orders`."""
+    """Return the order with the smallest tables among `fill_orders` and `front_orders`."""
     best: Order | None = None
     for found in chain(fill_orders(graph, card, seed, restarts), front_orders(graph, card)):
         best = found if found.better_than(best) else best
@@ -70,10 +70,10 @@ def find_order(graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10
 def fill_orders(
     graph: PrimalGraph, card: Ints, seed: int = 0, restarts: int = 10, max_entries: float = math.inf
 ) -> Iterator[Order]:
-    """Orders by min-fill, plain and weighted by the logarithms of the cardinalities, ties broken at random.
+    """Yield min-fill orders, unweighted and weighted by the logarithms of the cardinalities, with random ties.
 
-    There are `restarts` of each, fewer on large models. An order is abandoned as soon as its tables outgrow those of
-    the best so far, or `max_entries`.
+    There are `restarts` of each, fewer on large models. An order is abandoned as soon as its tables exceed those of the
+    best so far, or `max_entries`.
     """
     random = np.random.default_rng(seed)
     log_card = np.log2(card.astype(np.float64))
@@ -92,14 +92,14 @@ def fill_orders(
 
 
 def min_fill_order(graph: PrimalGraph, card: Ints, noise: Floats, max_entries: float) -> Order:
-    """One order by weighted min-fill, ties broken by `noise`; abandoned when its tables exceed `max_entries`."""
+    """Compute one order by weighted min-fill, ties broken by `noise`; abandoned if its tables exceed `max_entries`."""
     log_card = np.log2(card.astype(np.float64))
     weight = np.maximum(log_card, 1.0)
     return Order(*fill_order(graph.ptr, graph.nbr, weight, log_card, noise, 2**62, 2**62, max_entries))
 
 
 def front_orders(graph: PrimalGraph, card: Ints) -> Iterator[Order]:
-    """Sweeps over the graph from either end, if it is small enough: narrow on grids and long graphs."""
+    """Yield sweeps over the graph from either end, if it is small enough: narrow on grids and long graphs."""
     if not 0 < graph.n <= FRONT_VARIABLES:
         return
     one = int(ball(graph.ptr, graph.nbr, 0, graph.n)[-1])
@@ -108,7 +108,7 @@ def front_orders(graph: PrimalGraph, card: Ints) -> Iterator[Order]:
 
 
 def measured(graph: PrimalGraph, card: Ints, order: Ints) -> Order:
-    """An order with its induced width and its table sizes."""
+    """Return an order with its induced width and table sizes."""
     complete, ptr, context, _ = contexts(graph.ptr, graph.nbr, order, graph.n, MAX_LISTED)
     if not complete:
         return Order(order, 0, 0, math.inf)
@@ -119,11 +119,11 @@ def measured(graph: PrimalGraph, card: Ints, order: Ints) -> Order:
 
 
 def induced_width(graph: PrimalGraph, order: Ints) -> int:
-    """Largest number of neighbours that a variable has when it is eliminated in this order."""
+    """Return the largest number of neighbours of a variable at its elimination in this order."""
     return measured(graph, np.ones(graph.n, dtype=np.int64), order).width
 
 
 def segment_sums(values: Floats, ptr: Ints) -> Floats:
-    """Sum of every block of `values`."""
+    """Return the sum of every block of `values`."""
     total = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(total[ptr[1:]] - total[ptr[:-1]])

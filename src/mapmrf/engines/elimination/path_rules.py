@@ -29,33 +29,33 @@ from mapmrf.kernels.records import Records, blank, blanks
 from mapmrf.problem import Problem
 
 N_BITS = 4
-"""Values of the bits of LOGIC."""
+"""Number of values of the bits of LOGIC."""
 
 
 @dataclass(eq=False)
 class RuleForm:
-    """A constraint, whatever the order of its variables.
+    """A constraint, independent of the order of its variables.
 
     Attributes
     ----------
     kind
         SUM, LOGIC or DIFFERENT.
     variables
-        Each once.
+        The distinct variables.
     gain
-        For every variable what its states add to the sum, or do to the bits.
+        Contribution of every variable's states to the sum, or their effect on the bits.
     least, most, penalty
-        Limits of the sum, and what a violation costs.
+        Limits of the sum, and the cost of a violation.
     final : (4,)
-        Of LOGIC: what the bits are worth at the end.
+        For LOGIC: value of the final bits.
     toggles
-        Of LOGIC: whether states flip bits or set them.
+        For LOGIC: whether states flip bits or set them.
     price
-        What a unit of the sum is paid for.
+        Price per unit of the sum.
     bonus
-        Of LOGIC: for every variable what its states are paid for.
+        For LOGIC: price of every variable's states.
     state_price
-        Of DIFFERENT: what each state is paid for.
+        For DIFFERENT: price of each state.
     """
 
     kind: int
@@ -77,7 +77,7 @@ class RuleForm:
 
     @cached_property
     def extremes(self) -> tuple[float, float]:
-        """The least and the largest sum."""
+        """Minimum and maximum of the sum."""
         return float(sum(gain.min() for gain in self.gain)), float(sum(gain.max() for gain in self.gain))
 
     @property
@@ -87,19 +87,19 @@ class RuleForm:
 
     @property
     def is_cost(self) -> bool:
-        """Whether it is a price for the use of any of some states."""
+        """Whether it is a cost for the use of any of some states."""
         return self.kind == LOGIC and not self.toggles and self.final[2] == self.final[0] == 0.0 > self.final[1]
 
     @property
     def scale(self) -> float:
-        """The size of what it may be worth."""
+        """Magnitude of its possible values."""
         sums = abs(self.price) * max(map(abs, self.extremes), default=0.0)
         paid = sum(float(np.abs(bonus).max()) for bonus in self.bonus)
         return sums + paid + float(np.abs(self.state_price).sum()) + (0.0 if math.isinf(self.penalty) else self.penalty)
 
     @property
     def record(self) -> PathRule:
-        """What kernels see of it."""
+        """Return its record for the kernels."""
         rule = blank(PathRule)
         rule.kind, rule.toggles, rule.guards = self.kind, int(self.toggles), int(self.guards)
         rule.least, rule.most, rule.penalty, rule.price = self.least, self.most, self.penalty, self.price
@@ -108,7 +108,7 @@ class RuleForm:
 
     @property
     def root(self) -> float:
-        """What it is worth at best, at its prices."""
+        """Its best value, at its prices."""
         if self.kind == SUM:
             return float(best_sum(*self.extremes, self.record)[0])
         if self.kind == LOGIC:
@@ -116,7 +116,7 @@ class RuleForm:
         return float(np.sort(self.state_price)[::-1][: len(self.variables)].sum())
 
     def worths(self, order: Iterable[int]) -> list[Floats]:
-        """Of LOGIC: what is to be had at best by bits, before the first and after each of the variables in an order."""
+        """For LOGIC: the best remaining value by bits, before the first and after each of the variables in an order."""
         found, bits = [self.final], np.arange(N_BITS)[:, None]
         for at in reversed(list(order)):
             effect = self.gain[at].astype(np.int64)
@@ -134,7 +134,7 @@ class RuleForms:
     forms
         Those that depend on the labels.
     constant
-        What no labelling avoids to pay: -inf if some hard constraint cannot be satisfied.
+        Unavoidable penalties: -inf if some hard constraint cannot be satisfied.
     """
 
     problem: Problem
@@ -143,7 +143,7 @@ class RuleForms:
 
     @classmethod
     def of(cls, problem: Problem) -> RuleForms:
-        """The constraints of a problem."""
+        """Convert the constraints of a problem."""
         found = cls(problem, [], 0.0)
         constraints = problem.graph.constraints
         for c in range(0 if constraints is None else len(constraints)):
@@ -169,24 +169,24 @@ class RuleForms:
             self.forms.append(_logic_form(constraints, c, card))
 
     def possible(self, tree: BucketTree) -> Bools:
-        """Which states have a finite unary potential, by node of a search."""
+        """Return which states have a finite unary potential, by node of a search."""
         graph = self.problem.graph
         places = ranges(graph.var_ptr[tree.var_of], tree.card)
         return np.append(graph.theta_v[places] > -math.inf, True)
 
     @property
     def scopes(self) -> list[Ints]:
-        """The variables of each."""
+        """The variables of each constraint."""
         return [form.variables for form in self.forms]
 
     @property
     def root(self) -> float:
-        """What all of them are worth at best, at their prices."""
+        """Sum of their best values, at their prices."""
         return self.constant + sum(form.root for form in self.forms)
 
 
 def _sum_form(variables: Ints, gains: list[Floats], limits: tuple[float, float], penalty: float) -> RuleForm:
-    """LINEAR as a sum; a price for any of some states as LOGIC."""
+    """Convert LINEAR to a sum, or to LOGIC if it is a cost for any of some states."""
     positive = np.concatenate(gains)
     positive = positive[positive != 0.0]
     any_violates = len(positive) == 0 or float(positive.min()) > max(0.0, limits[1])
@@ -197,7 +197,7 @@ def _sum_form(variables: Ints, gains: list[Floats], limits: tuple[float, float],
 
 
 def _logic_form(constraints: Constraints, c: int, card: Ints) -> RuleForm:
-    """XOR and OR: the bits are the parity, or 'an input is 1', and 'the output is 1'."""
+    """Convert XOR and OR: the bits are the parity, or 'an input is 1', and 'the output is 1'."""
     mine, parity = constraints.span(c), constraints.kind[c] == ConstraintKind.XOR
     effects: dict[int, Ints] = {}
     for at in range(mine.start, mine.stop):
@@ -211,7 +211,7 @@ def _logic_form(constraints: Constraints, c: int, card: Ints) -> RuleForm:
 
 
 def lay_out_paths(tree: BucketTree, forms: Sequence[RuleForm]) -> PathRules:
-    """The rules along a tree, which has the variables of each of them on one path."""
+    """Lay out the rules along a tree that has the variables of each of them on one path."""
     builder = _PathBuilder(tree)
     for form in forms:
         builder.add(form)
@@ -230,7 +230,7 @@ class _PathBuilder:
         self.n_gains = 0
 
     def add(self, form: RuleForm) -> None:
-        """Add a rule, its links from the root down."""
+        """Add a rule, with its links from the root down."""
         places = self.position[form.variables]
         order = np.argsort(places)
         low = np.cumsum([0.0, *(form.gain[v].min() for v in order[::-1])])[::-1]
@@ -249,7 +249,7 @@ class _PathBuilder:
         self.forms.append(form)
 
     def layout(self) -> PathRules:
-        """All rules, the links sorted by nodes."""
+        """Assemble all rules, with the links sorted by node."""
         n_nodes, prices = self.tree.n + 1, [form.state_price for form in self.forms]
         node = _joined(self.nodes, np.int64)
         by = np.argsort(node, kind="stable")
@@ -279,7 +279,7 @@ class _PathBuilder:
         )
 
     def rules(self) -> Records:
-        """The records of all rules."""
+        """Return the records of all rules."""
         rules, at = blanks(PathRule, len(self.forms)), 0
         for c, form in enumerate(self.forms):
             rules[c] = form.record
@@ -293,7 +293,7 @@ def _joined(parts: Sequence[Ints | Floats], kind: type) -> Any:
 
 
 def new_marks(rules: PathRules, alive: Bools) -> PathMarks:
-    """Nothing is labelled yet; `alive` are the states that are possible, by node. What is single already is queued."""
+    """Allocate marks without labels; `alive` are the possible states by node. Single choices are queued."""
     n_nodes, n_links = len(rules.guarded), len(rules.links)
     left = np.add.reduceat(alive, rules.state_ptr[:-1], dtype=np.int64)
     used = np.zeros(len(rules.state_price), dtype=np.int64)

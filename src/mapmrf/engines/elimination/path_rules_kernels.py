@@ -1,8 +1,9 @@
-"""Constraints in a depth-first search: counters along the paths of a bucket tree, and states that they exclude.
+"""Constraints in a depth-first search: counters along the paths of a bucket tree, and excluded states.
 
-The variables of a rule are on one path from a root down, and are labelled in this order. What a rule knows after each
-of them is kept by the place, its *link*, so that most of it need not be undone; used and excluded states have a trail.
-A rule changes the bound of a label by what its best outcome falls: the sum along a path is what the rule is worth.
+The variables of a rule lie on one path from a root down, and are labelled in this order. The state of a rule after each
+of them is stored per variable, its *link*, so that most of it need not be undone; used and excluded states have a
+trail. A rule changes the bound of a label by the decrease of its best outcome: the sum along a path is the value of the
+rule.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SUM, LOGIC, DIFFERENT = 0, 1, 2
 
 
 class PathRule:
-    """What is known of a rule.
+    """Record of a rule.
 
     Attributes
     ----------
@@ -129,7 +130,7 @@ class PathTally:
 
 
 class PathMarks(NamedTuple):
-    """What rules know at this point of a search.
+    """State of the rules at a point of the search.
 
     Attributes
     ----------
@@ -167,7 +168,7 @@ class PathMarks(NamedTuple):
 
 @inlined
 def best_sum(low: float, high: float, rule: PathRule) -> tuple[float, float]:
-    """What a sum between `low` and `high` is worth at best, at the rule's price and less its penalty; that sum."""
+    """Return the best value of a sum in [low, high], at the rule's price and with its penalty, and that sum."""
     price, value, at = rule.price, -np.inf, low
     first, last = max(low, rule.least), min(high, rule.most)
     if first <= last:
@@ -187,7 +188,7 @@ def best_sum(low: float, high: float, rule: PathRule) -> tuple[float, float]:
 
 @bare
 def add_worths(a: int, rules: PathRules, marks: PathMarks, own: Floats) -> None:
-    """Add what the rules lose by each label of node `a`."""
+    """Subtract the loss of the rules for each label of node `a`."""
     at_v = rules.state_ptr[a]
     n_k = rules.state_ptr[a + 1] - at_v
     for m in range(rules.link_ptr[a], rules.link_ptr[a + 1]):

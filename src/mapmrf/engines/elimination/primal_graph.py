@@ -1,4 +1,4 @@
-"""The primal graph of a problem: which variables share a factor."""
+"""The primal graph of a problem, which joins variables that share a factor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mapmrf.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class PrimalGraph:
-    """Which variables share a factor: the neighbours of `i` are ``nbr[ptr[i]:ptr[i + 1]]``, ascending."""
+    """A graph in CSR form: the neighbours of `i` are ``nbr[ptr[i]:ptr[i + 1]]``, ascending."""
 
     ptr: Ints
     nbr: Ints
@@ -25,7 +25,7 @@ class PrimalGraph:
 
     @classmethod
     def of(cls, problem: Problem) -> PrimalGraph:
-        """Build it from the scopes of all factors."""
+        """Build the graph from the scopes of all factors."""
         n = problem.n_vars
         keys = [np.zeros(0, dtype=np.int64)]
         for batch in problem.batches:
@@ -33,7 +33,7 @@ class PrimalGraph:
             for j, k in combinations(range(batch.arity), 2):
                 keys.append(scope[:, j] * n + scope[:, k])
                 keys.append(scope[:, k] * n + scope[:, j])
-        pairs = np.sort(np.concatenate(keys))  # numpy's unique hashes them first, which takes several times as long
+        pairs = np.sort(np.concatenate(keys))  # np.unique hashes first, which takes several times as long
         if len(pairs):
             pairs = pairs[np.concatenate([[True], pairs[1:] != pairs[:-1]])]
         return cls(offsets(np.bincount(pairs // max(n, 1), minlength=n)), (pairs % max(n, 1)).astype(np.int32))

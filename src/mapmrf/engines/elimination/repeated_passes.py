@@ -1,8 +1,8 @@
-"""The m best labellings where only one elimination at a time fits into memory: its passes are repeated.
+"""The m best labellings if only one elimination at a time fits into memory: its passes are repeated.
 
-The first pass keeps the best state for every entry of every message: an eighth of the messages themselves. From these,
-a labelling that deviates from another at one position is completed at once. What its own deviations would cost is seen
-by another pass, when the messages of each bucket are there for a moment; it looks at many labellings at a time.
+The first pass keeps the maximising state for every entry of every message: an eighth of the size of the messages. From
+these, a labelling that deviates from another at one position is completed at once. The losses of its own deviations are
+computed in another pass, while the messages of each bucket are available; a pass handles many labellings.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from mapmrf.engines.elimination.elimination import Elimination, label_type
 from mapmrf.engines.elimination.functions import Functions
 
 STEP_ADDITIONS = 20_000_000
-"""Additions of table entries between two looks at the clock: some 30 ms."""
+"""Additions of table entries between checks of the clock: some 30 ms."""
 
 BATCH = 64
-"""Labellings that a pass looks at, at most."""
+"""Maximum number of labellings per pass."""
 
 
 @dataclass(eq=False)
 class Deviation:
-    """The best labelling of a part: as an earlier one before a position, in none of the excluded states there.
+    """The best labelling of a part: equal to an earlier one before a position, without the excluded states there.
 
     Attributes
     ----------
     value
-        What it is worth.
+        Its value.
     labels : (n,)
         Its labels, by position.
     position, excluded
-        Where it deviates, and the states at this position that belong to other parts.
+        The position of the deviation, and the states there that belong to other parts.
     score
-        Once seen by a pass: for every position the sum of its bucket's functions for each state, a block per position.
+        After a pass: for every position, the sum of its bucket's functions for each state, a block per position.
     """
 
     value: float
@@ -50,16 +50,16 @@ class Deviation:
 
 
 class RepeatedPasses:
-    """Labellings from the best downwards, by repeated elimination.
+    """Labellings in decreasing order of value, by repeated elimination.
 
     Attributes
     ----------
     n_wanted
-        Labellings that will be asked for.
+        Number of labellings that will be requested.
     found
-        Labels by position, from the best downwards.
+        Labels by position, best first.
     n_passes
-        Eliminations begun.
+        Number of eliminations started.
     """
 
     def __init__(self, tree: BucketTree, given: Functions, n_wanted: int, stop: Callable[[], bool]) -> None:
@@ -75,12 +75,12 @@ class RepeatedPasses:
 
     @staticmethod
     def bytes_needed(tree: BucketTree) -> float:
-        """Memory of an elimination with its choices, and of the messages of another one at its side."""
+        """Return the memory of an elimination with its choices, and of the messages of another one alongside."""
         return Elimination.bytes_needed(tree) + 8 * tree.peak + label_type(tree.card).itemsize * tree.entries
 
     @property
     def next_value(self) -> float:
-        """Value of the best labelling that is not found yet, or a limit of it; -inf if there is none."""
+        """Value of the next labelling, or an upper limit of it; -inf if there is none."""
         return max(-self._heap[0][0] if self._heap else -math.inf, self._undivided)
 
     @property
@@ -89,7 +89,7 @@ class RepeatedPasses:
         return self._choices is not None
 
     def start(self) -> bool:
-        """The first pass; False if it was stopped."""
+        """Run the first pass; False if it was stopped."""
         self.n_passes += 1
         first = Elimination(self.tree, self.given)
         while not first.finished:
@@ -102,7 +102,7 @@ class RepeatedPasses:
         return True
 
     def advance(self) -> bool:
-        """Find the next labelling; False if it is the last, since the pass that divides what is left was stopped."""
+        """Find the next labelling; False if it is the last, because the pass that divides the rest was stopped."""
         best = self._heap[0][2]
         known = best.score is not None or self._look()
         heapq.heappop(self._heap)
@@ -114,7 +114,7 @@ class RepeatedPasses:
         return known
 
     def labels(self, number: int) -> Ints:
-        """The labels found under a number, by variable."""
+        """Return the labels of a found labelling, by variable."""
         return self.tree.by_variable(self.found[number].astype(np.int64))
 
     def _push(self, one: Deviation) -> None:
@@ -122,7 +122,7 @@ class RepeatedPasses:
         self._number += 1
 
     def _divide(self, found: Deviation) -> None:
-        """Queue the best deviations from a labelling that may be asked for."""
+        """Queue the best deviations from a labelling that may be requested."""
         assert found.score is not None
         tree, at, labels = self.tree, self._at, found.labels
         other = found.score.copy()
@@ -142,7 +142,7 @@ class RepeatedPasses:
         self._heap = heapq.nsmallest(left, self._heap, key=lambda entry: entry[:2])  # a sorted list is a heap
 
     def _completed(self, labels: Ints, position: int, state: int) -> Ints:
-        """The best labels that equal the given ones before a position, and have a state there."""
+        """Return the best labels that equal the given ones before a position, and have a state there."""
         assert self._choices is not None
         changed = labels.copy()
         changed[position] = state
@@ -150,7 +150,7 @@ class RepeatedPasses:
         return changed
 
     def _look(self) -> bool:
-        """A pass that scores the most promising labellings; False if it was stopped."""
+        """Score the most promising labellings in a pass; False if it was stopped."""
         self.n_passes += 1
         some = [one for _, _, one in self._heap[:BATCH] if one.score is None]
         labels = np.array([one.labels for one in some])

@@ -1,4 +1,4 @@
-"""Prices of constraints: what they pay for states, and the unary potentials lose, so that the bound of both falls."""
+"""Prices of constraints, moved between them and the unary potentials to lower their joint bound."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from mapmrf.engines.elimination.path_rules_kernels import SUM
 from mapmrf.engines.elimination.rule_prices_kernels import find_price
 
 MOST_ASSIGNED = 300
-"""Variables up to which a constraint that they differ has prices."""
+"""Maximum number of variables for which an ALL_DIFFERENT constraint has prices."""
 
 
 class RulePrices:
-    """Finds the prices of constraints, on the unary potentials of cost shifting."""
+    """Optimises the prices of constraints, on the unary potentials of cost shifting."""
 
     def __init__(self, rules: RuleForms, shifting: CostShifting) -> None:
         self.rules, self.shifting = rules, shifting
         self._places = [self._places_of(form) for form in rules.forms]
 
     def _places_of(self, form: RuleForm) -> Ints:
-        """Where the states of a constraint's variables are."""
+        """Return the indices of the states of a constraint's variables."""
         at = self.rules.problem.graph.var_ptr[form.variables]
         return np.concatenate([np.arange(i, i + len(gain)) for i, gain in zip(at, form.gain, strict=True)])
 
     def update(self) -> None:
-        """Give each constraint the best prices, one after another."""
+        """Set the best prices of each constraint in turn."""
         self.shifting.collect()
         for form, places in zip(self.rules.forms, self._places, strict=True):
             if form.kind == SUM:
@@ -40,7 +40,7 @@ class RulePrices:
                 self._price_cost(form, places)
 
     def bound(self) -> float:
-        """The bound of cost shifting and the constraints together."""
+        """Return the joint bound of cost shifting and the constraints."""
         return self.shifting.bound() + self.rules.root
 
     def _price_sum(self, form: RuleForm, places: Ints) -> None:
@@ -62,7 +62,7 @@ class RulePrices:
             theta[places] = score[row, states] - price[states]
 
     def _price_cost(self, form: RuleForm, places: Ints) -> None:
-        """Pay for what the states would gain, in equal parts as far as the price of the label reaches."""
+        """Compensate the gains of the states, in equal parts, up to the label's cost."""
         theta, bonus, on = self.shifting.theta_v, np.concatenate(form.bonus), np.concatenate(form.gain) > 0.0
         score, begin = theta[places] + bonus, offsets(np.array([len(gain) for gain in form.gain])).astype(np.int64)[:-1]
         owner = np.repeat(np.arange(len(begin)), [len(gain) for gain in form.gain])
@@ -78,7 +78,7 @@ class RulePrices:
 
 
 def assignment_prices(score: Floats) -> Floats | None:
-    """Prices of the columns at which the best states of all rows differ; None if they cannot.
+    """Return column prices at which the best columns of all rows are distinct; None if there are none.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def assignment_prices(score: Floats) -> Floats | None:
         return None
     chosen = np.empty(n_states, dtype=np.int64)
     chosen[row] = column
-    excess = square - square[np.arange(n_states), chosen][:, None]  # what a row gains by a column over its own
+    excess = square - square[np.arange(n_states), chosen][:, None]  # gain of a row from a column over its assigned one
     price = np.zeros(n_states)
     for _ in range(n_states):
         higher = np.maximum(price, (price[chosen][:, None] + excess).max(axis=0))

@@ -1,4 +1,4 @@
-"""The price of a sum that lowers a bound most."""
+"""The price of a sum that minimises a bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mapmrf.engines.elimination.path_rules_kernels import PathRule, best_sum
 from mapmrf.kernels.jit import bare, compiled
 
 HALVINGS = 60
-"""Halvings of the interval of prices."""
+"""Bisection steps."""
 
 
 @bare

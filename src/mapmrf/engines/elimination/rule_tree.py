@@ -1,4 +1,4 @@
-"""Bucket trees for models with constraints: the variables of a constraint are on one path."""
+"""Bucket trees for models with constraints: the variables of a constraint lie on one path."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mapmrf.engines.elimination.orders import Order
 from mapmrf.engines.elimination.primal_graph import PrimalGraph
 
 LARGEST_CLIQUE = 40
-"""Variables up to which those of a constraint are neighbours for the order of elimination."""
+"""Maximum number of variables of a constraint for which they are made neighbours in the elimination order."""
 
 MOST_CONTEXTS = 20_000_000
-"""Entries of all contexts up to which they are listed; without them the search has no cache."""
+"""Maximum total size of contexts for which they are listed; without them the search has no cache."""
 
 
 def with_cliques(graph: PrimalGraph, scopes: Sequence[Ints]) -> PrimalGraph:
-    """The graph with an edge for each pair of variables of the same small constraint."""
+    """Add an edge for each pair of variables of the same small constraint."""
     n = graph.n
     owner = np.repeat(np.arange(n), np.diff(graph.ptr))
     keys = [owner * n + graph.nbr]
@@ -34,9 +34,9 @@ def with_cliques(graph: PrimalGraph, scopes: Sequence[Ints]) -> PrimalGraph:
 
 
 def tree_with_paths(graph: PrimalGraph, card: Ints, order: Order, scopes: Sequence[Ints]) -> BucketTree:
-    """The tree of an order in which the variables of each scope are on one path.
+    """Build the tree of an order such that the variables of each scope lie on one path.
 
-    A variable's parent is the next in the order that a table, or a constraint, of its subtree has. Contexts are those
+    A variable's parent is the next in the order that is in a table, or a constraint, of its subtree. Contexts are those
     of the tables.
     """
     n, rank = graph.n, inverse(order.order)
@@ -64,7 +64,7 @@ def tree_with_paths(graph: PrimalGraph, card: Ints, order: Order, scopes: Sequen
 
 
 def _climb(graph: PrimalGraph, order: Ints, rank: Ints, scopes: Sequence[Ints]) -> tuple[list[int], Ints]:
-    """By rank, the ranks that the tables of a subtree reach above it, as bits; by variable, the parent."""
+    """Return, by rank, the ranks above a subtree that its tables reach, as bits; and the parent of every variable."""
     n = graph.n
     later = [0] * n
     for scope in scopes:
@@ -82,11 +82,11 @@ def _climb(graph: PrimalGraph, order: Ints, rank: Ints, scopes: Sequence[Ints]) 
             parent[i] = order[up]
             above[up] |= above[r]
             later[up] |= later[r]
-            later[r] = 0  # not needed any more, and long
+            later[r] = 0  # long, and not needed any more
     return above, parent
 
 
 def _bits(mask: int) -> Ints:
-    """The places of the bits that are set."""
+    """Return the positions of the set bits."""
     data = np.frombuffer(mask.to_bytes(mask.bit_length() // 8 + 1, "little"), dtype=np.uint8)
     return np.flatnonzero(np.unpackbits(data, bitorder="little"))

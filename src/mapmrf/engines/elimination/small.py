@@ -1,4 +1,4 @@
-"""Exact elimination of tiny models in numpy: it takes a millisecond, and importing numba a third of a second."""
+"""Exact elimination of tiny models in numpy: this takes a millisecond, importing numba a third of a second."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from mapmrf.arrays import Floats, Ints, largest_size
 from mapmrf.graph import FactorGraph
 
 MAX_FUNCTIONS = 200
-"""Variables and factors of a tiny model, together: numpy takes some microseconds for each."""
+"""Maximum total number of variables and factors of a tiny model: numpy takes some microseconds for each."""
 
 MAX_ENTRIES = 1 << 14
-"""Entries of all its tables, those of elimination included."""
+"""Maximum number of entries of all its tables, including those of elimination."""
 
 
 class SmallOrder(NamedTuple):
@@ -26,10 +26,10 @@ class SmallOrder(NamedTuple):
     Attributes
     ----------
     cliques
-        Every variable of two or more states with its neighbours at the time of its elimination, all in the order of
-        elimination: the variable itself comes first.
+        Every variable of two or more states with its neighbours at the time of its elimination, in elimination order:
+        the variable itself comes first.
     place
-        The place of every such variable in the order.
+        The position of every such variable in the order.
     """
 
     cliques: list[list[int]]
@@ -42,14 +42,14 @@ class SmallOrder(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The largest log potential, -inf if the model is infeasible, and labels (n_vars,) that attain it."""
+    """The optimal value, -inf if the model is infeasible, and labels (n_vars,) that attain it."""
 
     value: float
     labels: Ints
 
 
 def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOrder | None:
-    """An order that always takes the variable with the smallest table; None if the model is not tiny.
+    """Return a greedy order by smallest table; None if the model is not tiny.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def small_order(graph: FactorGraph, max_entries: float = MAX_ENTRIES) -> SmallOr
 
 
 def _neighbours(graph: FactorGraph, card: list[int]) -> list[set[int]]:
-    """The variables that share a factor with each; those of one state are left out."""
+    """Return the variables that share a factor with each; those of one state are left out."""
     found: list[set[int]] = [set() for _ in card]
     for scope in _scopes(graph):
         free = {i for i in scope if card[i] > 1}
@@ -102,7 +102,7 @@ def _scopes(graph: FactorGraph) -> Iterator[list[int]]:
 
 
 def eliminate_small(graph: FactorGraph, order: SmallOrder) -> Optimum:
-    """Maximise over one variable after another, and read the labels off in reverse.
+    """Maximise over one variable after another, and recover the labels in reverse.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def eliminate_small(graph: FactorGraph, order: SmallOrder) -> Optimum:
 class _Buckets:
     """The functions of each bucket, and the sum of those without variables.
 
-    The axes of a function are in the order of elimination, as are those of its clique: reshaping aligns the two.
+    The axes of functions and cliques are in elimination order, so that reshaping aligns them.
     """
 
     def __init__(self, graph: FactorGraph, order: SmallOrder) -> None:
@@ -152,7 +152,7 @@ class _Buckets:
         self.add([free[k] for k in axes], table.reshape([self.card[i] for i in free]).transpose(axes))
 
     def add(self, scope: list[int], function: Floats) -> None:
-        """Add a function whose scope is in the order of elimination."""
+        """Add a function whose scope is in elimination order."""
         if scope:
             self.functions[self.place[scope[0]]].append((scope, function))
         else:

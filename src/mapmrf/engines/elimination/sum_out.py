@@ -1,4 +1,4 @@
-"""Summing variables out of a model, exactly: what is left is a model of the others whose MAP is a marginal MAP."""
+"""Exact summation of variables: the MAP of the remaining model is a marginal MAP."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from mapmrf.errors import UnsupportedModel
 from mapmrf.graph import FactorGraph
 
 MEMORY = 1024.0
-"""Megabytes for the tables, by default."""
+"""Default memory for the tables, in megabytes."""
 
 MOST_TO_FILL = 1000
-"""Variables, and width of the first order, up to which an order by fill is tried: it takes longer to find."""
+"""Maximum number of variables, and width of the first order, for which a min-fill order is tried: it takes longer."""
 
 HOPELESS = 1e15
-"""Entries of a table at which no further variables are ordered: no memory would do."""
+"""Entries of a table at which ordering stops, as no memory would suffice."""
 
 Factor = tuple[tuple[int, ...], Floats]
 Neighbours = dict[int, set[int]]
 
 
 class SumOrder(NamedTuple):
-    """An order in which variables are summed out, and what that takes.
+    """An order in which variables are summed out, and its cost.
 
     Attributes
     ----------
     order
-        The variables, the first to be summed out first; not all of them if their tables are hopelessly large.
+        The variables in the order of summation; incomplete if their tables are hopelessly large.
     width
         Induced width: the largest number of other variables in a table.
     bytes
-        Memory for the largest table, its exponentials, and the tables that the sums leave.
+        Memory for the largest table, its exponentials, and the tables that remain.
     """
 
     order: list[int]
@@ -45,7 +45,7 @@ class SumOrder(NamedTuple):
 
 
 def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:
-    """The better of two greedy orders: smallest table first, and fewest new neighbours first.
+    """Return the better of two greedy orders: smallest table first, and fewest new neighbours first.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def find_sum_order(graph: FactorGraph, variables: Iterable[int]) -> SumOrder:
 def _greedy_order(
     graph: FactorGraph, left: list[int], score: Callable[[int, Neighbours], float], far: bool
 ) -> SumOrder:
-    """Always take the variable of the smallest score, until the tables are hopelessly large.
+    """Greedily take the variable with the smallest score, until the tables are hopelessly large.
 
     Eliminating a variable changes the scores of its neighbours and, if `far`, of their neighbours.
     """
@@ -99,7 +99,7 @@ def _greedy_order(
 
 
 def _beside(graph: FactorGraph) -> Neighbours:
-    """The variables that share a factor with each."""
+    """Return the variables that share a factor with each."""
     beside: Neighbours = {i: set() for i in range(graph.n_vars)}
     for a in range(graph.n_factors):
         scope = set(graph.scope_of(a).tolist())
@@ -132,7 +132,7 @@ def sum_out(
     Raises
     ------
     UnsupportedModel
-        If the tables would take more memory.
+        If the tables would exceed the memory.
 
     Examples
     --------
@@ -163,7 +163,7 @@ def sum_out(
 
 
 class _Pool:
-    """The factors that are left, and which of them each variable is in."""
+    """The remaining factors, and the factors of each variable."""
 
     def __init__(self, graph: FactorGraph) -> None:
         self.card = graph.card.tolist()
@@ -183,7 +183,7 @@ class _Pool:
         self._next += 1
 
     def neighbours(self, i: int) -> list[int]:
-        """The variables that share a factor with `i`, itself the last."""
+        """Return the variables that share a factor with `i`, with `i` last."""
         others = {j for a in self.factors_of[i] for j in self.factors[a][0]} - {i}
         return [*sorted(others), i]
 
@@ -200,14 +200,14 @@ class _Pool:
 
 
 def _spread(scope: tuple[int, ...], table: Floats, onto: list[int]) -> Floats:
-    """A table with an axis for each variable of a larger scope, of length 1 where it does not depend on it."""
+    """Return a table with an axis for each variable of a larger scope, of length 1 where it does not depend on it."""
     order = sorted(range(len(scope)), key=lambda k: onto.index(scope[k]))
     shape = [table.shape[scope.index(j)] if j in scope else 1 for j in onto]
     return table.transpose(order).reshape(shape)
 
 
 def _log_sum(table: Floats) -> Floats:
-    """Log of the sum of exponentials over the last axis; -inf if all are."""
+    """Return the log of the sum of exponentials over the last axis; -inf if all are."""
     largest = table.max(axis=-1, keepdims=True)
     shift = np.where(np.isfinite(largest), largest, 0.0)
     with np.errstate(divide="ignore"):

@@ -1,1 +1,1 @@
-"""Hard constraints: clauses, conflict-driven search, counting arguments, and labellings that violate few factors."""
+"""Hard constraints: clauses, conflict-driven search, counting arguments, and repair of labellings."""

@@ -1,8 +1,8 @@
-"""Clauses: how they are stored and watched, and what they imply.
+"""Clauses: storage, watched literals, and unit propagation.
 
-An atom is a yes-or-no question, "has variable i state k?"; literal ``2 * atom`` is its yes, ``2 * atom + 1`` its no,
-and ``literal ^ 1`` the opposite of a literal. A variable of two states has one atom, "has it state 1?"; another one has
-an atom for each state.
+An atom is the proposition "variable i has state k"; literal ``2 * atom`` asserts it, ``2 * atom + 1`` negates it, and
+``literal ^ 1`` is the negation of a literal. A binary variable has one atom, "has state 1"; any other variable has one
+per state.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ Int32s = NDArray[np.int32]
 Signs = NDArray[np.int8]
 
 LENGTH, SPREAD, USED, NEXT, LITERALS = 0, 1, 2, 3, 5
-"""Places in the block of a clause: its length, how many levels its literals had when it was learnt (0 if it is given),
-whether it was used lately, the next clauses in the two lists of watches it is in, and its literals."""
+"""Offsets in the block of a clause: its length, its LBD (number of decision levels) when it was learnt (0 for input
+clauses), whether it was used recently, the next clauses in its two watch lists, and its literals."""
 
 KEPT, KEPT_IF_USED = 2, 6
-"""Spread up to which a clause that is learnt is kept for good, and up to which it is kept if it was used lately."""
+"""LBD up to which a learnt clause is kept for good, and up to which it is kept if it was used recently."""
 
 DECIDED = -1
-"""Reason of a literal that was chosen, or given. A clause is a reason as its place; a literal `p` as ``-2 - p``."""
+"""Reason of a decision or a given literal. A clause is a reason by its position, a literal `p` as ``-2 - p``."""
 
 
 class SearchCounts:
-    """Where a search stands.
+    """State of a search.
 
     Attributes
     ----------
     n_trail, queue_at, n_levels
-        Literals that hold, the first whose consequences are not drawn yet, and decisions that they rest on.
+        Literals on the trail, the first not yet propagated, and decision levels.
     end
         Where the next clause is stored.
     clash, other
-        What cannot be satisfied: a clause, or the literal -2 - `clash` together with `other`.
+        The conflict: a clause, or the literal -2 - `clash` together with `other`.
     n_heap, step, stamp, n_open
-        Atoms in the heap, what an atom's activity rises by, the last number that marked levels, and atoms of the last
-        level that wait to be resolved in the analysis of a conflict.
+        Atoms in the heap, the activity increment, the last stamp that marked levels, and atoms of the last level still
+        to be resolved in conflict analysis.
     n_conflicts, work
-        Conflicts so far, and clauses looked at.
+        Conflicts so far, and clauses visited.
     n_learnt, reduce_at, n_reduced
-        Clauses learnt and kept, conflicts at which some of them go, and how often that happened.
+        Learnt clauses, conflicts at which they are next reduced, and number of reductions.
     restart_at, luby, switch_at, stable
-        Conflicts at which the search begins anew, how often it has, conflicts at which its mode changes, and the mode.
+        Conflicts at which to restart, position in the Luby sequence, conflicts at which the mode changes, and the mode.
     quick, slow
-        Running means of the spread of learnt clauses.
+        Short-term and long-term moving averages of the LBD of learnt clauses.
     most
-        Literals of the longest trail without conflict since the mode changed.
+        Longest conflict-free trail since the mode changed.
     """
 
     n_trail: int
@@ -80,16 +80,16 @@ class SearchCounts:
 
 
 class Trail(NamedTuple):
-    """What holds, in the order in which it was found.
+    """The assigned literals, in order of assignment.
 
     Attributes
     ----------
     truth : (n_literals,)
-        1 if the literal holds, -1 if its opposite does, else 0.
+        1 if the literal is true, -1 if it is false, else 0.
     level, reason : (n_atoms,)
-        On how many decisions an atom's value rests, and what implied it.
+        Decision level of an atom, and the reason for its value.
     literals, level_at
-        The literals that hold, and how many there were before each decision.
+        The true literals, and their number before each decision.
     """
 
     truth: Signs
@@ -105,13 +105,13 @@ class Clauses(NamedTuple):
     Attributes
     ----------
     arena
-        Blocks of clauses of at least two literals; the first two literals are watched.
+        Blocks of clauses with at least two literals; the first two are watched.
     head : (n_literals,)
-        The first clause that watches a literal: twice its place, plus which of the two watches it is; -1 if none.
+        First clause in the watch list of a literal: twice its position, plus which of its watches it is; -1 if none.
     pair_ptr, pair_to
-        Clauses of two literals that were given: the literals that each one implies.
+        Binary input clauses: the literals implied by each literal.
     block_begin, block_end : (n_atoms,)
-        The atoms of the same variable, of which at most one holds; empty if it has one atom.
+        The atoms of the same variable, of which at most one is true; empty if it has one atom.
     """
 
     arena: Int32s
@@ -124,7 +124,7 @@ class Clauses(NamedTuple):
 
 @inlined
 def assign(trail: Trail, counts: SearchCounts, literal: int, reason: int) -> None:
-    """Let a literal hold."""
+    """Assign a literal as true."""
     atom = literal >> 1
     trail.truth[literal] = 1
     trail.truth[literal ^ 1] = -1
@@ -136,7 +136,7 @@ def assign(trail: Trail, counts: SearchCounts, literal: int, reason: int) -> Non
 
 @inlined
 def imply(trail: Trail, counts: SearchCounts, because: int, literal: int) -> bool:
-    """Let one literal hold because of another one; False if that is a conflict."""
+    """Imply one literal by another; False on a conflict."""
     truth = trail.truth[literal]
     if truth < 0:
         counts.clash, counts.other = -2 - because, literal
@@ -148,7 +148,7 @@ def imply(trail: Trail, counts: SearchCounts, because: int, literal: int) -> boo
 
 @inlined
 def watch(arena: Int32s, head: Ints, clause: int, which: int) -> None:
-    """Let a clause watch its first or second literal."""
+    """Add a clause to the watch list of its first or second literal."""
     literal = arena[clause + LITERALS + which]
     arena[clause + NEXT + which] = head[literal]
     head[literal] = 2 * clause + which
@@ -156,7 +156,7 @@ def watch(arena: Int32s, head: Ints, clause: int, which: int) -> None:
 
 @inlined
 def propagate_pairs(trail: Trail, clauses: Clauses, counts: SearchCounts, literal: int) -> bool:
-    """Draw the consequences of a literal in clauses of two, and for the other states of its variable."""
+    """Propagate a literal through binary clauses and to the other states of its variable."""
     atom = literal >> 1
     if literal & 1 == 0:
         for other in range(clauses.block_begin[atom], clauses.block_end[atom]):
@@ -171,7 +171,7 @@ def propagate_pairs(trail: Trail, clauses: Clauses, counts: SearchCounts, litera
 
 @inlined
 def replacement(arena: Int32s, truth: Signs, clause: int) -> int:
-    """Where in a clause, beside what it watches, there is a literal that is not false; -1 if nowhere."""
+    """Return the position of an unwatched literal of a clause that is not false; -1 if there is none."""
     for at in range(clause + LITERALS + 2, clause + LITERALS + arena[clause]):
         if truth[arena[at]] >= 0:
             return int(at)
@@ -180,7 +180,7 @@ def replacement(arena: Int32s, truth: Signs, clause: int) -> int:
 
 @inlined
 def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCounts, false: int) -> bool:
-    """Draw the consequences of a literal that does not hold, in the clauses that watch it."""
+    """Propagate a false literal through the clauses that watch it."""
     truth = trail.truth
     node, before = head[false], -1
     while node >= 0:
@@ -212,7 +212,7 @@ def propagate_clauses(trail: Trail, arena: Int32s, head: Ints, counts: SearchCou
 
 @bare
 def propagate(trail: Trail, clauses: Clauses, counts: SearchCounts) -> bool:
-    """Draw all consequences of what holds; False after a conflict."""
+    """Propagate to a fixed point; False on a conflict."""
     while counts.queue_at < counts.n_trail:
         literal = trail.literals[counts.queue_at]
         counts.queue_at += 1
@@ -225,7 +225,7 @@ def propagate(trail: Trail, clauses: Clauses, counts: SearchCounts) -> bool:
 
 @bare
 def list_pairs(pairs: Ints, pair_ptr: Ints, pair_to: Int32s) -> None:
-    """List what every literal implies by clauses of two; `pair_ptr` holds the offsets, and is used up and restored."""
+    """List the literals implied by every literal through binary clauses; the offsets `pair_ptr` are restored."""
     for c in range(len(pairs)):
         for k in range(2):
             cause = pairs[c, k] ^ 1
@@ -238,7 +238,7 @@ def list_pairs(pairs: Ints, pair_ptr: Ints, pair_to: Int32s) -> None:
 
 @bare
 def add_clause(trail: Trail, clauses: Clauses, counts: SearchCounts, literals: Int32s, n: int) -> bool:
-    """Add a clause where nothing has been decided; False if it contradicts what is known."""
+    """Add a clause at decision level 0; False if it contradicts the trail."""
     arena, at = clauses.arena, counts.end
     k = 0
     for literal in literals[:n]:
@@ -261,7 +261,7 @@ def add_clause(trail: Trail, clauses: Clauses, counts: SearchCounts, literals: I
 
 @bare
 def add_clauses(trail: Trail, clauses: Clauses, counts: SearchCounts, ptr: Ints, literals: Int32s) -> bool:
-    """Add the clauses ``literals[ptr[c]:ptr[c + 1]]`` where nothing has been decided; False on a contradiction."""
+    """Add the clauses ``literals[ptr[c]:ptr[c + 1]]`` at decision level 0; False on a contradiction."""
     consistent = True
     for c in range(len(ptr) - 1):
         consistent &= add_clause(trail, clauses, counts, literals[ptr[c] :], ptr[c + 1] - ptr[c])
@@ -270,14 +270,14 @@ def add_clauses(trail: Trail, clauses: Clauses, counts: SearchCounts, ptr: Ints,
 
 @inlined
 def may_go(arena: Int32s, at: int) -> bool:
-    """Whether a clause is learnt and worth little: those of a small spread stay if they were used lately, or always."""
+    """Return whether a clause may be removed: not if its LBD is small, or moderate and it was used recently."""
     spread = arena[at + SPREAD]
     return bool(spread > KEPT_IF_USED or (spread > KEPT and arena[at + USED] == 0))
 
 
 @bare
 def mark_worst(arena: Int32s, end: int, spread: int, most: int, quota: int) -> None:
-    """Mark learnt clauses for removal: all above a spread, and so many that have it; `most` stands for all above."""
+    """Mark learnt clauses for removal: all above an LBD, and `quota` clauses at it; LBDs are capped at `most`."""
     at = 0
     while at < end:
         length = arena[at + LENGTH]
@@ -291,7 +291,7 @@ def mark_worst(arena: Int32s, end: int, spread: int, most: int, quota: int) -> N
 
 @bare
 def rebuild(trail: Trail, clauses: Clauses, counts: SearchCounts) -> None:
-    """Drop marked clauses and those that hold for good, close the gaps, and watch anew; nothing is decided."""
+    """Remove marked and satisfied clauses, compact the arena, and rebuild the watch lists, at decision level 0."""
     arena, truth = clauses.arena, trail.truth
     clauses.head[:] = -1
     at, to, n_learnt = 0, 0, 0
@@ -317,7 +317,7 @@ def rebuild(trail: Trail, clauses: Clauses, counts: SearchCounts) -> None:
 
 @bare
 def reduce(trail: Trail, clauses: Clauses, counts: SearchCounts, sizes: Ints) -> None:
-    """Drop most of the learnt clauses that are worth little; `sizes` is room to count them by spread."""
+    """Remove most of the less useful learnt clauses; `sizes` is scratch to count them by LBD."""
     arena, at, n = clauses.arena, 0, 0
     sizes[:] = 0
     while at < counts.end:

@@ -1,4 +1,4 @@
-"""The hard constraints of a model as clauses over "variable i has state k"."""
+"""The hard constraints of a model as clauses over atoms "variable i has state k"."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mapmrf.engines.feasibility.cover_kernels import CoverRoom, TableShape, cove
 from mapmrf.problem import Batch, Problem
 
 CHUNK_LITERALS = 1 << 19
-"""Literals that there is room for when tables are turned into clauses."""
+"""Room for literals when tables are converted to clauses."""
 
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """Which literal says that a variable has a state.
+    """Mapping from states of variables to literals.
 
     Attributes
     ----------
     literal_of : (n_states,)
-        The literal of every variable's state; the state 0 of a binary variable is the opposite of its state 1.
+        The literal of every variable's state; state 0 of a binary variable is the negation of state 1.
     first, n_atoms
         The first atom of every variable, and the number of atoms.
     block_begin, block_end : (n_atoms,)
@@ -38,7 +38,7 @@ class Atoms:
 
     @classmethod
     def of(cls, problem: Problem) -> Atoms:
-        """One atom for a binary variable, one for each state of another."""
+        """Create one atom per binary variable, and one per state of any other."""
         card, var_ptr = problem.graph.card, problem.graph.var_ptr
         n_atoms = np.where(card == 2, 1, card)
         first = offsets(n_atoms)
@@ -58,12 +58,12 @@ class Atoms:
 
 @dataclass(frozen=True, eq=False)
 class HardClauses:
-    """Clauses: in every one a literal must hold.
+    """Clauses, each a disjunction of literals.
 
     Attributes
     ----------
     literals, ptr
-        The literals, one clause after another, and where each begins.
+        The literals of all clauses, and their offsets.
     """
 
     literals: Ints
@@ -71,23 +71,23 @@ class HardClauses:
 
     @property
     def lengths(self) -> Ints:
-        """Literals of each clause."""
+        """Length of each clause."""
         return np.diff(self.ptr)
 
     def of_length(self, n: int) -> Ints:
-        """The clauses of so many literals, (n_clauses, n)."""
+        """Return the clauses of this length, (n_clauses, n)."""
         places = self.ptr[:-1][self.lengths == n]
         return np.asarray(self.literals[places[:, None] + np.arange(n)])
 
     def longer_than(self, n: int) -> HardClauses:
-        """The clauses of more literals."""
+        """Return the clauses of more than `n` literals."""
         lengths = self.lengths
         chosen = lengths > n
         return HardClauses(self.literals[ranges(self.ptr[:-1][chosen], lengths[chosen])], offsets(lengths[chosen]))
 
     @classmethod
     def joined(cls, parts: list[HardClauses]) -> HardClauses:
-        """Clauses of several sources."""
+        """Concatenate clauses."""
         if not parts:
             return cls(np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64))
         return cls(
@@ -97,7 +97,7 @@ class HardClauses:
 
 
 def variable_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
-    """Every variable that is not binary has a state, and none has a forbidden one."""
+    """Return clauses that every non-binary variable has a state, and that none has a forbidden one."""
     card, var_ptr = problem.graph.card, problem.graph.var_ptr
     several = np.flatnonzero(card != 2)
     some = atoms.literal_of[ranges(var_ptr[several], card[several])]
@@ -107,14 +107,14 @@ def variable_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
 
 
 def factor_clauses(problem: Problem, atoms: Atoms) -> Iterator[HardClauses]:
-    """The clauses of all hard factors, some at a time."""
+    """Yield the clauses of all hard factors, in chunks."""
     for batch in problem.batches:
         if batch.hard:
             yield from _batch_clauses(problem, atoms, batch)
 
 
 def _batch_clauses(problem: Problem, atoms: Atoms, batch: Batch) -> Iterator[HardClauses]:
-    """The clauses of factors of one shape; tables that several factors share are looked at once."""
+    """Yield the clauses of factors of one shape; shared tables are converted once."""
     theta_t = problem.graph.theta_t
     table_at, table_of = np.unique(batch.table_at, return_inverse=True)
     by_table = np.argsort(table_of, kind="stable")
@@ -150,7 +150,7 @@ def _table_shape(batch: Batch) -> TableShape:
 
 
 def _instances(problem: Problem, atoms: Atoms, scope: Ints, table_of: Ints, room: CoverRoom) -> HardClauses:
-    """The clauses of factors, given those of their tables."""
+    """Instantiate the clauses of tables for their factors."""
     card, var_ptr = problem.graph.card, problem.graph.var_ptr
     counts = np.diff(room.table_ptr)[table_of]
     clause = ranges(room.table_ptr[table_of], counts)

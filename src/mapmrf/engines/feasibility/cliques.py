@@ -1,7 +1,7 @@
-"""Cliques of variables that must all differ: with as many variables as states, every state is taken by one of them.
+"""Cliques of variables that must all differ: with as many variables as states, every state is used.
 
-Pairs of different variables alone do not say so. The clauses of this module do: a state that only one variable of a
-clique can still have is that variable's.
+Pairwise inequalities do not propagate this. The clauses of this module do: a state that only one variable of a clique
+can still take is assigned to it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mapmrf.engines.feasibility.clauses import Atoms, HardClauses
 from mapmrf.problem import Problem
 
 MOST_LOOKS = 300_000
-"""Neighbourhoods that are compared at most, in a tenth of a second or so."""
+"""Maximum number of neighbourhoods compared, in a tenth of a second or so."""
 
 
 def clique_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
-    """A clause for every state of each clique that needs all states."""
+    """Return a clause for every state of each clique that needs all states."""
     card, var_ptr, allowed = problem.graph.card, problem.graph.var_ptr, problem.feasible_v
     width = int(card.max(initial=0))
     may = np.zeros((problem.n_vars, width), dtype=bool)
@@ -39,7 +39,7 @@ def clique_clauses(problem: Problem, atoms: Atoms) -> HardClauses:
 
 
 def different_pairs(problem: Problem) -> Ints:
-    """The pairs of variables that must not have the same state, (n, 2): their tables forbid all equal ones."""
+    """Return the pairs of variables that must differ, (n, 2): their tables forbid all equal states."""
     theta_t, found = problem.graph.theta_t, [np.zeros((0, 2), dtype=np.int64)]
     for batch in problem.batches:
         if batch.arity == 2 and batch.hard:
@@ -51,7 +51,7 @@ def different_pairs(problem: Problem) -> Ints:
 
 
 def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
-    """Maximal cliques of at least so many variables that cover most pairs of a graph, by a limited amount of work."""
+    """Yield maximal cliques of at least `least` variables that cover most pairs of a graph, with limited work."""
     near = _neighbours(pairs, n)
     left = near.copy()
     looks = 0
@@ -74,7 +74,7 @@ def cliques(pairs: Ints, n: int, least: int) -> Iterator[Ints]:
 
 
 def _neighbours(pairs: Ints, n: int) -> list[int]:
-    """The neighbours of every variable, as the bits of a number."""
+    """Return the neighbours of every variable as bit sets."""
     near = [0] * n
     for i, j in pairs.tolist():
         near[i] |= 1 << j
@@ -83,7 +83,7 @@ def _neighbours(pairs: Ints, n: int) -> list[int]:
 
 
 def _bits(number: int) -> Iterator[int]:
-    """The places of the bits of a number."""
+    """Yield the positions of the set bits of a number."""
     while number:
         low = number & -number
         yield low.bit_length() - 1

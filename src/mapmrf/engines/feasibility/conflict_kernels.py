@@ -1,4 +1,4 @@
-"""Conflict-driven search: decide, draw consequences, learn from conflicts, and begin anew now and then."""
+"""Conflict-driven clause learning: decide, propagate, learn from conflicts, and restart."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from mapmrf.engines.feasibility.ranking_kernels import DECAY, Ranking, leave
 from mapmrf.kernels.jit import bare, inlined
 
 OPEN, FEASIBLE, INFEASIBLE, FULL = 0, 1, 2, 3
-"""How a piece of the search ends: its work is done, every atom has a value, there is no labelling, or the arena is too
-small for another clause."""
+"""Outcomes of a call: the work limit is reached, a feasible labelling is found, none exists, or the arena is too small
+for another clause."""
 
 QUICK, SLOW, MARGIN, LEAST = 1.0 / 32.0, 1.0 / 4096.0, 1.1, 4
-"""Weights of the last conflict in the running means, how far the quick one must be above the slow one for the search to
-begin anew, and conflicts that it has at least before."""
+"""Weights of the last conflict in the moving averages, the ratio of the short-term to the long-term average at which to
+restart, and the minimum number of conflicts between restarts."""
 
 CALM, MODE = 200, 1000
-"""Conflicts between two starts in the stable mode, times a number of Luby's sequence, and in the first mode of all."""
+"""Conflicts between restarts in the stable mode, times a term of Luby's sequence, and in the very first mode."""
 
 REDUCE, REDUCE_MORE = 2000, 300
-"""Conflicts before the first reduction of the clauses learnt, and how many more before each next one."""
+"""Conflicts before the first reduction of learnt clauses, and the increment before each further one."""
 
 
 class Conflicts(NamedTuple):
-    """A conflict-driven search: what holds, the clauses, the ranking of atoms, and room to learn and to count."""
+    """A conflict-driven search: trail, clauses, decision heuristic, scratch for conflict analysis, and counters."""
 
     trail: Trail
     clauses: Clauses
@@ -47,7 +47,7 @@ class Conflicts(NamedTuple):
 
 @inlined
 def luby(n: int) -> int:
-    """The n-th number, from 1, of the sequence 1 1 2 1 1 2 4 ..."""
+    """Return the n-th term, from 1, of Luby's sequence 1 1 2 1 1 2 4 ..."""
     while True:
         power = 1
         while 2 * power - 1 < n:
@@ -59,7 +59,7 @@ def luby(n: int) -> int:
 
 @inlined
 def pick(trail: Trail, clauses: Clauses, ranking: Ranking, counts: SearchCounts) -> int:
-    """The literal to decide on, or -1: the most active atom as it was last, or a state of its variable."""
+    """Return the decision literal, or -1: the most active atom in its saved phase, or a state of its variable."""
     while counts.n_heap > 0:
         atom = leave(ranking, counts)
         if trail.truth[2 * atom] != 0:
@@ -76,7 +76,7 @@ def pick(trail: Trail, clauses: Clauses, ranking: Ranking, counts: SearchCounts)
 
 @inlined
 def note_conflict(counts: SearchCounts, spread: int) -> None:
-    """Count a conflict that taught a clause of this spread."""
+    """Count a conflict whose learnt clause has this LBD."""
     counts.n_conflicts += 1
     counts.step /= DECAY
     counts.quick += QUICK * (spread - counts.quick)
@@ -86,7 +86,7 @@ def note_conflict(counts: SearchCounts, spread: int) -> None:
 
 @inlined
 def is_restart_due(counts: SearchCounts) -> bool:
-    """Whether the search should begin anew."""
+    """Return whether a restart is due."""
     if counts.n_conflicts < counts.restart_at:
         return False
     return counts.stable == 1 or counts.quick > MARGIN * counts.slow
@@ -94,7 +94,7 @@ def is_restart_due(counts: SearchCounts) -> bool:
 
 @inlined
 def restart(trail: Trail, ranking: Ranking, counts: SearchCounts) -> None:
-    """Begin anew with all that has been learnt; when the mode changes, phases become those of the longest trail."""
+    """Restart, keeping learnt clauses; when the mode changes, saved phases are set to those of the longest trail."""
     backtrack(trail, ranking, counts, 0)
     if counts.n_conflicts >= counts.switch_at:
         counts.stable = 1 - counts.stable
@@ -108,7 +108,7 @@ def restart(trail: Trail, ranking: Ranking, counts: SearchCounts) -> None:
 
 @bare
 def search(state: Conflicts, work: int) -> int:
-    """Search until about so many clauses have been looked at."""
+    """Search until about this many clauses have been visited."""
     trail, clauses, ranking, lesson, sizes, counts = state
     end, room = counts.work + work, len(clauses.arena) - len(lesson.literals) - LITERALS - 1
     while True:
@@ -139,13 +139,13 @@ def search(state: Conflicts, work: int) -> int:
 
 @bare
 def rewind(state: Conflicts) -> None:
-    """Take back all decisions."""
+    """Backtrack to decision level 0."""
     backtrack(state.trail, state.ranking, state.counts, 0)
 
 
 @bare
 def make_room(state: Conflicts) -> None:
-    """Drop clauses that are worth little: begins anew, and needs all consequences to be drawn."""
+    """Restart and remove less useful clauses; requires that propagation is complete."""
     trail, clauses, ranking, _, sizes, counts = state
     backtrack(trail, ranking, counts, 0)
     if propagate(trail, clauses, counts):

@@ -1,4 +1,4 @@
-"""Search for a feasible labelling, or a proof that there is none, that learns from its conflicts."""
+"""Conflict-driven search for a feasible labelling, or a proof that there is none."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 ROOM = 1 << 16
-"""Entries of the arena for clauses that are learnt, at the start."""
+"""Initial room for learnt clauses in the arena."""
 
 STUBBORN = 1000
-"""Conflicts after which interchangeable states are given names: an easy model keeps the states that are preferred."""
+"""Conflicts after which symmetry between states is broken: easy models keep the preferred states."""
 
 SPREADS = 64
-"""Spreads of clauses that are told apart."""
+"""Number of LBD values that are distinguished."""
 
 
 class ConflictSearch:
@@ -52,11 +52,11 @@ class ConflictSearch:
     Attributes
     ----------
     problem, atoms, given
-        The model, its yes-or-no questions, and its clauses.
+        The model, its atoms, and its clauses.
     outcome
         `OPEN`, `FEASIBLE` or `INFEASIBLE`.
     has_renamed
-        Whether interchangeable states were given names: what is excluded since then is excluded by name only.
+        Whether symmetry between states was broken: states excluded since then are excluded only up to renaming.
     """
 
     def __init__(self, problem: Problem, labels: Ints, atoms: Atoms, given: HardClauses) -> None:
@@ -73,7 +73,7 @@ class ConflictSearch:
 
     @classmethod
     def of(cls, problem: Problem, labels: Ints) -> ConflictSearch:
-        """A search of all clauses of a model, states of `labels` first."""
+        """Create a search over all clauses of a model that tries the states of `labels` first."""
         atoms = Atoms.of(problem)
         parts = [variable_clauses(problem, atoms), *factor_clauses(problem, atoms), clique_clauses(problem, atoms)]
         return cls(problem, labels, atoms, HardClauses.joined(parts))
@@ -97,7 +97,7 @@ class ConflictSearch:
         )
 
     def _new_clauses(self, size: int) -> Clauses:
-        """No clause stored, but for those of two literals."""
+        """Return an arena without clauses, but with the binary ones."""
         pairs = self.given.of_length(2)
         n_literals = 2 * self.atoms.n_atoms
         pair_ptr = offsets(np.bincount(pairs.ravel() ^ 1, minlength=n_literals)).astype(np.int64)
@@ -119,20 +119,20 @@ class ConflictSearch:
         )
 
     def add(self, units: Ints) -> bool:
-        """Add literals that must hold, before the search; False if one of them cannot."""
+        """Add unit clauses before the search; False if they contradict it."""
         literals = units.ravel().astype(np.int32)
         ptr = np.arange(len(literals) + 1, dtype=np.int64)
         return add_clauses(self.state.trail, self.state.clauses, self.state.counts, ptr, literals)
 
     def prefer(self, labels: Ints) -> None:
-        """Try these states first."""
+        """Save these states as phases, so that they are tried first."""
         literals = self.atoms.literal_of[self.problem.graph.var_ptr[:-1] + labels]
         for phase in (self.state.ranking.phase, self.state.ranking.best):
             phase[:] = 0
             phase[literals >> 1] = 1 - (literals & 1)
 
     def run(self, work: int) -> int:
-        """Look at about so many clauses; returns the outcome."""
+        """Visit about this many clauses; return the outcome."""
         if not self._counted and self.outcome == OPEN:
             self._count()
         if self.outcome == OPEN and not self._tried and self.state.counts.n_conflicts >= STUBBORN:
@@ -145,7 +145,7 @@ class ConflictSearch:
         return self.outcome
 
     def _count(self) -> None:
-        """Draw the consequences of what is given, and count what is left."""
+        """Propagate the given clauses, and apply the counting argument to the rest."""
         state, self._counted = self.state, True
         if not propagate(state.trail, state.clauses, state.counts):
             self.outcome = INFEASIBLE
@@ -155,7 +155,7 @@ class ConflictSearch:
                 self.outcome = INFEASIBLE
 
     def _rename(self) -> None:
-        """Give interchangeable states names along a group of variables that differ, and further neighbours of it."""
+        """Break the symmetry of interchangeable states along a clique of variables that differ, and its neighbours."""
         self._tried = True
         states = interchangeable(self.problem)
         if self._groups is None or len(states) < 2:
@@ -169,7 +169,7 @@ class ConflictSearch:
             self.outcome = INFEASIBLE
 
     def _enlarge(self) -> None:
-        """Make room for more clauses."""
+        """Enlarge the arena."""
         make_room(self.state)
         arena = self.state.clauses.arena
         if 2 * self.state.counts.end > len(arena):
@@ -183,17 +183,17 @@ class ConflictSearch:
 
     @property
     def work(self) -> int:
-        """Clauses looked at so far."""
+        """Clauses visited so far."""
         return int(self.state.counts.work)
 
     def labels(self) -> Ints:
-        """The labelling that was found."""
+        """Return the labelling found."""
         assert self.outcome == FEASIBLE
         holds = self.state.trail.truth[self.atoms.literal_of] > 0
         return np.flatnonzero(holds) - self.problem.graph.var_ptr[:-1]
 
     def excluded(self) -> Bools:
-        """States that no feasible labelling has, as far as is known: (n_states,)."""
+        """Return the states that are known to be in no feasible labelling, (n_states,)."""
         trail, literal = self.state.trail, self.atoms.literal_of
         if self.has_renamed:
             return np.zeros(len(literal), dtype=bool)

@@ -1,6 +1,6 @@
-"""Infeasible by counting: more clauses that need a literal each than groups of which at most one literal holds.
+"""Infeasibility by counting: disjoint clauses that outnumber the at-most-one groups of their literals.
 
-Ten pigeons in nine holes are the example: a search needs a time that is exponential in the number of holes.
+The pigeonhole principle is the standard example, on which resolution takes exponential time.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from mapmrf.engines.feasibility.counting_kernels import (
 )
 
 MOST_STEPS = 10_000_000
-"""Steps that looking for groups takes at most, some hundredths of a second; models with more are not counted."""
+"""Maximum number of steps to find groups, some hundredths of a second; models that need more are skipped."""
 
 SMALLEST = 3
-"""Size of a group without which counting finds nothing that propagation does not."""
+"""Minimum size of a group for counting to find more than propagation."""
 
 
 class Groups:
-    """Groups of literals of which at most one holds, found greedily.
+    """At-most-one groups of literals, found greedily.
 
     Attributes
     ----------
     sizes : (n_literals,)
-        Size of the group that was found around every literal.
+        Size of the group found around every literal.
     """
 
     def __init__(self, clauses: Clauses) -> None:
@@ -47,16 +47,16 @@ class Groups:
 
     @staticmethod
     def worthwhile(clauses: Clauses) -> bool:
-        """Whether the literals exclude few enough others for a search of groups."""
+        """Return whether the literals exclude few enough others for a search of groups."""
         degree = np.diff(clauses.pair_ptr).astype(np.float64)
         return bool(len(clauses.pair_to)) and float(4 * degree @ degree) <= MOST_STEPS
 
     def largest(self) -> Ints:
-        """The members of the largest group."""
+        """Return the members of the largest group."""
         return self.room.members[: grow(self.pairs, self.room, int(np.argmax(self.sizes)))].copy()
 
     def of_literals(self) -> Ints:
-        """A group for every literal, (n_literals,): large ones first."""
+        """Assign a group to every literal, (n_literals,), large groups first."""
         group: Ints = np.zeros(len(self.sizes), dtype=np.int64)
         partition(self.pairs, self.room, np.argsort(-self.sizes, kind="stable"), group)
         self.room.free[:] = True
@@ -64,9 +64,9 @@ class Groups:
 
 
 def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
-    """Whether clauses without common literals need more groups than there are: then not all of them can be satisfied.
+    """Return whether disjoint clauses outnumber the groups of their literals, so that not all can be satisfied.
 
-    `truth` says which literals hold or not, as far as is known.
+    `truth` holds the known values of literals.
     """
     if groups.sizes.max(initial=0) < SMALLEST:
         return False
@@ -81,7 +81,7 @@ def is_overfull(groups: Groups, clauses: HardClauses, truth: Signs) -> bool:
 
 
 def _undecided(clauses: HardClauses, truth: Signs) -> HardClauses:
-    """The clauses that do not hold yet, without literals that cannot."""
+    """Return the clauses that are not satisfied yet, without false literals."""
     owner = np.repeat(np.arange(len(clauses.lengths)), clauses.lengths)
     now = truth[clauses.literals]
     holds = np.bincount(owner, now > 0, len(clauses.lengths)) > 0

@@ -1,4 +1,4 @@
-"""Groups of literals of which at most one holds, and clauses without a literal in common."""
+"""At-most-one groups of literals, and their matching with disjoint clauses."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from mapmrf.kernels.jit import bare, inlined
 
 
 class Exclusions(NamedTuple):
-    """Which literals exclude each other, as implications between pairs: see `Clauses`."""
+    """Mutually exclusive literals, as binary implications: see `Clauses`."""
 
     pair_ptr: Ints
     pair_to: Int32s
 
 
 class MatchingRoom(NamedTuple):
-    """Room to match clauses with groups.
+    """Scratch to match clauses with groups.
 
     Attributes
     ----------
     clause_of, source : (n_groups,)
-        The clause that has each group, or -1, and the clause that a search came to the group from.
+        The clause matched with each group, or -1, and the clause from which a search reached it.
     seen : (n_groups,)
-        One more than the clause whose search met each group last.
+        One more than the clause whose search reached each group last.
     queue : (n_clauses,)
-        Clauses that a search looks at.
+        Queue of the search.
     """
 
     clause_of: Ints
@@ -36,16 +36,16 @@ class MatchingRoom(NamedTuple):
 
 
 class GroupRoom(NamedTuple):
-    """Room to grow a group.
+    """Scratch to grow a group.
 
     Attributes
     ----------
     common : (n_literals,)
-        How many members of the group, or neighbours of its first member, each literal excludes.
+        Number of group members, or of neighbours of its first member, that each literal excludes.
     order, members : (n_literals,)
         Candidates in the order in which they are tried, and the members.
     free : (n_literals,)
-        Which literals may join.
+        Literals that may join.
     """
 
     common: Ints
@@ -56,14 +56,14 @@ class GroupRoom(NamedTuple):
 
 @inlined
 def count_neighbours(pairs: Exclusions, common: Ints, literal: int, change: int) -> None:
-    """Add to the counts of all literals that exclude this one."""
+    """Add `change` to the counts of all literals that exclude this one."""
     for at in range(pairs.pair_ptr[literal], pairs.pair_ptr[literal + 1]):
         common[pairs.pair_to[at] ^ 1] += change
 
 
 @inlined
 def list_candidates(pairs: Exclusions, room: GroupRoom, first: int) -> int:
-    """List the free literals that exclude the first one, those with most common neighbours in front."""
+    """List the free literals that exclude the first one, those with most common neighbours first."""
     common, order = room.common, room.order
     begin, end = pairs.pair_ptr[first], pairs.pair_ptr[first + 1]
     for at in range(begin, end):
@@ -86,7 +86,7 @@ def list_candidates(pairs: Exclusions, room: GroupRoom, first: int) -> int:
 
 @bare
 def grow(pairs: Exclusions, room: GroupRoom, first: int) -> int:
-    """Write a maximal group of free literals around the first one; returns its size."""
+    """Grow a maximal group of free literals around the first one; return its size."""
     n_candidates = list_candidates(pairs, room, first)
     members, common = room.members, room.common
     members[0], n = first, 1
@@ -104,14 +104,14 @@ def grow(pairs: Exclusions, room: GroupRoom, first: int) -> int:
 
 @bare
 def group_sizes(pairs: Exclusions, room: GroupRoom, sizes: Ints) -> None:
-    """The size of the group around every literal."""
+    """Compute the size of the group around every literal."""
     for literal in range(len(sizes)):
         sizes[literal] = grow(pairs, room, literal)
 
 
 @bare
 def partition(pairs: Exclusions, room: GroupRoom, order: Ints, group: Ints) -> int:
-    """Give every literal a group, those of the first ones in the order first; returns the number of groups."""
+    """Assign a group to every literal, in the given order; return the number of groups."""
     n_groups = 0
     for first in order:
         if not room.free[first]:
@@ -126,7 +126,7 @@ def partition(pairs: Exclusions, room: GroupRoom, order: Ints, group: Ints) -> i
 
 @bare
 def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> None:
-    """Choose clauses that have no literal in common, the first ones first."""
+    """Greedily choose clauses without common literals."""
     for c in range(len(ptr) - 1):
         chosen[c] = True
         for at in range(ptr[c], ptr[c + 1]):
@@ -139,7 +139,7 @@ def choose_disjoint(ptr: Ints, literals: Ints, taken: Bools, chosen: Bools) -> N
 
 @bare
 def all_matched(ptr: Ints, group: Ints, room: MatchingRoom) -> bool:
-    """Whether every clause can have a group of its own, one of those of its literals."""
+    """Return whether all clauses can be matched with distinct groups of their literals."""
     for clause in range(len(ptr) - 1):
         found = open_group(ptr, group, room, clause)
         if found < 0:
@@ -157,7 +157,7 @@ def all_matched(ptr: Ints, group: Ints, room: MatchingRoom) -> bool:
 
 @bare
 def open_group(ptr: Ints, group: Ints, room: MatchingRoom, clause: int) -> int:
-    """A group without a clause that an alternating path leads to, or -1."""
+    """Return an unmatched group at the end of an alternating path from a clause, or -1."""
     room.queue[0], n = clause, 1
     k = 0
     while k < n:

@@ -1,7 +1,7 @@
 """Clauses for the forbidden entries of a table.
 
-A clause rules out a box of configurations: positions that it does not mention are free, the others have one state, but
-for one position at most, which has all states that the rest of the box forbids.
+A clause rules out a box of configurations: positions that it does not mention are free, the others are fixed to one
+state, except for at most one position, which has all states that the rest of the box forbids.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from mapmrf.kernels.jit import bare, inlined
 
 
 class TableShape(NamedTuple):
-    """The shape of a table, and room to walk through boxes of it.
+    """The shape of a table, and scratch to walk through its boxes.
 
     Attributes
     ----------
     card, stride, first : (arity,)
-        States of each position, what one more of it adds to a place in the table, and where its states begin if the
-        states of all positions are numbered.
+        Number of states of each position, its stride in the table, and the offset of its states if the states of all
+        positions are numbered.
     chosen, is_free, digit : (arity,)
-        State of each position in the present box, whether it is free, and where the walk stands.
+        State of each position in the current box, whether it is free, and the position of the walk.
     """
 
     card: Ints
@@ -34,14 +34,14 @@ class TableShape(NamedTuple):
 
 
 class CoverRoom(NamedTuple):
-    """Where the clauses are written.
+    """Output buffers for the clauses.
 
     Attributes
     ----------
     covered
-        Which entries of the present table are ruled out already.
+        Entries of the current table that are already ruled out.
     literals
-        For each clause, number of a position's state, times two, plus one for "has not".
+        For each clause, twice the number of a position's state, plus one for a negated literal.
     ptr, table_ptr
         Offsets of the clauses' literals and of the tables' clauses.
     """
@@ -54,7 +54,7 @@ class CoverRoom(NamedTuple):
 
 @inlined
 def step_box(shape: TableShape, place: int) -> int:
-    """The next place of the present box; -1 after the last."""
+    """Return the next entry of the current box; -1 after the last."""
     for k in range(len(shape.card) - 1, -1, -1):
         if shape.is_free[k]:
             shape.digit[k] += 1
@@ -67,7 +67,7 @@ def step_box(shape: TableShape, place: int) -> int:
 
 @inlined
 def base_of(shape: TableShape) -> int:
-    """The first place of the present box; the walk begins there."""
+    """Return the first entry of the current box, where the walk begins."""
     place = 0
     for k in range(len(shape.card)):
         shape.digit[k] = 0
@@ -78,7 +78,7 @@ def base_of(shape: TableShape) -> int:
 
 @inlined
 def is_forbidden(theta: Floats, shape: TableShape) -> bool:
-    """Whether all entries of the present box are -inf."""
+    """Return whether all entries of the current box are -inf."""
     place = base_of(shape)
     while place >= 0:
         if theta[place] > -float("inf"):
@@ -89,7 +89,7 @@ def is_forbidden(theta: Floats, shape: TableShape) -> bool:
 
 @inlined
 def cover_box(shape: TableShape, covered: Bools) -> None:
-    """Mark the entries of the present box."""
+    """Mark the entries of the current box as covered."""
     place = base_of(shape)
     while place >= 0:
         covered[place] = True
@@ -98,7 +98,7 @@ def cover_box(shape: TableShape, covered: Bools) -> None:
 
 @inlined
 def count_forbidden_states(theta: Floats, shape: TableShape, k: int) -> int:
-    """How many states of a position the rest of the present box forbids."""
+    """Count the states of a position that the rest of the current box forbids."""
     before, n = shape.chosen[k], 0
     for s in range(shape.card[k]):
         shape.chosen[k] = s
@@ -109,7 +109,7 @@ def count_forbidden_states(theta: Floats, shape: TableShape, k: int) -> int:
 
 @inlined
 def widest(theta: Floats, shape: TableShape) -> int:
-    """The position to mention by the states that it may have: where these are fewest, and fewer than others; or -1."""
+    """Return the position with the fewest allowed states, to be written by these if that is shorter; or -1."""
     best, fewest = -1, 0
     for k in range(len(shape.card)):
         if not shape.is_free[k] and shape.card[k] > 2:
@@ -121,7 +121,7 @@ def widest(theta: Floats, shape: TableShape) -> int:
 
 @inlined
 def write_box(theta: Floats, shape: TableShape, room: CoverRoom, at: int) -> int:
-    """Write the clause of the present box, and mark what it rules out; returns where it ends."""
+    """Write the clause of the current box, and mark what it rules out; return its end."""
     wide = widest(theta, shape)
     for k in range(len(shape.card)):
         if not shape.is_free[k] and k != wide:
@@ -142,7 +142,7 @@ def write_box(theta: Floats, shape: TableShape, room: CoverRoom, at: int) -> int
 
 @bare
 def cover_tables(theta_t: Floats, table_at: Ints, shape: TableShape, room: CoverRoom) -> None:
-    """Write clauses for tables of one shape that rule out their forbidden entries, and no others."""
+    """Write clauses that rule out exactly the forbidden entries of tables of one shape."""
     at, n, size, arity = 0, 0, len(room.covered), len(shape.card)
     room.ptr[0] = room.table_ptr[0] = 0
     for t in range(len(table_at)):

@@ -1,4 +1,4 @@
-"""What a conflict teaches: the clause of its first unique implication point, without literals that others imply."""
+"""Conflict analysis: learn the clause of the first unique implication point (1-UIP), minimised."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from mapmrf.kernels.jit import bare, inlined
 
 
 class Lesson(NamedTuple):
-    """Room to analyse a conflict.
+    """Scratch for conflict analysis.
 
     Attributes
     ----------
     seen : (n_atoms,)
-        Which atoms have been met.
+        Atoms seen so far.
     literals, met, stack : (n_atoms + 1,)
-        The clause that is learnt, the atoms to forget afterwards, and those whose reasons are to be looked at.
+        The learnt clause, the atoms to reset afterwards, and those whose reasons are to be examined.
     stamp : (n_atoms + 1,)
-        The last number that each level was marked with.
+        The last stamp of each level.
     """
 
     seen: Signs
@@ -45,10 +45,10 @@ class Lesson(NamedTuple):
 
 @inlined
 def backtrack(trail: Trail, ranking: Ranking, counts: SearchCounts, level: int) -> None:
-    """Take back all decisions but the first so many; phases are remembered."""
+    """Backtrack to a decision level, saving phases."""
     if counts.n_levels <= level:
         return
-    if trail.level_at[counts.n_levels - 1] > counts.most:  # all before the last decision is free of conflict
+    if trail.level_at[counts.n_levels - 1] > counts.most:  # all before the last decision is conflict-free
         counts.most = trail.level_at[counts.n_levels - 1]
         for at in range(counts.most):
             literal = trail.literals[at]
@@ -66,7 +66,7 @@ def backtrack(trail: Trail, ranking: Ranking, counts: SearchCounts, level: int) 
 
 @inlined
 def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, literal: int, n: int) -> int:
-    """Look at a false literal of a clash or reason; those of earlier levels join the clause of `n` literals."""
+    """Process a false literal of a conflict or reason; those of earlier levels join the clause of `n` literals."""
     atom = literal >> 1
     level = trail.level[atom]
     if lesson.seen[atom] == 0 and level > 0:
@@ -83,7 +83,7 @@ def meet(trail: Trail, lesson: Lesson, ranking: Ranking, counts: SearchCounts, l
 def meet_all(
     trail: Trail, arena: Int32s, lesson: Lesson, ranking: Ranking, counts: SearchCounts, reason: int, n: int
 ) -> int:  # fmt: skip
-    """Look at the false literals of a reason, a clause or a literal; returns the length of the clause learnt."""
+    """Process the false literals of a reason, a clause or a literal; return the length of the learnt clause."""
     if reason < 0:
         return meet(trail, lesson, ranking, counts, (-2 - reason) ^ 1, n)
     arena[reason + USED] = 1
@@ -97,7 +97,7 @@ def meet_all(
 def first_implication_point(
     trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, counts: SearchCounts
 ) -> int:  # fmt: skip
-    """Write the clause that a conflict teaches, its only literal of the last level first; returns its length."""
+    """Write the 1-UIP clause of a conflict, its only literal of the last level first; return its length."""
     arena, seen = clauses.arena, lesson.seen
     n, at, reason = 1, counts.n_trail - 1, counts.clash
     counts.n_open = 0
@@ -120,7 +120,7 @@ def first_implication_point(
 
 @inlined
 def is_implied(trail: Trail, arena: Int32s, lesson: Lesson, stamp: int, literal: int, n_met: int) -> int:
-    """Whether other literals of the clause imply this one: atoms met then, -1 if they do not."""
+    """Check whether a literal is implied by others of the clause; return the number of atoms met, or -1 if not."""
     seen, stack, met = lesson.seen, lesson.stack, lesson.met
     stack[0] = literal >> 1
     n_stack, n_before = 1, n_met
@@ -146,7 +146,7 @@ def is_implied(trail: Trail, arena: Int32s, lesson: Lesson, stamp: int, literal:
 
 @inlined
 def minimise(trail: Trail, arena: Int32s, lesson: Lesson, counts: SearchCounts, n: int) -> int:
-    """Drop what the rest of the clause implies, forget what has been met; returns the length."""
+    """Remove implied literals from the clause and reset the marks; return its length."""
     literals, met = lesson.literals, lesson.met
     counts.stamp += 1
     for k in range(n):
@@ -170,7 +170,7 @@ def minimise(trail: Trail, arena: Int32s, lesson: Lesson, counts: SearchCounts, 
 
 @inlined
 def spread_of(trail: Trail, lesson: Lesson, counts: SearchCounts, n: int) -> int:
-    """Number of levels of a clause; its literal of the highest level but the last comes second."""
+    """Return the LBD of a clause; its literal of the second-highest level is moved to position 1."""
     literals, level = lesson.literals, trail.level
     counts.stamp += 1
     spread, second = 0, 1
@@ -188,7 +188,7 @@ def spread_of(trail: Trail, lesson: Lesson, counts: SearchCounts, n: int) -> int
 
 @bare
 def learn(trail: Trail, clauses: Clauses, lesson: Lesson, ranking: Ranking, counts: SearchCounts) -> int:
-    """Learn from a conflict, go back to where the clause learnt implies something, and imply it; returns its spread."""
+    """Learn from a conflict, backjump, and assert the learnt clause's first literal; return the clause's LBD."""
     arena, literals, at = clauses.arena, lesson.literals, counts.end
     n = first_implication_point(trail, clauses, lesson, ranking, counts)
     n = minimise(trail, arena, lesson, counts, n)

@@ -1,4 +1,4 @@
-"""Which atom to decide on next: the one that conflicts involve most, lately."""
+"""Decision heuristic: the atom most involved in recent conflicts (VSIDS)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mapmrf.engines.feasibility.clause_kernels import Int32s, SearchCounts, Sign
 from mapmrf.kernels.jit import bare, inlined
 
 TOO_LARGE, DECAY = 1e100, 0.95
-"""Activity at which all are scaled down, and what one is worth after each conflict."""
+"""Activity at which all are rescaled, and the decay per conflict."""
 
 
 class Ranking(NamedTuple):
@@ -18,11 +18,11 @@ class Ranking(NamedTuple):
     Attributes
     ----------
     activity : (n_atoms,)
-        How much conflicts involved each atom.
+        Activity of each atom.
     heap, where
-        The atoms that may be undecided, the most active first, and where in the heap each is; -1 if it is not.
+        Heap of possibly undecided atoms, most active first, and the position of each in it; -1 if it is not there.
     phase, best : (n_atoms,)
-        Whether an atom held when it had a value last, and on the longest trail without conflict.
+        Saved phase of each atom, and its value on the longest conflict-free trail.
     """
 
     activity: Floats
@@ -34,7 +34,7 @@ class Ranking(NamedTuple):
 
 @inlined
 def sift_up(ranking: Ranking, at: int) -> None:
-    """Move an atom of the heap up to its place."""
+    """Move an atom of the heap up to its position."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     while at > 0:
@@ -50,7 +50,7 @@ def sift_up(ranking: Ranking, at: int) -> None:
 
 @inlined
 def sift_down(ranking: Ranking, at: int, n: int) -> None:
-    """Move an atom of the heap down to its place."""
+    """Move an atom of the heap down to its position."""
     heap, where, activity = ranking.heap, ranking.where, ranking.activity
     atom = heap[at]
     child = 2 * at + 1
@@ -69,7 +69,7 @@ def sift_down(ranking: Ranking, at: int, n: int) -> None:
 
 @inlined
 def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
-    """Put an atom into the heap, unless it is there."""
+    """Insert an atom into the heap, unless it is there."""
     if ranking.where[atom] < 0:
         ranking.heap[counts.n_heap] = atom
         ranking.where[atom] = counts.n_heap
@@ -79,7 +79,7 @@ def enter(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
 
 @inlined
 def leave(ranking: Ranking, counts: SearchCounts) -> int:
-    """Take the most active atom out of the heap."""
+    """Remove and return the most active atom of the heap."""
     heap, where = ranking.heap, ranking.where
     atom = heap[0]
     where[atom] = -1
@@ -93,7 +93,7 @@ def leave(ranking: Ranking, counts: SearchCounts) -> int:
 
 @inlined
 def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
-    """Raise the activity of an atom that a conflict involves."""
+    """Increase the activity of an atom involved in a conflict."""
     activity = ranking.activity
     activity[atom] += counts.step
     if activity[atom] > TOO_LARGE:
@@ -106,6 +106,6 @@ def bump(ranking: Ranking, counts: SearchCounts, atom: int) -> None:
 
 @bare
 def fill(ranking: Ranking, counts: SearchCounts) -> None:
-    """Put all atoms into the heap."""
+    """Insert all atoms into the heap."""
     for atom in range(len(ranking.where)):
         enter(ranking, counts, atom)

@@ -12,12 +12,12 @@ from mapmrf.problem import Problem
 
 
 class Repair:
-    """A search for the labelling with the fewest violated factors, near a given one.
+    """Local search for a labelling with few violated factors, near a given one.
 
     Attributes
     ----------
     model, state
-        The hard factors, and where the search stands.
+        The hard factors, and the state of the search.
     """
 
     def __init__(self, problem: Problem, labels: Ints, seed: int = 0) -> None:
@@ -41,22 +41,22 @@ class Repair:
 
     @property
     def n_violated(self) -> int:
-        """The fewest violated factors so far."""
+        """Fewest violated factors so far."""
         return int(self.state.counts.fewest)
 
     @property
     def labels(self) -> Ints:
-        """The labelling that violates so many."""
+        """The labelling with the fewest violated factors."""
         return self.state.best.copy()
 
     def run(self, work: int) -> int:
-        """Read about so many table entries; returns the fewest violated factors so far."""
+        """Read about this many table entries; return the fewest violated factors so far."""
         repair(self.model, self.state, work)
         return self.n_violated
 
 
 def _hard_factors(problem: Problem) -> tuple[HardFactors, Ints]:
-    """The factors that forbid something, and where the table of each begins."""
+    """Return the factors with forbidden entries, and the offsets of their tables."""
     graph = problem.graph
     chosen = [problem.order[batch.factors] for batch in problem.batches if batch.hard]
     factors = np.concatenate([*chosen, np.zeros(0, dtype=np.int64)])

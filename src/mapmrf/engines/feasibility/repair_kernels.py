@@ -1,7 +1,7 @@
 """Local search for a labelling that violates as few factors as possible.
 
-A violated factor is drawn, and the best flip of one of its variables is made if that lowers the weight of what is
-violated. Otherwise the factor's weight rises, until a flip does: so the search leaves every local optimum.
+A violated factor is drawn, and the best flip of one of its variables is made if that lowers the weight of the violated
+factors. Otherwise the factor's weight is increased until a flip does, so that the search leaves every local optimum.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.random_numbers import Bits, draw
 
 SIDEWAYS = 50
-"""One in so many flips is made although it helps nothing."""
+"""One in so many flips is made although it does not help."""
 
 
 class HardFactors(NamedTuple):
-    """The factors that forbid something; a variable with forbidden states has one of its own.
+    """Factors with forbidden entries; a variable with forbidden states has a unary one.
 
     Attributes
     ----------
     card : (n_vars,)
         Number of states of every variable.
     scope_ptr, scope, stride
-        Variables of each factor, and what one more of a variable's state adds to a place in the table.
+        Variables of each factor, and their strides in its table.
     theta
         The tables.
     nbr_ptr, nbr, factor_of
-        Places in `scope` of every variable, and the factor of each place in `scope`.
+        Positions of every variable in `scope`, and the factor of each position.
     """
 
     card: Ints
@@ -50,20 +50,20 @@ class RepairCounts:
 
 
 class RepairState(NamedTuple):
-    """Where a repair stands.
+    """State of a repair.
 
     Attributes
     ----------
     labels, best : (n_vars,)
-        The labelling now, and the one with the fewest violated factors.
+        The current labelling, and the one with the fewest violated factors.
     place, weight : (n_factors,)
-        Where in the tables each factor is, and how much it counts.
+        Current table entry of each factor, and its weight.
     violated, position : (n_factors,)
-        The violated factors, and where each is among them; -1 if it is not.
+        The violated factors, and the position of each among them; -1 if it is satisfied.
     score : (most states,)
-        Weight of what is violated around a variable in each of its states.
+        Weight of the violated factors around a variable in each of its states.
     random, counts
-        The generator, and how far the search is.
+        The generator, and the counters.
     """
 
     labels: Ints
@@ -79,7 +79,7 @@ class RepairState(NamedTuple):
 
 @inlined
 def set_violated(state: RepairState, a: int, now: bool) -> None:
-    """Note whether a factor is violated."""
+    """Record whether a factor is violated."""
     at, counts = state.position[a], state.counts
     if now and at < 0:
         state.violated[counts.n_violated] = a
@@ -95,7 +95,7 @@ def set_violated(state: RepairState, a: int, now: bool) -> None:
 
 @inlined
 def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
-    """Give a variable a state."""
+    """Set the state of a variable."""
     step = k - state.labels[i]
     state.labels[i] = k
     for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
@@ -106,7 +106,7 @@ def flip(model: HardFactors, state: RepairState, i: int, k: int) -> None:
 
 @inlined
 def weigh_states(model: HardFactors, state: RepairState, i: int) -> None:
-    """Sum up the weight of what is violated around a variable, for each of its states."""
+    """Sum the weights of the violated factors around a variable, for each of its states."""
     n, score = model.card[i], state.score
     score[:n] = 0
     for e in model.nbr[model.nbr_ptr[i] : model.nbr_ptr[i + 1]]:
@@ -120,7 +120,7 @@ def weigh_states(model: HardFactors, state: RepairState, i: int) -> None:
 
 @inlined
 def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int, int]:
-    """Variable, state and gain of the best flip in a factor; ties are broken at random."""
+    """Return variable, state and gain of the best flip in a factor, with random tie-breaking."""
     best_i, best_k, gain, n_ties = -1, -1, 0, 0
     for i in model.scope[model.scope_ptr[a] : model.scope_ptr[a + 1]]:
         weigh_states(model, state, i)
@@ -140,7 +140,7 @@ def best_flip(model: HardFactors, state: RepairState, a: int) -> tuple[int, int,
 
 @bare
 def begin_repair(model: HardFactors, state: RepairState) -> None:
-    """Note which factors are violated at the beginning."""
+    """Find the initially violated factors."""
     for a in range(len(state.place)):
         set_violated(state, a, model.theta[state.place[a]] == -float("inf"))
     state.counts.fewest = state.counts.n_violated
@@ -148,7 +148,7 @@ def begin_repair(model: HardFactors, state: RepairState) -> None:
 
 @bare
 def repair(model: HardFactors, state: RepairState, work: int) -> None:
-    """Flip variables until nothing is violated or so many table entries have been read."""
+    """Flip variables until nothing is violated or this many table entries have been read."""
     counts = state.counts
     end = counts.work + work
     while counts.n_violated > 0 and counts.work < end:

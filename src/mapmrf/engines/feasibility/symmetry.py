@@ -1,4 +1,4 @@
-"""Interchangeable states: where constraints only say which variables differ, the states may be renamed."""
+"""Interchangeable states: if constraints only require variables to differ, states can be renamed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from mapmrf.problem import Problem
 
 
 def interchangeable(problem: Problem) -> Ints:
-    """The largest set of states that may be renamed among themselves, as far as hard constraints go; or none.
+    """Return the largest set of states that are interchangeable under the hard constraints, possibly empty.
 
-    All hard factors must be pairs of variables with equally many states which have to differ. States are
+    All hard factors must be inequalities between two variables with the same number of states. States are
     interchangeable if they are forbidden for the same variables.
     """
     none: Ints = np.zeros(0, dtype=np.int64)
@@ -34,11 +34,11 @@ def interchangeable(problem: Problem) -> Ints:
 
 
 def renamed_away(problem: Problem, states: Ints, variables: Ints, labels: Ints) -> Ints:
-    """What may be forbidden if `states` are interchangeable: entries of arrays per state.
+    """Return what may be forbidden to break the symmetry of interchangeable `states`: entries of arrays per state.
 
-    Along any list of variables, the states can be renamed in the order in which they first occur. So the first
-    variable has the first of them, or another state, the second has one of the first two, and so on. The order of the
-    states follows `labels`, where these differ.
+    Along any list of variables, the states can be renamed in the order of their first occurrence. So the first variable
+    has the first of them, or another state, the second has one of the first two, and so on. The order of the states
+    follows `labels`, where these differ.
     """
     order: list[int] = []
     for wanted in [*labels[variables].tolist(), *states.tolist()]:

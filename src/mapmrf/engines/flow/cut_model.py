@@ -16,23 +16,23 @@ from mapmrf.problem import Problem
 
 
 class CutModel:
-    """A model whose pairs are submodular, perhaps after flips of variables, and the flow that solves it.
+    """A model whose pairs are submodular, possibly after flipping variables, and the flow that solves it.
 
     A variable on the source's side of the cut has state 0, or 1 if it is flipped.
 
     Attributes
     ----------
     flip : (n_vars,)
-        1 for the variables whose states have swapped names.
+        1 for variables whose states are swapped.
     constant
         The value of the best labelling is this minus the maximum flow.
     flow
-        The flow, at its beginning.
+        The flow, initially zero.
     """
 
     def __init__(self, problem: Problem) -> None:
         pairs, parts = binary_pairs(problem), table_parts(problem)
-        # Where nothing is feasible, a variable of one state may be on the wrong side of the cut.
+        # If nothing is feasible, a variable with a single state may be on the wrong side of the cut.
         self._most = None if problem.only_binary else problem.graph.card - 1
         self.flip = flips_of(problem)[0]
         wiring, excess = wire(problem.n_vars, problem.scope), np.empty(problem.n_vars)
@@ -47,18 +47,18 @@ class CutModel:
 
     @property
     def bound(self) -> float:
-        """No labelling is better than this; at the end the best one is as good, up to round-off."""
+        """Upper bound on all labellings; at the end it equals the optimum, up to round-off."""
         return self.constant - self.flow.value if self.constant > -math.inf else -math.inf
 
     @property
     def labels(self) -> Ints:
-        """The labelling of the cut, an optimal one at the end."""
+        """The labelling given by the cut, optimal at the end."""
         labels = np.asarray(self.flow.on_sink_side ^ (self.flip == 1), dtype=np.int64)
         return labels if self._most is None else np.minimum(labels, self._most)
 
 
 def why_not_binary_pairs(problem: Problem) -> str | None:
-    """Why a model is not one of pairs of variables of at most two states, or None if it is."""
+    """Return why a model is not a pairwise model of variables with at most two states, or None if it is."""
     graph = problem.graph
     if np.any(graph.card > 2):
         i = int(np.argmax(graph.card > 2))
@@ -70,7 +70,7 @@ def why_not_binary_pairs(problem: Problem) -> str | None:
 
 
 def why_no_cut(problem: Problem) -> str | None:
-    """Why a model is not solved by a minimum cut, or None if it is."""
+    """Return why a model cannot be solved by a minimum cut, or None if it can."""
     graph, reason = problem.graph, why_not_binary_pairs(problem)
     if reason is not None:
         return reason
@@ -84,7 +84,7 @@ def why_no_cut(problem: Problem) -> str | None:
 
 
 def binary_pairs(problem: Problem) -> BinaryPairs:
-    """The pairs of a model whose variables have at most two states."""
+    """Return the pairs of a model whose variables have at most two states."""
     graph = problem.graph
     if problem.only_binary:
         theta_v = graph.theta_v.reshape(-1, 2)
@@ -98,7 +98,7 @@ def binary_pairs(problem: Problem) -> BinaryPairs:
 
 
 def table_parts(problem: Problem) -> TableParts | None:
-    """The parts of all tables, if all variables have two states and nothing is forbidden."""
+    """Return the parts of all tables, if all variables have two states and nothing is forbidden."""
     graph = problem.graph
     if not (problem.only_binary and np.isfinite(graph.theta_v.min(initial=0.0)) and np.isfinite(graph.theta_t).all()):
         return None
@@ -108,7 +108,7 @@ def table_parts(problem: Problem) -> TableParts | None:
 
 
 def packed(values: Ints) -> Ints:
-    """Read-only and in 32 bits where they fit, so that kernels are compiled for one kind of array."""
+    """Return a read-only array, in 32 bits where values fit, so that kernels need only one specialisation."""
     return frozen(np.ascontiguousarray(short(values)))
 
 
@@ -116,9 +116,9 @@ _flips: WeakKeyDictionary[Problem, tuple[Ints, int]] = WeakKeyDictionary()
 
 
 def flips_of(problem: Problem) -> tuple[Ints, int]:
-    """Which variables to flip (1 for those), and a pair that is not submodular all the same, or NONE.
+    """Return which variables to flip (1 for those), and a pair that is still not submodular, or NONE.
 
-    A problem's flips are found once: whether it is supported, and how it is solved, depends on them.
+    The result is cached with the problem: it decides both whether it is supported and how it is solved.
     """
     if problem not in _flips:
         pairs, parts = binary_pairs(problem), table_parts(problem)

@@ -1,8 +1,8 @@
 """Pairs of binary variables as arcs of a network, after flips that make all of them submodular.
 
-A pair is submodular if ``t00 + t11 >= t01 + t10``: it favours equal states. One that favours different states becomes
-submodular when the states of one of its variables swap names. A state that does not exist, or that is forbidden by its
-unary potential, is forbidden in every table.
+A pair is submodular if ``t00 + t11 >= t01 + t10``: it favours equal states. A pair that favours different states
+becomes submodular when the states of one of its variables are swapped. A state that does not exist, or that is
+forbidden by its unary potential, is forbidden in every table.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.parity import root_of
 
 EITHER, EQUAL, DIFFERENT = 0, 1, -1
-"""Which states a pair favours."""
+"""The states that a pair favours."""
 ROUND_OFF = 4 * sys.float_info.epsilon
-"""Couplings below this part of the table's entries are round-off."""
+"""Couplings below this fraction of the table's entries count as round-off."""
 NONE = -1
 
 Table = tuple[float, float, float, float]
@@ -39,7 +39,7 @@ class BinaryPairs(NamedTuple):
     theta_t
         The tables.
     weight : (n_factors,)
-        What the tables are multiplied by; empty if all weights are 1.
+        Weights of the tables; empty if all weights are 1.
     card : (n_vars,)
         Number of states.
     theta_v : (n_vars, 2)
@@ -56,7 +56,7 @@ class BinaryPairs(NamedTuple):
 
 @inlined
 def table_of_pair(pairs: BinaryPairs, a: int) -> Table:
-    """The four entries t00, t01, t10, t11 of a pair, -inf where a state is forbidden."""
+    """Return the four entries t00, t01, t10, t11 of a pair, -inf where a state is forbidden."""
     i, j, at = pairs.scope[2 * a], pairs.scope[2 * a + 1], pairs.table_at[a]
     theta_t, theta_v, r, weight = pairs.theta_t, pairs.theta_v, pairs.card[j], weight_of(pairs.weight, a)
     t00 = weight * theta_t[at]
@@ -76,7 +76,7 @@ def table_of_pair(pairs: BinaryPairs, a: int) -> Table:
 
 @inlined
 def favours(table: Table) -> int:
-    """Whether a pair favours EQUAL or DIFFERENT states, or is a sum of unary potentials and favours EITHER."""
+    """Return whether a pair favours EQUAL or DIFFERENT states, or EITHER if it is a sum of unary potentials."""
     t00, t01, t10, t11 = table
     if max(t00, t01) == -np.inf or max(t10, t11) == -np.inf or max(t00, t10) == -np.inf or max(t01, t11) == -np.inf:
         return EITHER
@@ -92,7 +92,7 @@ def favours(table: Table) -> int:
 
 @bare
 def find_flips(pairs: BinaryPairs, parent: Ints, flip: Ints) -> int:
-    """Find variables whose flips make all pairs submodular; returns a pair that spoils it, or NONE.
+    """Find variables whose flips make all pairs submodular; return a pair that violates this, or NONE.
 
     `flip` is 1 for these variables; `parent` is scratch.
     """
@@ -125,7 +125,7 @@ def find_flips(pairs: BinaryPairs, parent: Ints, flip: Ints) -> int:
 
 @inlined
 def flipped(table: Table, flip_i: int, flip_j: int) -> Table:
-    """A table after the flips of its variables."""
+    """Return a table after the flips of its variables."""
     t00, t01, t10, t11 = table
     if flip_i:
         t00, t01, t10, t11 = t10, t11, t00, t01
@@ -136,7 +136,7 @@ def flipped(table: Table, flip_i: int, flip_j: int) -> Table:
 
 @inlined
 def add_unaries(unary: Floats, i: int, j: int, table: Table) -> None:
-    """A pair that is a sum of unary potentials because a variable has one state left."""
+    """Add a pair that reduces to unary potentials because a variable has one state left."""
     t00, t01, t10, t11 = table
     if max(t00, t01) == -np.inf:
         unary[i, 0] = -np.inf
@@ -158,7 +158,7 @@ def add_unaries(unary: Floats, i: int, j: int, table: Table) -> None:
 
 @inlined
 def split(table: Table) -> tuple[float, float, float, float]:
-    """What state 1 adds to t00 / 2 in either variable, and the capacities of the arcs: costs of 01 and of 10."""
+    """Split a table into unary terms of state 1 for both variables, and arc capacities: the costs of 01 and 10."""
     t00, t01, t10, t11 = table
     if t01 == -np.inf and t10 == -np.inf:
         half = (t11 - t00) / 2.0
@@ -174,7 +174,7 @@ def split(table: Table) -> tuple[float, float, float, float]:
 
 @inlined
 def is_unary(table: Table) -> bool:
-    """Whether a variable of a pair has one state left."""
+    """Return whether a variable of a pair has only one state left."""
     t00, t01, t10, t11 = table
     return max(t00, t01) == -np.inf or max(t10, t11) == -np.inf or max(t00, t10) == -np.inf or max(t01, t11) == -np.inf
 
@@ -204,14 +204,14 @@ def lay_out_cut(pairs: BinaryPairs, flip: Ints, unary: Floats, wiring: Wiring) -
 
 @bare
 def set_excess(unary: Floats, excess: Floats) -> float:
-    """What a variable loses in state 1 over state 0, as capacity; returns the sum of the best states' potentials."""
+    """Set the loss of state 1 against state 0 as terminal capacities; return the sum of the best unary potentials."""
     total = lost = 0.0
     for i in range(len(excess)):
         best = max(unary[i, 0], unary[i, 1])
         if best == -np.inf:
             return -np.inf
         excess[i] = unary[i, 0] - unary[i, 1]
-        sum_now = total + best  # what is lost in rounding is kept
+        sum_now = total + best  # compensated summation
         lost += (total - sum_now) + best if abs(total) >= abs(best) else (best - sum_now) + total
         total = sum_now
     return total + lost

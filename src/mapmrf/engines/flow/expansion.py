@@ -1,4 +1,4 @@
-"""Expansions and swaps of labels, one after another until none helps."""
+"""Expansions and swaps of labels, repeated until none helps."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from mapmrf.workers import Workers
 
 GOLDEN = (math.sqrt(5) - 1) / 2
 WORK_PER_PAIR = 8
-"""Work that the set-up of a move takes for every pair, in arcs that a flow looks at."""
+"""Cost of setting up a move per pair, in arcs visited by a flow."""
 
 
 class MoveTrial:
-    """One move of labels, set up and made in pieces; what it would change waits until it is accepted.
+    """One move, set up and computed in pieces; its changes are applied when it is accepted.
 
     Attributes
     ----------
     fusion
-        Its network.
+        Its flow network.
     work
-        Work of its pieces so far, in arcs that are looked at.
+        Work of its pieces so far, in arcs visited.
     ended
-        Whether it knows what it gains.
+        Whether its gain is known.
     """
 
     def __init__(self, problem: Problem, marks: Ints) -> None:
@@ -40,12 +40,12 @@ class MoveTrial:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the move."""
+        """Discard the move."""
         self.work: list[int] = []
         self.ended = self._moves = False
 
     def advance(self, labels: Ints, move: tuple[int, int], max_work: int) -> None:
-        """Set the move up if it is new, and do one piece of it; the labels are those that it began with."""
+        """Set up the move if it is new, and compute a piece of it; the labels must not change until it ends."""
         if self.ended:
             return
         if not self.work:
@@ -56,7 +56,7 @@ class MoveTrial:
             self.work.append(self.fusion.work - before)
 
     def _begin(self, labels: Ints, alpha: int, beta: int) -> int:
-        """Set up the network, unless no variable takes part; returns the work."""
+        """Set up the network, unless no variable takes part; return the work."""
         model = self.fusion.model
         if alpha == beta:
             n = propose_expansion(model, labels, alpha, self.marks, self._new)
@@ -70,27 +70,27 @@ class MoveTrial:
         return self._set_up
 
     def accept(self, labels: Ints) -> float:
-        """Make the changes, if they are a gain; returns the gain."""
+        """Apply the changes if they are a gain; return the gain."""
         return self.fusion.end(labels) if self._moves else 0.0
 
 
 class LabelMoves:
-    """A labelling, improved by moves of its labels.
+    """A labelling that is improved by expansions or swaps.
 
-    With several threads the next moves are tried beside the present one. If that is no gain they stand, as if they had
-    been made one after another; if it is, they are forgotten. Once most labels are where they should be, few moves are
-    a gain.
+    With several threads, the next moves are computed alongside the current one. If it brings no gain, their results
+    stand as if they had been computed one after another; otherwise they are discarded. Late in a run, few moves bring a
+    gain.
 
     Attributes
     ----------
     labels : (n_vars,)
         The labelling.
     moves
-        The labels that expand, (alpha, alpha), or the pairs of labels that are swapped.
+        The labels to expand, as (alpha, alpha), or the pairs of labels to swap.
     tried, helped
-        Moves so far, and those of them that were a gain.
+        Moves so far, and those that brought a gain.
     gain
-        What they gained together.
+        Their total gain.
 
     Examples
     --------
@@ -116,10 +116,10 @@ class LabelMoves:
         self.marks = label_marks(problem)
         if len(self.marks):
             set_marks(self.labels, self.marks)
-        self._trials = [MoveTrial(problem, self.marks)]  # of the present move and of those that follow
-        self._read = 0  # pieces of the present move that count already
+        self._trials = [MoveTrial(problem, self.marks)]  # of the current move and of those that follow
+        self._read = 0  # pieces of the current move already counted
         self._workers: Workers | None = None
-        self._calm = 0  # moves without a gain since the last one that was one
+        self._calm = 0  # moves since the last gain
         self.tried = self.helped = 0
         self.gain = 0.0
 
@@ -129,9 +129,9 @@ class LabelMoves:
         return self._calm >= len(self.moves)
 
     def run(self, max_work: int, max_moves: int = 2**62) -> None:
-        """Make moves for about so much work, in arcs that are looked at, and at most so many.
+        """Make moves for about this much work, in arcs visited, and at most `max_moves`.
 
-        What counts is the work of the moves one after another, whoever does it and when.
+        Work is counted as if moves ran one after another, regardless of threads.
         """
         last, spent = self.tried + max_moves, 0
         while spent < max_work and self.tried < last and not self.at_rest:
@@ -144,7 +144,7 @@ class LabelMoves:
                 self._end(trial.accept(self.labels))
 
     def _advance(self, max_work: int) -> None:
-        """Do a piece of the present move, and beside it of those that may follow."""
+        """Compute a piece of the current move, and alongside it of those that may follow."""
         n = min(self.problem.threads, len(self.moves) - self._calm) if self._calm > 0 else 1
         if n > 1 and self._workers is None:
             self._workers = Workers(self.problem.threads)
@@ -158,7 +158,7 @@ class LabelMoves:
         self._workers.run(MoveTrial.advance, calls)
 
     def _end(self, gain: float) -> None:
-        """Count the present move, and go on to the next one."""
+        """Finish the current move and continue with the next."""
         self.tried += 1
         self._calm = 0 if gain > 0.0 else self._calm + 1
         self.helped += gain > 0.0
@@ -169,16 +169,16 @@ class LabelMoves:
         self._read = 0
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         if self._workers is not None:
             self._workers.close()
 
 
 def label_marks(problem: Problem) -> Ints:
-    """The label that every variable marks as used, NO_MARK for others, (n_vars,); empty if no variable does.
+    """Return the label that every variable marks as used, NO_MARK for others, (n_vars,); empty if no variable does.
 
-    Costs of labels are such variables: in state 1 they cost something, in state 0 no other variable may have the label.
-    An expansion that left them alone could neither bring a label into use nor give one up (Delong et al., 2012).
+    Label costs are modelled by such variables: state 1 has a cost, and in state 0 no other variable may have the label.
+    Expansions that kept them fixed could neither introduce a label nor remove one (Delong et al., 2012).
     """
     graph, none = problem.graph, np.zeros(0, dtype=np.int32)
     of_table = np.full(graph.n_tables, NO_MARK, dtype=np.int32)
@@ -196,13 +196,13 @@ def label_marks(problem: Problem) -> Ints:
 
 
 def set_marks(labels: Ints, marks: Ints) -> None:
-    """Mark the labels that are in use, and no others."""
+    """Mark exactly the labels that are in use."""
     marking = marks != NO_MARK
     labels[marking] = np.isin(marks[marking], labels[~marking])
 
 
 def has_distances(problem: Problem) -> bool:
-    """Whether losses seem to grow with the distance of two labels, by the first pair: label 0 with 1 and the last."""
+    """Guess whether losses grow with the distance of labels, from the first pair: label 0 against 1 and the last."""
     if problem.n_factors == 0:
         return False
     first = problem.graph.table(0)[0]
@@ -210,9 +210,9 @@ def has_distances(problem: Problem) -> bool:
 
 
 def spread(n: int) -> list[int]:
-    """The labels in an order in which any few that follow each other are spread over all of them.
+    """Return the labels in an order in which any few consecutive ones are spread over the whole range.
 
-    Where losses grow with the distance of two labels, ascending order ends in worse optima after more moves.
+    Where losses grow with the distance of labels, ascending order takes more moves and ends in worse optima.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The best combination of two labellings, by a cut or by roof duality."""
+"""The best combination of two labellings, by a minimum cut or roof duality."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from mapmrf.engines.flow.roof_duality import RoofDual
 from mapmrf.problem import Problem
 
 TOLERANCE = 1e-12
-"""What a move must gain to count as better than round-off, relative to the costs in its cut."""
+"""Minimum gain of a move relative to the costs in its cut; less counts as round-off."""
 
 
 class FusionMove:
     """Fusion of labellings of one pairwise problem: every variable keeps its state or takes that of another labelling.
 
     If all pairs are submodular in these two states, the result is the best of all combinations, by a minimum cut.
-    Otherwise roof duality fixes the states of some variables, and undecided ones keep theirs. The value never falls.
-    One network serves all moves.
+    Otherwise roof duality fixes the states of some variables, and undecided ones keep theirs. The value never
+    decreases. One network is reused for all moves.
 
     Examples
     --------
@@ -62,13 +62,13 @@ class FusionMove:
         self.cost = 0.0
 
     def fuse(self, labels: Ints, other: Ints) -> float:
-        """Take the states of another labelling where that is best, in place; returns the gain."""
+        """Take the states of another labelling where that is best, in place; return the gain."""
         self.begin(labels, other)
         self.run()
         return self.end(labels)
 
     def begin(self, labels: Ints, other: Ints, feasible: bool = False) -> None:
-        """Set up the network of a move; the labels, which may be known as feasible, must not change until it ends."""
+        """Set up the network of a move; the labels, possibly known to be feasible, must not change until it ends."""
         feasible = feasible or self.is_feasible(labels)
         self.move = TwoLabellings(labels, other, -math.inf if feasible else self.penalty)
         self.flow.network.residual[:] = 0.0
@@ -77,16 +77,16 @@ class FusionMove:
         self.flow.begin()
 
     def is_feasible(self, labels: Ints) -> bool:
-        """Whether a labelling violates nothing."""
+        """Return whether a labelling violates no hard constraint."""
         return not self.hard or self.graph.value(labels) > -math.inf
 
     @property
     def penalty(self) -> float:
-        """A potential so low that no sum of others makes up for it: what is forbidden, while it cannot be avoided."""
+        """A potential too low for others to compensate, in place of -inf while the labelling is infeasible."""
         return -2.0 * self.graph.size - 1.0
 
     def active_pairs(self) -> BinaryPairs:
-        """The binary model of the variables whose two states differ."""
+        """Return the binary model of the variables whose two states differ."""
         self.number = np.empty(len(self.move.old), dtype=np.int32)
         n, m = list_active(self.model, self.move, self.number)
         binary = BinaryPairs(
@@ -99,16 +99,16 @@ class FusionMove:
         return binary
 
     def run(self, max_work: int = NO_LIMIT) -> bool:
-        """Send flow, at most for so much work; whether the move has ended."""
+        """Augment the flow for at most this much work; return whether the move has ended."""
         return (self.flow if self.roof is None else self.roof.flow).run(max_work)
 
     @property
     def work(self) -> int:
-        """Arcs that the flow of this move has looked at."""
+        """Arcs visited by the flow of this move."""
         return int((self.flow if self.roof is None else self.roof.flow).trees.cursor.work)
 
     def end(self, labels: Ints) -> float:
-        """Take over what the move has found, unless it is no gain; returns the gain."""
+        """Apply the result of the move if it is a gain; return the gain."""
         if self.roof is not None:
             return self._end_roof(self.roof, labels)
         gain = self.cost - self.flow.value
@@ -118,7 +118,7 @@ class FusionMove:
         return gain
 
     def _end_roof(self, roof: RoofDual, labels: Ints) -> float:
-        """The same after roof duality: undecided variables keep their states."""
+        """Do the same after roof duality: undecided variables keep their states."""
         taken = np.append(roof.states == 1, False)[self.number]  # variables outside have the last number
         mixed = np.where(taken, self.move.new, labels)
         gain = float(gain_of(self.model, TwoLabellings(labels, mixed, self.move.floor)))
@@ -129,7 +129,7 @@ class FusionMove:
 
 
 def why_no_fusion(problem: Problem) -> str | None:
-    """Why labellings of a model cannot be fused, or None if they can."""
+    """Return why labellings of a model cannot be fused, or None if they can."""
     large = np.flatnonzero(problem.graph.arity != 2)
     if len(large):
         return f"factor {large[0]} has {problem.graph.arity[large[0]]} variables, expected 2"

@@ -17,7 +17,7 @@ NO_MARK = -1
 
 
 class MovePairs(NamedTuple):
-    """A pairwise model as moves read it.
+    """A pairwise model for fusion moves.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class MovePairs(NamedTuple):
     scope : (2 n_factors,)
         The variables of every pair.
     table_at, weight : (n_factors,)
-        Where its table starts in `theta_t`, and what that is multiplied by; `weight` is empty if all weights are 1.
+        Where its table starts in `theta_t`, and its weight; `weight` is empty if all weights are 1.
     """
 
     card: Ints
@@ -39,7 +39,7 @@ class MovePairs(NamedTuple):
 
 
 class TwoLabellings(NamedTuple):
-    """The old and the new state of every variable; potentials below `floor` count as that."""
+    """The old and the new state of every variable; potentials below `floor` are raised to it."""
 
     old: Ints
     new: Ints
@@ -47,7 +47,7 @@ class TwoLabellings(NamedTuple):
 
 
 class MoveCost(NamedTuple):
-    """What a cut costs that keeps all old states, and how many pairs are not submodular."""
+    """Cost of the cut that keeps all old states, and the number of pairs that are not submodular."""
 
     none: float
     n_apart: int
@@ -55,7 +55,7 @@ class MoveCost(NamedTuple):
 
 @inlined
 def unary_loss(model: MovePairs, move: TwoLabellings, i: int) -> float:
-    """What a variable loses on its own when it takes its new state."""
+    """Return the unary loss of a variable when it takes its new state."""
     at = model.var_ptr[i]
     loss: float = max(move.floor, model.theta_v[at + move.old[i]]) - max(move.floor, model.theta_v[at + move.new[i]])
     return loss
@@ -63,7 +63,7 @@ def unary_loss(model: MovePairs, move: TwoLabellings, i: int) -> float:
 
 @inlined
 def move_table(model: MovePairs, move: TwoLabellings, a: int) -> Table:
-    """The four entries of a pair: both old, second new, first new, both new."""
+    """Return the four entries of a pair: both old, second new, first new, both new."""
     i, j, floor = model.scope[2 * a], model.scope[2 * a + 1], move.floor
     theta_t, weight, r = model.theta_t, weight_of(model.weight, a), np.int64(model.card[j])
     row0, row1 = model.table_at[a] + r * move.old[i], model.table_at[a] + r * move.new[i]
@@ -74,7 +74,7 @@ def move_table(model: MovePairs, move: TwoLabellings, a: int) -> Table:
 
 @inlined
 def pair_losses(table: Table) -> tuple[float, float, float, float]:
-    """What the new states cost either variable, and the capacities of the arcs; all old states are possible."""
+    """Return the loss of either variable's new state, and the arc capacities; all old states must be possible."""
     t00, t01, t10, t11 = table
     if max(t10, t11) == -np.inf:  # the first must stay
         return np.inf, t00 - t01, 0.0, 0.0
@@ -86,9 +86,9 @@ def pair_losses(table: Table) -> tuple[float, float, float, float]:
 
 @bare
 def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: Floats) -> MoveCost:
-    """Set capacities (which are all 0) for a move. If some pair is not submodular they are of no use.
+    """Set capacities, initially zero, for a move; they are meaningless if some pair is not submodular.
 
-    All old states must be possible, together: their potentials are above -inf.
+    The old labelling must be feasible.
     """
     old, new = move.old, move.new
     for i in range(len(old)):
@@ -119,7 +119,7 @@ def lay_out_move(model: MovePairs, move: TwoLabellings, wiring: Wiring, excess: 
 
 @bare
 def list_active(model: MovePairs, move: TwoLabellings, number: Ints) -> tuple[int, int]:
-    """Number the variables whose states differ, others are OUTSIDE; returns how many, and how many pairs of them."""
+    """Number the variables whose states differ, others are OUTSIDE; return their number, and that of their pairs."""
     n = n_pairs = 0
     for i in range(len(number)):
         number[i] = OUTSIDE
@@ -133,7 +133,7 @@ def list_active(model: MovePairs, move: TwoLabellings, number: Ints) -> tuple[in
 
 @bare
 def gather_active(model: MovePairs, move: TwoLabellings, number: Ints, binary: BinaryPairs) -> None:
-    """Write the binary model of the variables whose states differ: unary potentials, pairs, and a table for each."""
+    """Build the binary model of the variables whose states differ: unary potentials, pairs, and a table for each."""
     for i in range(len(number)):
         if number[i] != OUTSIDE:
             at = model.var_ptr[i]
@@ -161,7 +161,7 @@ def gather_active(model: MovePairs, move: TwoLabellings, number: Ints, binary: B
 
 @bare
 def gain_of(model: MovePairs, move: TwoLabellings) -> float:
-    """What all new states together gain over the old ones."""
+    """Return the gain of all new states together over the old ones."""
     gain = 0.0
     for i in range(len(move.old)):
         if move.old[i] != move.new[i]:
@@ -176,7 +176,7 @@ def gain_of(model: MovePairs, move: TwoLabellings) -> float:
 
 @bare
 def take_new(labels: Ints, new: Ints, taken: Bools) -> int:
-    """Give the variables that are marked their new states; returns how many change."""
+    """Give the marked variables their new states; return how many change."""
     changed = 0
     for i in range(len(labels)):
         if taken[i] and labels[i] != new[i]:
@@ -187,10 +187,10 @@ def take_new(labels: Ints, new: Ints, taken: Bools) -> int:
 
 @bare
 def propose_expansion(model: MovePairs, labels: Ints, alpha: int, marks: Ints, new: Ints) -> int:
-    """The new states if label `alpha` expands, where a variable has it; returns how many are not there yet.
+    """Set the new states for an expansion of `alpha`, where it exists; return how many variables would change.
 
     `marks` is the label that a variable marks as used in its state 1, or NO_MARK; empty if there are no such variables.
-    The mark of `alpha` is set, and all others may be taken away.
+    The mark of `alpha` is set, and all others may be cleared.
     """
     n = 0
     for i in range(len(labels)):
@@ -204,10 +204,10 @@ def propose_expansion(model: MovePairs, labels: Ints, alpha: int, marks: Ints, n
 
 @bare
 def find_marks(scope: Ints, marked: Ints, marks: Ints) -> int:
-    """Find variables of two states that mark a label as used; returns how many there are.
+    """Find binary variables that mark a label as used; return how many there are.
 
-    All that such a variable does is to forbid one label to others while it is in state 0. `marked` is for every pair
-    the label that its second variable could mark, or NO_MARK; `marks` becomes the label of every variable, or NO_MARK.
+    Such a variable does nothing but forbid one label to others while it is in state 0. `marked` holds for every pair
+    the label that its second variable could mark, or NO_MARK; `marks` receives the label of every variable, or NO_MARK.
     """
     undecided = NO_MARK - 1
     for i in range(len(marks)):
@@ -229,7 +229,7 @@ def find_marks(scope: Ints, marked: Ints, marks: Ints) -> int:
 
 @bare
 def propose_swap(model: MovePairs, labels: Ints, alpha: int, beta: int, new: Ints) -> int:
-    """The new states if two labels change places; returns how many variables have one and could take the other."""
+    """Set the new states for a swap of two labels; return how many variables have one and could take the other."""
     n = 0
     for i in range(len(labels)):
         new[i] = labels[i]

@@ -1,4 +1,4 @@
-"""Labellings improved by roof duality (QPBO-I of Rother, Kolmogorov, Lempitsky and Szummer, 2007)."""
+"""Improvement of labellings by roof duality (QPBO-I; Rother, Kolmogorov, Lempitsky and Szummer, 2007)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from mapmrf.engines.flow.roof_duality_kernels import UNDECIDED, Hold, hold_in_tu
 
 
 class Improvement:
-    """Rounds in which undecided variables are held at their states in a random order until all others are decided.
+    """Rounds in which undecided variables are fixed at their states in random order until all others are decided.
 
-    What roof duality decides while some variables are held at the states of a labelling never makes that labelling
-    worse. So the labelling at the end of a round is at least as good as the one at its beginning, up to round-off.
+    Decisions of roof duality while some variables are fixed at the states of a labelling never make that labelling
+    worse. So the labelling at the end of a round is at least as good as the one at its start, up to round-off.
 
     Parameters
     ----------
     roof
-        A model whose flow is maximal. Every round begins with this flow.
+        A model with maximum flow. Every round starts from this flow.
     random
-        Where the orders come from.
+        Generator of the random orders.
     """
 
     def __init__(self, roof: RoofDual, random: np.random.Generator) -> None:
@@ -37,7 +37,7 @@ class Improvement:
         self.at = 0
 
     def begin(self, labels: Ints) -> None:
-        """Begin a round with a labelling in which all decided variables have their states."""
+        """Start a round from a labelling in which all decided variables have their states."""
         for array, kept in self._kept:
             array[:] = kept
         for name, value in self._cursor.items():
@@ -46,7 +46,7 @@ class Improvement:
         self.order, self.at = self.random.permutation(self.undecided), 0
 
     def run(self, max_work: int) -> bool:
-        """Go on, for about so much work; whether the round has ended."""
+        """Continue for about this much work; return whether the round has ended."""
         flow = self.roof.flow
         self.at = hold_in_turn(flow.network, flow.trees, self.labels, self.order, self.at, max_work, self._hold)
         return self.at == len(self.order)

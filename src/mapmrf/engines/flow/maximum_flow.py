@@ -24,22 +24,22 @@ from mapmrf.kernels.records import blank
 
 
 class MaximumFlow:
-    """A flow that grows until it is maximal, in as many calls of `run` as it takes.
+    """A flow that is augmented until it is maximal, over any number of calls of `run`.
 
-    Capacities are floating-point numbers from 0 to inf. An arc counts as saturated when nothing is left of its
-    capacity, to the last bit; the value of the flow and the capacity of the cut agree up to the round-off of sums.
+    Capacities are floating-point numbers from 0 to inf. An arc counts as saturated when its residual capacity is
+    exactly 0; the value of the flow and the capacity of the cut agree up to the round-off of sums.
 
     Parameters
     ----------
     wiring
         A network with its capacities, which become residual capacities; see `link`.
     excess : (n,)
-        Capacity from the source to every node, or, as a negative number, from there to the sink.
+        Capacity from the source to every node if positive, or from the node to the sink if negative.
 
     Attributes
     ----------
     excess : (n,)
-        What is left of these capacities.
+        Residual terminal capacities.
 
     Examples
     --------
@@ -69,29 +69,29 @@ class MaximumFlow:
         self.begin()
 
     def begin(self) -> None:
-        """Start anew from the capacities that are in the network and in `excess` now, with no flow sent."""
+        """Restart with zero flow from the capacities now in the network and in `excess`."""
         self.state = PAUSED
         send_to_neighbours(self.network, self.trees)
         plant(self.trees)
 
     def run(self, max_work: int = NO_LIMIT, max_paths: int = NO_LIMIT) -> bool:
-        """Go on until the flow is maximal, or so many arcs were looked at or paths found; whether it has ended."""
+        """Continue until the flow is maximal, or a number of arcs visited or paths; return whether it has ended."""
         if self.state == PAUSED:
             self.state = send_flow(self.network, self.trees, max_work, max_paths)
         return self.state != PAUSED
 
     def change(self, nodes: Ints, source: Floats, sink: Floats) -> None:
-        """Add finite numbers to the capacities from the source and to the sink; flow and trees are kept.
+        """Add finite amounts to the terminal capacities of some nodes; flow and search trees are kept.
 
-        A number may be negative. Where a capacity falls below 0, the value of the flow is that of the cut all the same:
-        a negative capacity is a reward for cutting the arc.
+        Amounts may be negative. If a capacity falls below 0, the value of the flow still equals that of the cut: a
+        negative capacity is a reward for cutting the arc.
 
         Parameters
         ----------
         nodes
-            Different nodes.
+            Distinct nodes.
         source, sink
-            What is added for each of them.
+            Amounts to be added for each of them.
         """
         if self.state != UNBOUNDED:
             nodes = np.asarray(nodes, dtype=np.int64) + self.wiring.margin
@@ -100,31 +100,31 @@ class MaximumFlow:
 
     @property
     def value(self) -> float:
-        """The flow so far: at any time at most the minimum cut."""
+        """The flow so far, never more than the minimum cut."""
         cursor = self.trees.cursor
         return math.inf if self.state == UNBOUNDED else float(cursor.lost + cursor.sent)
 
     @property
     def is_maximal(self) -> bool:
-        """Whether the flow is a maximum one, and finite."""
+        """Whether the flow is maximal and finite."""
         return bool(self.state == MAXIMAL)
 
     @property
     def paths(self) -> int:
-        """Paths along which flow was sent so far."""
+        """Number of augmenting paths so far."""
         return int(self.trees.cursor.paths)
 
     @property
     def on_sink_side(self) -> Bools:
-        """The nodes on the sink's side of a cut, a minimum one if the flow is maximal: those in the sink's tree."""
+        """The nodes on the sink's side of the cut, which is a minimum cut if the flow is maximal."""
         trees = self.trees
         return np.asarray(trees.in_sink[self._inner] & (trees.parent[self._inner] != FREE))
 
 
 def link(n: int, pairs: Ints, forward: Floats, backward: Floats, lattice: bool = True) -> Wiring:
-    """A network of `n` nodes from pairs (n_pairs, 2) of different nodes, and capacities of the arcs in both directions.
+    """Build a network of `n` nodes from pairs (n_pairs, 2) of distinct nodes, and arc capacities in both directions.
 
-    With `lattice` it has no lists of arcs where the pairs allow that.
+    With `lattice`, it is stored without arc lists where the pairs allow that.
     """
     scope = np.ascontiguousarray(pairs, dtype=np.int32).reshape(-1)
     wiring = wire(n, scope) if lattice else sparse_wiring(n, scope)

@@ -1,7 +1,8 @@
 """Maximum flow by two search trees, one from the source and one from the sink (Boykov and Kolmogorov, 2004).
 
-The trees grow until they touch, flow is sent along the path through them, nodes that have lost the arc to their parent
-look for a new one or become free, and the trees grow on. Time stamps and distances keep the paths short.
+The trees grow until they touch, flow is pushed along the path between their roots, nodes that have lost the arc to
+their parent are adopted by another or become free, and the trees grow on. Time stamps and distances keep the paths
+short.
 
 An arc is saturated when its residual capacity is exactly 0: every path empties one to the last bit, so no tolerance is
 needed to terminate. Infinite capacities stay infinite.
@@ -38,17 +39,17 @@ from mapmrf.engines.flow.search_tree_kernels import (
 from mapmrf.kernels.jit import bare, inlined
 
 HUB = 1000
-"""A node with more links is a hub, such as the variable of a label with a cost: not all are looked at every time."""
+"""Nodes with more links, such as the variable of a label cost, are hubs: their links are not all visited each time."""
 FAR = 1 << 60
 NO_LIMIT = 1 << 62
 LAST_TIME = 2_000_000_000
 """Stamps have 32 bits."""
 MAXIMAL, PAUSED, UNBOUNDED = 0, 1, 2
-"""Why `send_flow` returns: the flow is maximal, the budget is spent, or a path of infinite capacity was found."""
+"""Reasons for `send_flow` to return: the flow is maximal, the budget is spent, or a path has infinite capacity."""
 
 
 class Touch(NamedTuple):
-    """Where the trees touch: a node of the source's tree, and its link to one of the sink's; NOBODY if nowhere."""
+    """Contact of the trees: a node of the source tree and its link to one of the sink tree, or NOBODY."""
 
     tail: int
     link: int
@@ -59,9 +60,9 @@ class Touch(NamedTuple):
 
 @inlined
 def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
-    """Add the free neighbours of a node to its tree; returns where it touches the other tree, if it does.
+    """Add the free neighbours of a node to its tree; return where it touches the other tree, if it does.
 
-    A hub that grows again goes on with the link at which it stopped: most of its links would be looked at in vain.
+    A hub that grows again resumes at the link where it stopped: most of its links would be visited in vain.
     """
     cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
     cursor.work += 2
@@ -80,12 +81,12 @@ def grow(network: Network, trees: SearchTrees, i: int, again: bool) -> Touch:
 
 @inlined
 def grow_along(network: Network, trees: SearchTrees, i: int, begin: int, end: int) -> Touch:
-    """Grow along some links of a node, as far as the first at which it touches the other tree."""
+    """Grow along some links of a node, up to the first at which it touches the other tree."""
     residual, parent, in_sink = network.residual, trees.parent, trees.in_sink
     stamp, dist = trees.stamp, trees.dist
     sink = in_sink[i]
     for link in range(begin, end):
-        # flow goes from the source's tree to the sink's
+        # flow goes from the source tree to the sink tree
         if residual[arc_in(network, i, link) if sink else arc_out(network, i, link)] <= 0.0:
             continue
         j = neighbour(network, i, link)
@@ -97,7 +98,7 @@ def grow_along(network: Network, trees: SearchTrees, i: int, begin: int, end: in
             activate(trees, j)
         elif in_sink[j] != sink:
             return Touch(j, link_back(network, link)) if sink else Touch(i, link)
-        elif stamp[j] <= stamp[i] and dist[j] > dist[i]:  # nearer to the root through i
+        elif stamp[j] <= stamp[i] and dist[j] > dist[i]:  # closer to the root through i
             parent[j] = link_back(network, link)
             stamp[j] = stamp[i]
             dist[j] = dist[i] + 1
@@ -109,7 +110,7 @@ def grow_along(network: Network, trees: SearchTrees, i: int, begin: int, end: in
 
 @inlined
 def bottleneck(network: Network, trees: SearchTrees, touch: Touch) -> float:
-    """Residual capacity of the path from root to root through the arc where the trees touch."""
+    """Return the residual capacity of the path from root to root through the arc where the trees touch."""
     residual, parent = network.residual, trees.parent
     i = touch.tail
     least: float = residual[arc_out(network, i, touch.link)]
@@ -127,7 +128,7 @@ def bottleneck(network: Network, trees: SearchTrees, touch: Touch) -> float:
 
 @inlined
 def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> int:
-    """Send flow along the path through an arc; below a saturated arc nodes become orphans. Returns its length."""
+    """Push flow along the path through an arc; nodes below saturated arcs become orphans. Return the path length."""
     residual, parent = network.residual, trees.parent
     i = touch.tail
     residual[arc_out(network, i, touch.link)] -= amount
@@ -163,7 +164,7 @@ def push(network: Network, trees: SearchTrees, touch: Touch, amount: float) -> i
 
 @inlined
 def count_flow(cursor: FlowCursor, amount: float) -> None:
-    """Add to the flow sent; what is lost in rounding is kept (Neumaier's sum)."""
+    """Add to the total flow by Neumaier's compensated summation."""
     total = cursor.sent + amount
     if abs(cursor.sent) >= abs(amount):
         cursor.lost += (cursor.sent - total) + amount
@@ -177,7 +178,7 @@ def count_flow(cursor: FlowCursor, amount: float) -> None:
 
 @inlined
 def distance(network: Network, trees: SearchTrees, j: int, time: int) -> int:
-    """Arcs from a node to the root of its tree, FAR if it hangs on an orphan."""
+    """Return the number of arcs from a node to the root of its tree, FAR if it descends from an orphan."""
     parent, stamp = trees.parent, trees.stamp
     d = 0
     while stamp[j] != time:
@@ -198,12 +199,12 @@ def distance(network: Network, trees: SearchTrees, j: int, time: int) -> int:
 
 @inlined
 def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
-    """The link to the neighbour nearest to the root that can be a node's new parent, or FREE; for hubs, to any."""
+    """Return the link to the eligible parent closest to the root, or FREE; for hubs, to any."""
     cursor, first, end = trees.cursor, first_link(network, i), end_link(network, i)
     if end - first <= HUB:
         cursor.work += 2 * (end - first)
         return nearest_parent(network, trees, i, first, end)
-    place = first + cursor.work % (end - first)  # anywhere: not always the same links in vain
+    place = first + cursor.work % (end - first)  # a pseudo-random start, not always the same links in vain
     found = nearest_parent(network, trees, i, place, end)
     if found == FREE:
         found = nearest_parent(network, trees, i, first, place)
@@ -213,7 +214,7 @@ def find_parent(network: Network, trees: SearchTrees, i: int) -> int:
 
 @inlined
 def nearest_parent(network: Network, trees: SearchTrees, i: int, begin: int, end: int) -> int:
-    """A new parent among some neighbours: the nearest to the root, or the first that there is for a hub."""
+    """Find a new parent among some neighbours: the closest to the root, or the first found for a hub."""
     residual, parent, stamp, dist = network.residual, trees.parent, trees.stamp, trees.dist
     sink, time = trees.in_sink[i], trees.cursor.time
     hub = end_link(network, i) - first_link(network, i) > HUB
@@ -244,7 +245,7 @@ def nearest_parent(network: Network, trees: SearchTrees, i: int, begin: int, end
 
 @inlined
 def let_go(network: Network, trees: SearchTrees, i: int) -> None:
-    """A node without a parent becomes free: its children are orphans, and neighbours may grow to it again."""
+    """Free a node without a parent: its children become orphans, and neighbours may grow to it again."""
     residual, parent, sink = network.residual, trees.parent, trees.in_sink[i]
     for link in range(first_link(network, i), end_link(network, i)):
         j = neighbour(network, i, link)
@@ -259,7 +260,7 @@ def let_go(network: Network, trees: SearchTrees, i: int) -> None:
 
 @inlined
 def adopt(network: Network, trees: SearchTrees) -> None:
-    """Find a parent for every orphan or let it go, one after another with all that hangs on it."""
+    """Find a parent for every orphan or free it, one after another with all its descendants."""
     cursor = trees.cursor
     while cursor.first_orphan != NOBODY:
         oldest = cursor.first_orphan
@@ -285,7 +286,7 @@ def adopt(network: Network, trees: SearchTrees) -> None:
 
 @bare
 def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
-    """Begin with no flow, and send what goes over a single arc from a node with excess to one that lacks some."""
+    """Start from zero flow, and push along all single arcs from nodes with excess to nodes with deficit."""
     cursor, excess, residual = trees.cursor, trees.excess, network.residual
     cursor.sent = cursor.lost = 0.0
     cursor.paths = 0
@@ -300,7 +301,7 @@ def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
             if excess[j] >= 0.0:
                 continue
             amount = min(excess[i], residual[out], -excess[j])
-            if amount == np.inf:  # for `send_flow` to find
+            if amount == np.inf:  # left to `send_flow`
                 continue
             residual[out] -= amount
             residual[arc_in(network, i, link)] += amount
@@ -313,7 +314,7 @@ def send_to_neighbours(network: Network, trees: SearchTrees) -> None:
 
 @bare
 def plant(trees: SearchTrees) -> None:
-    """Begin both trees: every node with capacity from the source or to the sink is a root."""
+    """Initialise both trees: every node with residual terminal capacity is a root."""
     cursor = trees.cursor
     cursor.first_active = cursor.last_active = cursor.first_orphan = cursor.last_orphan = cursor.current = NOBODY
     cursor.time = 0
@@ -330,7 +331,7 @@ def plant(trees: SearchTrees) -> None:
 
 @inlined
 def advance_time(trees: SearchTrees) -> None:
-    """A new time for stamps; after billions of paths they begin anew."""
+    """Advance the time for stamps, which are reset before they overflow."""
     cursor = trees.cursor
     if cursor.time >= LAST_TIME:
         trees.stamp[:] = 0
@@ -340,7 +341,7 @@ def advance_time(trees: SearchTrees) -> None:
 
 @bare
 def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: int) -> int:
-    """Send flow until it is maximal, or so many arcs were looked at or paths found; the next call goes on."""
+    """Augment until the flow is maximal, or a number of arcs visited or paths; the next call resumes."""
     cursor = trees.cursor
     end, paths = cursor.work + max_work, 0
     why = MAXIMAL
@@ -377,9 +378,9 @@ def send_flow(network: Network, trees: SearchTrees, max_work: int, max_paths: in
 
 @bare
 def change_terminals(network: Network, trees: SearchTrees, nodes: Ints, source: Floats, sink: Floats) -> None:
-    """Add to the capacities from the source and to the sink of some nodes, each named once, and mend the trees.
+    """Add to the terminal capacities of some distinct nodes, and repair the trees.
 
-    Capacities may also be lowered: what is lowered below 0 at one end is added at the other, and the flow counts it.
+    Capacities may be lowered: an amount below 0 at one terminal is added at the other, and counted in the flow.
     """
     cursor, stamp, excess = trees.cursor, trees.stamp, trees.excess
     for k in range(len(nodes)):
@@ -388,8 +389,8 @@ def change_terminals(network: Network, trees: SearchTrees, nodes: Ints, source: 
         to_sink = sink[k] + max(-excess[i], 0.0)
         count_flow(cursor, min(from_source, to_sink))
         excess[i] = from_source - to_sink
-        stamp[i] = -1  # not looked at yet
-    cursor.time += 1  # `send_flow` keeps it far below the largest
+        stamp[i] = -1  # not visited yet
+    cursor.time += 1  # `send_flow` keeps it far below the maximum
     for k in range(len(nodes)):
         replant(network, trees, nodes[k])
     adopt(network, trees)
@@ -397,7 +398,7 @@ def change_terminals(network: Network, trees: SearchTrees, nodes: Ints, source: 
 
 @inlined
 def replant(network: Network, trees: SearchTrees, i: int) -> None:
-    """Make a node with changed capacities a root, or an orphan if it has none any more."""
+    """Make a node with changed capacities a root, or an orphan if it has none left."""
     parent, in_sink = trees.parent, trees.in_sink
     activate(trees, i)
     if trees.excess[i] == 0.0:

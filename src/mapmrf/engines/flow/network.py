@@ -1,4 +1,4 @@
-"""Networks for the pairs of a model: a lattice where the pairs are regular, a sparse one otherwise."""
+"""Networks for the pairs of a model: a lattice if the pairs are regular, a sparse network otherwise."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from mapmrf.engines.flow.network_kernels import (
 )
 
 MAX_ARCS = 2**31 - 1
-"""Arcs that a sparse network may have: they are numbered in 32 bits."""
+"""Maximum number of arcs of a sparse network, which are numbered in 32 bits."""
 LEAST_FILL = 0.5
-"""Share of the arcs of a lattice that must be there: others waste memory."""
+"""Minimum share of a lattice's arcs that must exist; others waste memory."""
 LARGEST_MARGIN = 0.25
-"""Length of a lattice's margin, as a share of its nodes."""
+"""Maximum length of a lattice's margin, as a share of its nodes."""
 
 
 def wire(n: int, scope: Ints) -> Wiring:
-    """The network of `n` nodes and pairs of them, (2 n_pairs,), without capacities.
+    """Build the network of `n` nodes and pairs of them, (2 n_pairs,), without capacities.
 
-    If the pairs lie in a few directions, as those of the pixels of a picture do, it is a lattice: the network has no
-    lists of arcs, and neighbours are found by arithmetic. The order of the pairs does not matter, some may be missing,
-    and some may come twice.
+    If the pairs lie in a few directions, like those of the pixels of an image, it is a lattice: there are no arc lists,
+    and neighbours are found by arithmetic. The order of the pairs does not matter, and pairs may be missing or
+    repeated.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def wire(n: int, scope: Ints) -> Wiring:
 
 
 def lattice_offsets(n: int, scope: Ints) -> Ints | None:
-    """From a node to its neighbours in all directions, ascending, or None if the pairs are no lattice."""
+    """Return the offsets from a node to its neighbours, ascending, or None if the pairs form no lattice."""
     apart = np.zeros(MAX_DIRECTIONS // 2, dtype=np.int64)
     n_apart = int(find_offsets(scope, apart))
     if n_apart == NOT_A_LATTICE:
@@ -62,14 +62,14 @@ def lattice_offsets(n: int, scope: Ints) -> Ints | None:
 
 
 def lattice_wiring(n: int, scope: Ints, offset: Ints) -> Wiring:
-    """A lattice with these offsets."""
+    """Build a lattice with these offsets."""
     margin, none = int(offset[-1]), np.zeros(0, dtype=np.int32)
     residual = np.zeros((n + 2 * margin) * len(offset))
     return Wiring(Network(LATTICE, none, none, none, offset, residual), scope, none, margin)
 
 
 def sparse_wiring(n: int, scope: Ints) -> Wiring:
-    """A sparse network."""
+    """Build a sparse network."""
     scope, m = _readable(scope), len(scope)
     head, sister = np.empty((2, m), dtype=np.int32)
     place = np.empty(m // 2, dtype=np.int32)
@@ -80,5 +80,5 @@ def sparse_wiring(n: int, scope: Ints) -> Wiring:
 
 
 def _readable(scope: Ints) -> Ints:
-    """A read-only view in 32 bits, so that kernels are compiled for one kind of array."""
+    """Return a read-only view in 32 bits, so that kernels need only one specialisation."""
     return frozen(np.ascontiguousarray(scope, dtype=np.int32).view())

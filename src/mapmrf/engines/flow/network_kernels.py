@@ -1,8 +1,8 @@
-"""Networks of two kinds behind one face: any sparse graph with lists of arcs, and lattices without.
+"""Two kinds of networks behind one interface: sparse graphs with arc lists, and lattices without.
 
-A node's *links* are numbers by which it finds its neighbours. In a sparse network a link is the number of the arc; in a
-lattice it is a direction, the same for all nodes, and everything else follows by arithmetic. Kernels go through links
-and never see the difference: which kind a network is, is part of its type, so that the compiler decides.
+A node's *links* are numbers by which it finds its neighbours. In a sparse network, a link is the index of an arc; in a
+lattice it is a direction, the same for all nodes, and everything else follows by arithmetic. Kernels iterate over links
+in either case: the kind of a network is part of its type, so that the compiler resolves it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 SPARSE: tuple[()] = ()
 LATTICE: tuple[int] = (1,)
-"""Kinds of networks, told apart by their length, which the compiler knows."""
+"""Kinds of networks, distinguished at compile time by the length of the tuple."""
 MAX_DIRECTIONS = 26
 NOT_A_LATTICE = -1
 
@@ -29,13 +29,13 @@ class Network(NamedTuple):
     ptr : (n + 1,)
         Sparse: the links of node `i` are those from ``ptr[i]`` to ``ptr[i + 1]``. Empty in a lattice.
     head, sister : (n_arcs,)
-        Sparse: where an arc leads to, and its reverse. Empty in a lattice.
+        Sparse: head of an arc, and its reverse. Empty in a lattice.
     offset : (n_directions,)
-        Lattice: from a node to its neighbours, in ascending order; opposite directions are at opposite ends. Empty in a
-        sparse network.
+        Lattice: from a node to its neighbours, ascending, with opposite directions at opposite ends. Empty in a sparse
+        network.
     residual : (n_arcs,)
-        How much more flow an arc can take. In a lattice the arcs of a node are side by side; those that lead out of it
-        have no capacity.
+        Residual capacity of every arc. In a lattice the arcs of a node are contiguous; those that lead out of it have
+        no capacity.
     """
 
     kind: tuple[()] | tuple[int]
@@ -60,27 +60,27 @@ def end_link(network: Network, i: int) -> int:
 
 @inlined
 def neighbour(network: Network, i: int, link: int) -> int:
-    """Where a link of node `i` leads to."""
+    """Return the node to which a link of node `i` leads."""
     j: int = i + network.offset[link] if len(network.kind) else network.head[link]
     return j
 
 
 @inlined
 def link_back(network: Network, link: int) -> int:
-    """The neighbour's link for the way back."""
+    """Return the neighbour's link back."""
     back: int = len(network.offset) - 1 - link if len(network.kind) else network.sister[link]
     return back
 
 
 @inlined
 def arc_out(network: Network, i: int, link: int) -> int:
-    """Place in `residual` of the arc along a link of node `i`."""
+    """Return the index in `residual` of the arc along a link of node `i`."""
     return i * len(network.offset) + link if len(network.kind) else link
 
 
 @inlined
 def arc_in(network: Network, i: int, link: int) -> int:
-    """Place in `residual` of the arc back."""
+    """Return the index in `residual` of the reverse arc."""
     n = len(network.offset)
     a: int = (i + network.offset[link]) * n + n - 1 - link if len(network.kind) else network.sister[link]
     return a
@@ -91,9 +91,9 @@ def arc_in(network: Network, i: int, link: int) -> int:
 
 @bare
 def link_pairs(scope: Ints, network: Network, place: Ints) -> None:
-    """Sort the arcs between pairs of nodes by the node that they leave, in both directions.
+    """Sort the arcs between pairs of nodes, in both directions, by their tail.
 
-    `place` becomes the arc from the first to the second node of every pair. No capacity is set.
+    `place` receives the arc from the first to the second node of every pair. No capacity is set.
     """
     ptr, head, sister = network.ptr, network.head, network.sister
     n = len(ptr) - 1
@@ -103,7 +103,7 @@ def link_pairs(scope: Ints, network: Network, place: Ints) -> None:
         ptr[i + 1] += ptr[i]
     for e in range(len(place)):
         i, j = scope[2 * e], scope[2 * e + 1]
-        a, b = ptr[i], ptr[j]  # for now where the next arc goes
+        a, b = ptr[i], ptr[j]  # used as insertion points for now
         ptr[i] += 1
         ptr[j] += 1
         head[a], sister[a] = j, b
@@ -116,7 +116,7 @@ def link_pairs(scope: Ints, network: Network, place: Ints) -> None:
 
 @bare
 def find_offsets(scope: Ints, offset: Ints) -> int:
-    """List the different distances between the nodes of all pairs; NOT_A_LATTICE if `offset` is too short for them."""
+    """List the distinct offsets between the nodes of all pairs; NOT_A_LATTICE if `offset` is too short for them."""
     n, last = 0, 0
     for e in range(len(scope) // 2):
         apart = abs(scope[2 * e + 1] - scope[2 * e])
@@ -135,7 +135,7 @@ def find_offsets(scope: Ints, offset: Ints) -> int:
 
 
 class Wiring(NamedTuple):
-    """Where in a network the pairs of a model are.
+    """Positions of the pairs of a model in a network.
 
     Attributes
     ----------
@@ -146,7 +146,7 @@ class Wiring(NamedTuple):
     place : (n_pairs,)
         Sparse: the arc from the first to the second node. Empty in a lattice.
     margin
-        Nodes without arcs at either end of a lattice: neighbours of its first and last nodes are nodes, too.
+        Padding nodes without arcs at either end of a lattice, so that neighbours of its first and last nodes exist.
     """
 
     network: Network
@@ -157,7 +157,7 @@ class Wiring(NamedTuple):
 
 @inlined
 def direction(offset: Ints, apart: int, guess: int) -> int:
-    """The direction of a distance; pairs of one direction mostly follow each other, so the last one is a good guess."""
+    """Return the direction of an offset; `guess` is tried first, as consecutive pairs mostly share their direction."""
     if offset[guess] == apart:
         return guess
     k = 0
@@ -168,7 +168,7 @@ def direction(offset: Ints, apart: int, guess: int) -> int:
 
 @inlined
 def add_capacity(wiring: Wiring, a: int, guess: int, forward: float, backward: float) -> int:
-    """Add to the capacities of the arcs of pair `a`, to its second node and back; returns the next guess."""
+    """Add to the capacities of the arcs of pair `a`, forward and backward; return the next guess."""
     residual, offset = wiring.network.residual, wiring.network.offset
     if len(wiring.network.kind):
         i, j = wiring.scope[2 * a] + wiring.margin, wiring.scope[2 * a + 1] + wiring.margin

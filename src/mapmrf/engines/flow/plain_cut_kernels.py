@@ -1,4 +1,4 @@
-"""Pairs that favour equal states and forbid nothing, as arcs: tables are split once, weights multiply the parts."""
+"""Arcs for pairs that favour equal states and forbid nothing: tables are split once, and weights scale the parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TableParts(NamedTuple):
 
 @bare
 def split_tables(theta_t: Floats, parts: TableParts) -> None:
-    """Split all tables; what is round-off of a coupling becomes 0."""
+    """Split all tables; couplings within round-off become 0."""
     for t in range(len(parts.t00)):
         t00, t01, t10, t11 = theta_t[4 * t], theta_t[4 * t + 1], theta_t[4 * t + 2], theta_t[4 * t + 3]
         both, apart = (t11 - t00) / 2.0, (t10 - t01) / 2.0
@@ -40,7 +40,7 @@ def split_tables(theta_t: Floats, parts: TableParts) -> None:
 
 @bare
 def all_favour_equal(pairs: BinaryPairs, parts: TableParts) -> bool:
-    """Whether no pair favours different states."""
+    """Return whether no pair favours different states."""
     coupling, table_at, least = parts.coupling, pairs.table_at, 0.0
     for a in range(len(table_at)):
         least = min(least, coupling[table_at[a] // 4] * weight_of(pairs.weight, a))
@@ -49,12 +49,12 @@ def all_favour_equal(pairs: BinaryPairs, parts: TableParts) -> bool:
 
 @bare
 def lay_out_plain(pairs: BinaryPairs, parts: TableParts, wiring: Wiring, excess: Floats) -> float:
-    """Set the capacities of all pairs and from and to the terminals; returns the value of the cut of no cost.
+    """Set the capacities of all pairs and terminals; return the value that corresponds to a cut of cost 0.
 
-    `excess` is what a variable loses in state 1 over state 0.
+    `excess` is the loss of state 1 against state 0.
     """
     theta_v, scope, table_at = pairs.theta_v, pairs.scope, pairs.table_at
-    total = lost = 0.0  # what is lost in rounding is kept
+    total = lost = 0.0  # compensated summation
     for i in range(len(excess)):
         excess[i] = theta_v[i, 0] - theta_v[i, 1]
         more = total + theta_v[i, 0]

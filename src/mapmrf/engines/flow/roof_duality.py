@@ -1,4 +1,4 @@
-"""Roof duality: a bound for any binary pairwise model, and states that some optimum has."""
+"""Roof duality: a bound for any binary pairwise model, and persistent states."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from mapmrf.problem import Problem
 
 
 class RoofDual:
-    """A binary model as a flow with two nodes per variable.
+    """A binary model as a flow network with two nodes per variable.
 
     Attributes
     ----------
     constant
-        No labelling is better than this minus half the flow.
+        The upper bound is this minus half the flow.
     flow
-        The flow, at its beginning.
+        The flow, initially zero.
     """
 
     def __init__(self, pairs: BinaryPairs, constant: float = 0.0) -> None:
@@ -46,14 +46,14 @@ class RoofDual:
 
     @property
     def bound(self) -> float:
-        """No labelling is better than this."""
+        """Upper bound on all labellings."""
         return self.constant - self.flow.value / 2 if self.constant > -math.inf else -math.inf
 
     @property
     def states(self) -> Ints:
-        """After a maximum flow, the states that variables have in an optimal labelling, or UNDECIDED, (n_vars,).
+        """After a maximum flow, the persistent states of variables, or UNDECIDED, (n_vars,).
 
-        Whatever the other variables are, no labelling gets worse when all decided variables take these states.
+        No labelling gets worse when all decided variables take these states.
         """
         states = np.full(self.n_vars, UNDECIDED, dtype=np.int64)
         if self.bound > -math.inf:
@@ -62,14 +62,14 @@ class RoofDual:
 
 
 class Persistency(NamedTuple):
-    """States that variables have in an optimal labelling, UNDECIDED (-1) for others, and an upper bound."""
+    """Persistent states of variables, UNDECIDED (-1) for others, and an upper bound."""
 
     states: Ints
     bound: float
 
 
 def why_no_roof(problem: Problem) -> str | None:
-    """Why roof duality cannot be applied to a model, or None if it can."""
+    """Return why roof duality cannot be applied to a model, or None if it can."""
     reason = why_not_binary_pairs(problem)
     if reason is None and 4 * problem.n_factors > MAX_ARCS:
         return f"it has {problem.n_factors} factors, more than {MAX_ARCS // 4}"
@@ -77,17 +77,17 @@ def why_no_roof(problem: Problem) -> str | None:
 
 
 def relax(problem: Problem) -> CutModel | RoofDual:
-    """The flow of a binary pairwise model: a minimum cut if flips make it submodular, the roof dual otherwise."""
+    """Return the flow of a binary pairwise model: a minimum cut if flips make it submodular, else the roof dual."""
     if flips_of(problem)[1] == NONE:
         return CutModel(problem)
     return RoofDual(binary_pairs(problem), problem.graph.constant)
 
 
 def persistent_states(problem: Problem) -> Persistency:
-    """States that can be fixed without losing the optimum, and a bound on every labelling, by roof duality.
+    """Compute persistent states and an upper bound by roof duality.
 
-    If flips make the model submodular, all variables are fixed, at the optimum. In an infeasible model none are, and
-    the bound is -inf.
+    If flips make the model submodular, all variables are fixed at the optimum. In an infeasible model none are, and the
+    bound is -inf.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def persistent_states(problem: Problem) -> Persistency:
     >>> from mapmrf.problem import Problem
     >>> differ, unary = [[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0]] * 3 + [[0.0, 5.0]]
     >>> graph = mapmrf.FactorGraph.from_pairwise(unary, [[0, 1], [1, 2], [2, 0], [2, 3]], differ)
-    >>> persistent_states(Problem.compile(graph))  # three variables that want to differ, and one that knows its state
+    >>> persistent_states(Problem.compile(graph))  # a frustrated triangle, and one decided variable
     Persistency(states=array([-1, -1, -1,  1]), bound=8.5)
     """
     model = relax(problem)
@@ -107,7 +107,7 @@ def persistent_states(problem: Problem) -> Persistency:
 
 
 def excluded_by_roof(problem: Problem) -> Bools:
-    """States that some optimal labelling does without, (n_states,), by roof duality; none in an infeasible model."""
+    """Return the states that are not needed for optimality, (n_states,), by roof duality; none if infeasible."""
     states = persistent_states(problem).states
     excluded: Bools = np.zeros(problem.n_states, dtype=bool)
     decided = np.flatnonzero(states != UNDECIDED)

@@ -2,8 +2,8 @@
 
 Node `i` stands for variable `i`, node ``n + i`` for its complement: on the source's side a variable has state 0, its
 complement state 1. A pair that favours equal states joins `i` with `j` and the complements with each other; one that
-favours different states joins each variable with the complement of the other. So every pair is submodular, at the price
-that variable and complement may disagree.
+favours different states joins each variable with the complement of the other. Every pair thus becomes submodular, but
+variable and complement may disagree.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from mapmrf.engines.flow.search_tree_kernels import FREE, SearchTrees
 from mapmrf.kernels.jit import bare, inlined
 
 UNDECIDED = -1
-"""In the place of a state: roof duality does not fix the variable."""
+"""Takes the place of a state where roof duality does not fix the variable."""
 
 
 @bare
 def join_complements(pairs: BinaryPairs, scope: Ints) -> None:
-    """The nodes of two arcs for every pair, (4 n_pairs,): the pair itself, and its mirror image."""
+    """List the nodes of two arcs for every pair, (4 n_pairs,): the pair itself, and its mirror image."""
     n = len(pairs.theta_v)
     for a in range(len(pairs.table_at)):
         i, j = pairs.scope[2 * a], pairs.scope[2 * a + 1]
@@ -48,7 +48,7 @@ def join_complements(pairs: BinaryPairs, scope: Ints) -> None:
 
 @bare
 def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
-    """Turn pairs into capacities, and add to the unary potentials (n_vars, 2) what they contain of them."""
+    """Turn pairs into capacities, and add their unary parts to the unary potentials (n_vars, 2)."""
     for a in range(len(pairs.table_at)):
         i, j = pairs.scope[2 * a], pairs.scope[2 * a + 1]
         table = table_of_pair(pairs, a)
@@ -56,7 +56,7 @@ def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
             add_unaries(unary, i, j, table)
             continue
         wish = favours(table)
-        one = 0 if wish == DIFFERENT else 1  # the state of j that the complement calls 1
+        one = 0 if wish == DIFFERENT else 1  # the state of j that corresponds to 1 in the complement
         table = flipped(table, 0, 1 - one)
         half, (more_i, more_j, forward, backward) = table[0] / 2.0, split(table)
         unary[i, 0] += half
@@ -70,9 +70,9 @@ def lay_out_roof(pairs: BinaryPairs, unary: Floats, wiring: Wiring) -> None:
 
 @bare
 def read_persistent(on_sink_side: Bools, states: Ints) -> int:
-    """Fill in the states on which variable and complement agree, and UNDECIDED; returns how many are decided.
+    """Set the states on which variable and complement agree, and UNDECIDED elsewhere; return how many are decided.
 
-    The nodes that can reach the sink are the mirror image of those that the source can reach.
+    The nodes that can reach the sink are the mirror image of those reachable from the source.
     """
     n, decided = len(states), 0
     for i in range(n):
@@ -83,7 +83,7 @@ def read_persistent(on_sink_side: Bools, states: Ints) -> int:
 
 
 class Hold(NamedTuple):
-    """Working memory to hold a variable at its state: its two nodes, and what is added to their capacities, (2,)."""
+    """Scratch for fixing a variable at its state: its two nodes, and what is added to their capacities, (2,)."""
 
     nodes: Ints
     source: Floats
@@ -92,7 +92,7 @@ class Hold(NamedTuple):
 
 @inlined
 def can_reach_sink(trees: SearchTrees, i: int) -> bool:
-    """Whether a node is on the sink's side."""
+    """Return whether a node is on the sink's side."""
     reaches: bool = trees.in_sink[i] and trees.parent[i] != FREE
     return reaches
 
@@ -101,10 +101,10 @@ def can_reach_sink(trees: SearchTrees, i: int) -> bool:
 def hold_in_turn(
     network: Network, trees: SearchTrees, labels: Ints, order: Ints, begin: int, max_work: int, hold: Hold
 ) -> int:
-    """Hold variables at their states, one after another, and send flow each time, which may decide others.
+    """Fix variables at their states, one after another, and augment the flow each time, which may decide others.
 
-    Variables that are decided when their turn comes are left alone. Returns how far it came in `order` for the work; a
-    flow that is under way is finished first.
+    Variables that are decided when their turn comes are skipped. Returns the position reached in `order` for the work;
+    an unfinished flow is completed first.
     """
     n, end = len(labels), trees.cursor.work + max_work
     if send_flow(network, trees, max_work, NO_LIMIT) == PAUSED:
@@ -113,7 +113,7 @@ def hold_in_turn(
         i = order[k]
         if can_reach_sink(trees, i) != can_reach_sink(trees, n + i):
             continue
-        hold.nodes[labels[i]], hold.nodes[1 - labels[i]] = i, n + i  # the first is held at the source
+        hold.nodes[labels[i]], hold.nodes[1 - labels[i]] = i, n + i  # the first is tied to the source
         hold.source[0], hold.source[1] = np.inf, 0.0
         hold.sink[0], hold.sink[1] = 0.0, np.inf
         change_terminals(network, trees, hold.nodes, hold.source, hold.sink)

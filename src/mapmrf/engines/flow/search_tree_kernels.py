@@ -1,4 +1,4 @@
-"""The two trees of a maximum flow, and the queues of their active nodes and orphans."""
+"""The two search trees of a maximum flow, and the queues of their active nodes and orphans."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.kernels.jit import inlined
 
 TERMINAL, ORPHAN, FREE = -1, -2, -3
-"""In the place of a link to the parent: a root, a node whose parent was lost, and one in neither tree."""
+"""Special values of the link to the parent: a root, a node that lost its parent, and one in neither tree."""
 NOBODY = -1
 
 
 class FlowCursor:
-    """How far a flow has come: ends of the two queues, the node under way and its link, and the figures."""
+    """Progress of a flow: ends of the two queues, the current node and its link, and counters."""
 
     first_active: int
     last_active: int
@@ -29,7 +29,7 @@ class FlowCursor:
 
 
 class SearchTrees(NamedTuple):
-    """The two trees and the flow between them.
+    """The two search trees and the flow between them.
 
     Attributes
     ----------
@@ -38,13 +38,13 @@ class SearchTrees(NamedTuple):
     parent : (n,)
         The link to the parent, or TERMINAL, ORPHAN or FREE.
     in_sink : (n,)
-        Whether the node is in the sink's tree; means nothing for a free node.
+        Whether the node is in the sink tree; meaningless for a free node.
     stamp, dist : (n,)
-        When the distance to the root was last known, and what it was.
+        When the distance to the root was last computed, and its value.
     next_active, next_orphan : (n,)
         Queues. An active node's entry is NOBODY if it is in no queue, and the node itself if it is the last.
     cursor
-        How far the flow has come.
+        Progress of the flow.
     """
 
     excess: Floats
@@ -62,7 +62,7 @@ class SearchTrees(NamedTuple):
 
 @inlined
 def activate(trees: SearchTrees, i: int) -> None:
-    """Let the tree grow from a node, when its turn comes."""
+    """Add a node to the queue of active nodes."""
     next_active, cursor = trees.next_active, trees.cursor
     if next_active[i] == NOBODY:
         if cursor.last_active == NOBODY:
@@ -75,7 +75,7 @@ def activate(trees: SearchTrees, i: int) -> None:
 
 @inlined
 def next_to_grow(trees: SearchTrees) -> int:
-    """Take the next node that is in a tree from the queue; NOBODY if there is none."""
+    """Remove and return the next active node that is in a tree; NOBODY if there is none."""
     next_active, cursor = trees.next_active, trees.cursor
     while cursor.first_active != NOBODY:
         i = cursor.first_active
@@ -92,7 +92,7 @@ def next_to_grow(trees: SearchTrees) -> int:
 
 @inlined
 def orphan_first(trees: SearchTrees, i: int) -> None:
-    """Make a node an orphan, to be looked after before all others."""
+    """Make a node an orphan and put it at the front of the queue."""
     cursor = trees.cursor
     trees.parent[i] = ORPHAN
     trees.next_orphan[i] = cursor.first_orphan
@@ -103,7 +103,7 @@ def orphan_first(trees: SearchTrees, i: int) -> None:
 
 @inlined
 def orphan_last(trees: SearchTrees, i: int) -> None:
-    """Make a node an orphan, to be looked after when all others have been."""
+    """Make a node an orphan and put it at the end of the queue."""
     cursor = trees.cursor
     trees.parent[i] = ORPHAN
     trees.next_orphan[i] = NOBODY

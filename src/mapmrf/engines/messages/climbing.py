@@ -1,4 +1,4 @@
-"""The incumbent of MPLP: candidates climb before they are compared, and are crossed with the best."""
+"""The incumbent of MPLP: candidates ascend before they are compared, and are crossed with the best."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ClimbingIncumbent:
     best
         The incumbent; None before the first candidate, unless the run had a warm start.
     at_optimum
-        Whether no single variable is known to improve the incumbent.
+        Whether the incumbent is known to be a local optimum of single-variable ascent.
     """
 
     def __init__(self, problem: Problem, start: Start) -> None:
@@ -39,11 +39,11 @@ class ClimbingIncumbent:
 
     @property
     def value(self) -> float:
-        """Its log potential, -inf before the first candidate."""
+        """Its value, -inf before the first candidate."""
         return -math.inf if self.best is None else self.best.value
 
     def offer(self, labels: Ints) -> None:
-        """Climb from a labelling, and let the incumbent take over whatever is better in it."""
+        """Ascend from a labelling, and merge its better parts into the incumbent."""
         climbed = self.climb(labels)
         if self.best is None:
             self.best = Incumbent(self.problem.graph, climbed)
@@ -52,19 +52,19 @@ class ClimbingIncumbent:
         known = self.best.labels
         crossed = self.cross(known, climbed)
         if self.at_optimum and np.array_equal(crossed, known):
-            return  # there is nowhere to climb to
+            return  # no alternative states
         self.best.prefer(self.climb(crossed))
         if self.best.labels is not known:
             self.at_optimum = self.ascent.at_optimum
 
     def climb(self, labels: Ints) -> Ints:
-        """Single-variable ascent from a labelling to a local optimum."""
+        """Run single-variable ascent from a labelling to a local optimum."""
         self.ascent.restart(labels)
         self.ascent.run(1 << 60)
         return self.ascent.labels.copy()
 
     def cross(self, labels: Ints, other: Ints) -> Ints:
-        """The labelling with every independent group of variables from another one that is better there."""
+        """Return the labelling with every independent group of variables replaced where another labelling is better."""
         crossed = labels.copy()
         self.crossover.fuse(crossed, other)
         return crossed

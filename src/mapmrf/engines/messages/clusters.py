@@ -1,4 +1,4 @@
-"""Clusters for MPLP-C: cycles of pairs that pass messages to their pairs, and larger factors lifted on to pairs."""
+"""Clusters for MPLP-C: cycles that pass messages to their pairs, and larger factors lifted to pairs."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ class Clusters:
     dual
         The factors; pairs that clusters need are added to it.
     n_given
-        Factors of the model itself.
+        Number of factors of the model.
     pairs
-        Numbers of the factors that serve as pairs, one for every two variables.
+        Factors that serve as pairs, one for every two variables.
     private
-        Whether a factor's table is its own, so that clusters may write to it.
+        Whether a factor has its own table, so that clusters may write to it.
     active
         Whether a factor takes part in the passes.
     cycles, tables
-        The clusters, and what they hold.
+        The clusters, and their tables.
     links, lifts
-        Larger factors with all pairs of their variables, and those of them to active pairs, factor by factor.
+        Larger factors with all pairs of their variables, and those of them to active pairs, by factor.
     keys, number
         The pairs of every cluster, sorted; and the pair of every two variables, once that is needed.
     n_model_pairs
-        Pairs of variables that the model's factors hold.
+        Number of pairs of variables covered by the model's factors.
     """
 
     def __init__(self, dual: Dual, max_entries: int) -> None:
-        """No cycles yet; core factors other than the first one of every two variables are lifted on to pairs."""
+        """Start without cycles; core factors other than the first on any two variables are lifted to pairs."""
         core = np.sort(dual.visit)
         pairs = core[np.diff(dual.regions.scope_ptr)[core] == 2]
         _, first = np.unique(_pair_keys(dual, pairs), return_index=True)
@@ -77,12 +77,12 @@ class Clusters:
 
     @property
     def n_lifts(self) -> int:
-        """Number of factors that are lifted on to pairs."""
+        """Number of factors lifted to pairs."""
         return len(self.lifts.factor)
 
     @property
     def n_added(self) -> int:
-        """Number of pairs that the model does not have."""
+        """Number of pairs that are not in the model."""
         return self.dual.n_factors - self.n_given
 
     @property
@@ -93,7 +93,7 @@ class Clusters:
     # -- growing ------------------------------------------------------------------------------------------------------
 
     def add_pairs(self, first: Ints, second: Ints) -> Ints:
-        """Add idle pairs with tables of zeros; return their numbers."""
+        """Add inactive pairs with zero tables; return their indices."""
         dual = self.dual
         begin, n = dual.n_factors, len(first)
         _append_pairs(dual, np.stack([first, second], axis=1).ravel())
@@ -106,7 +106,7 @@ class Clusters:
         return added
 
     def make_private(self, factors: Ints) -> None:
-        """Give factors copies of their tables that clusters may write to."""
+        """Give factors their own copies of shared tables, so that clusters may write to them."""
         factors = np.unique(factors)
         factors = factors[~self.private[factors]]
         regions = self.dual.regions
@@ -122,9 +122,10 @@ class Clusters:
         self.dual.forget_forms(factors)
 
     def link(self, factors: Ints, max_entries: int) -> None:
-        """Find the pairs of all variables that factors hold, small factors first, as far as the entries allow.
+        """Find the pairs of all variables of factors, small factors first, as far as the entries allow.
 
-        Pairs that several factors share are lifted on to at once. The others are idle until a cluster needs them.
+        Factors are lifted at once to pairs that several of them share. Other pairs stay inactive until a cluster needs
+        them.
         """
         dual = self.dual
         owner, axis = _places(dual, factors)
@@ -141,13 +142,13 @@ class Clusters:
         count += ~fresh
         number[fresh] = self.add_pairs(keys[fresh] // dual.n_vars, keys[fresh] % dual.n_vars)
         pair = number[of]
-        # A pair's own order of its variables decides which axis of the factor is its first.
+        # The order of a pair's variables decides which axis of the factor comes first.
         flipped = dual.ends(pair)[:, 0] != _variables_at(dual, owner, axis)[:, 0]
         self.links = Links(owner, pair, np.where(flipped[:, None], axis[:, ::-1], axis))
         self.activate(number[count > 1])
 
     def activate(self, pairs: Ints) -> None:
-        """Put idle pairs into the passes, and lift the factors that hold them."""
+        """Activate pairs, and lift the factors that contain them."""
         woken = np.unique(pairs[~self.active[pairs]])
         self.active[woken] = True
         self.dual.add_visits(woken)
@@ -162,21 +163,21 @@ class Clusters:
             self.lift_scratch = FactorScratch.allocate(int(held.max()), len(self.dual.scratch.state))
 
     def show_idle(self) -> None:
-        """Fill the tables of idle pairs with the max-marginals of the factors that hold them; for a search only."""
+        """Fill the tables of inactive pairs with max-marginals of the factors that contain them, for a search only."""
         idle = np.flatnonzero(~self.active[self.links.pair])
         if len(idle):
             links = Links(self.links.factor[idle], self.links.pair[idle], self.links.axis[idle])
             project_links(links, self.dual.regions, self.dual.scratch.state)
 
     def hide_idle(self) -> None:
-        """Clear the tables of idle pairs."""
+        """Clear the tables of inactive pairs."""
         idle, regions = self.links.pair[~self.active[self.links.pair]], self.dual.regions
         regions.theta[ranges(regions.table_at[idle], self.dual.sizes(idle))] = 0.0
 
     def fitting(self, cycles: list[Cycle], max_entries: int) -> list[Cycle]:
-        """As many of the cycles, from the first on, as the entries allow; one that is cut has up to four times as many.
+        """Return as many of the cycles, in order, as the entries allow; triangulation takes up to four times as many.
 
-        n pairs become n - 2 triangles of three pairs, and n - 3 pairs more.
+        n pairs become n - 2 triangles of three pairs, and n - 3 additional pairs.
         """
         if not cycles:
             return []
@@ -186,7 +187,7 @@ class Clusters:
         return cycles[: int(np.searchsorted(needed, max_entries - self.entries, side="right"))]
 
     def add(self, cycles: list[Cycle]) -> int:
-        """Make clusters of cycles; return how many of them are no clusters yet."""
+        """Turn cycles into clusters; return how many of them are new."""
         fresh = []
         for pairs, flips in cycles:
             key = tuple(sorted(pairs.tolist()))
@@ -211,15 +212,15 @@ class Clusters:
         return len(fresh)
 
     def share_unequally(self, random: np.random.Generator) -> None:
-        """Let every cluster give its pairs random shares. The bound cannot rise, but converges to another point."""
+        """Give the pairs of every cluster random shares. The bound cannot rise, but converges to another point."""
         drawn = random.exponential(size=len(self.cycles.pair))
         total = np.repeat(np.add.reduceat(drawn, self.cycles.ptr[:-1]), self.cycles.length)
         self.tables = self.tables._replace(share=drawn / total)
 
-    # -- cutting ------------------------------------------------------------------------------------------------------
+    # -- triangulation ------------------------------------------------------------------------------------------------
 
     def triangles(self, cycles: list[Cycle]) -> list[Cycle]:
-        """Cut cycles into triangles, with chords that are added as pairs where there are none."""
+        """Triangulate cycles, adding chords as pairs where there are none."""
         if not self.number:
             self.number = self.numbers(self.pairs)
         walks = [self.variables(cycle) for cycle in cycles]
@@ -235,25 +236,25 @@ class Clusters:
         return [self.cycle_of(corner) for corner in corners]
 
     def cycle_of(self, walk: list[int]) -> Cycle:
-        """The cycle through some variables, all neighbours of which are pairs."""
+        """Return the cycle through some variables, consecutive ones of which are pairs."""
         steps = zip(walk, walk[1:] + walk[:1], strict=True)
         pairs = np.array([self.number[min(step), max(step)] for step in steps], dtype=np.int64)
         return pairs, (self.dual.ends(pairs)[:, 0] != np.array(walk)).astype(np.int64)
 
     def numbers(self, pairs: Ints) -> dict[tuple[int, int], int]:
-        """The variables of some pairs, the smaller one first, with the pairs' numbers."""
+        """Map the variables of some pairs, the smaller one first, to the pairs' indices."""
         ends = np.sort(self.dual.ends(pairs), axis=1)
         return {(i, j): p for (i, j), p in zip(ends.tolist(), pairs.tolist(), strict=True)}
 
     def variables(self, cycle: Cycle) -> Ints:
-        """The variables of a cycle in walking order."""
+        """Return the variables of a cycle in walking order."""
         regions = self.dual.regions
         return np.asarray(regions.scope[regions.scope_ptr[cycle[0]] + cycle[1]], dtype=np.int64)
 
     # -- message passing ----------------------------------------------------------------------------------------------
 
     def passes(self, begin: int, end: int) -> None:
-        """Do the iterations from `begin` to `end`: all lifts and clusters, then all factors."""
+        """Run the iterations from `begin` to `end`: all lifts and clusters, then all factors."""
         dual = self.dual
         if self.cycles.n == 0 and self.n_lifts == 0:
             dual.passes(begin, end)
@@ -269,7 +270,7 @@ class Clusters:
             passes_clusters(dual.regions, sweeps, self.cycles, self.tables, self.lifts, every)
 
     def bound(self) -> float:
-        """The value of the dual with clusters, evaluated from scratch."""
+        """Evaluate the dual with clusters from scratch."""
         bound = self.dual.bound()
         if self.cycles.n:
             path = np.zeros((2, self.dual.max_card))
@@ -277,13 +278,13 @@ class Clusters:
         return bound
 
     def work_per_pass(self) -> int:
-        """Table entries that one iteration goes through, roughly; those of cycles count more."""
+        """Return the approximate number of table entries processed per iteration; those of cycles count more."""
         lifted = 8 * int(self.dual.sizes(self.lifts.factor).sum())
         return self.dual.work_per_pass() + 2 * self.dual.max_card * len(self.tables.own) + lifted
 
 
 def _append_pairs(dual: Dual, scope: Ints) -> None:
-    """Append pairs with tables of zeros to the factors of a dual; `scope` has two variables for each."""
+    """Append pairs with zero tables to the factors of a dual; `scope` has two variables for each."""
     regions, n = dual.regions, len(scope) // 2
     card = np.diff(regions.var_ptr)[scope]
     sizes = card[::2].astype(np.int64) * card[1::2]
@@ -310,18 +311,18 @@ def _append_pairs(dual: Dual, scope: Ints) -> None:
 
 
 def _variables_at(dual: Dual, factors: Ints, axis: Ints) -> Ints:
-    """The variables at some places of factors' scopes, (n, 2)."""
+    """Return the variables at some positions of factors' scopes, (n, 2)."""
     return np.asarray(dual.regions.scope[dual.regions.scope_ptr[factors][:, None] + axis], dtype=np.int64)
 
 
 def _pair_keys(dual: Dual, pairs: Ints) -> Ints:
-    """One number for every pair of variables, whatever their order."""
+    """Return a unique key per unordered pair of variables."""
     ends = np.sort(dual.ends(pairs), axis=1)
     return np.asarray(ends[:, 0] * dual.n_vars + ends[:, 1])
 
 
 def _lookup(keys: Ints, have: Ints, numbers: Ints) -> Ints:
-    """The number of every key among sorted ones, -1 where there is none."""
+    """Look up every key among sorted ones; -1 if it is missing."""
     at = np.searchsorted(have, keys)
     found = np.zeros(len(keys), dtype=bool)
     inside = at < len(have)
@@ -332,7 +333,7 @@ def _lookup(keys: Ints, have: Ints, numbers: Ints) -> Ints:
 
 
 def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
-    """Every two places of the scope of every factor, (n,) factors and (n, 2) places; small factors first."""
+    """Return all pairs of scope positions of every factor, (n,) factors and (n, 2) positions; small factors first."""
     arity = np.diff(dual.regions.scope_ptr)[factors]
     owner, axis = [np.zeros(0, dtype=np.int64)], [np.zeros((0, 2), dtype=np.int64)]
     for k in np.unique(arity).tolist():
@@ -344,7 +345,7 @@ def _places(dual: Dual, factors: Ints) -> tuple[Ints, Ints]:
 
 
 def _cut(walk: Ints, number: dict[tuple[int, int], int]) -> Ints:
-    """The triangles of a cycle, as places in its walk, with few chords that are no pairs yet."""
+    """Triangulate a cycle, as positions in its walk, with few chords that are not pairs yet."""
     n = len(walk)
     variables = walk.tolist()
     known = np.full((n, n), -1, dtype=np.int64)

@@ -62,7 +62,7 @@ class CycleList(NamedTuple):
 
 
 class CycleTables(NamedTuple):
-    """What clusters hold, per place in their cycles.
+    """The tables of clusters, per position in their cycles.
 
     Attributes
     ----------

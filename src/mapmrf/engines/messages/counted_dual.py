@@ -20,7 +20,7 @@ NO_VARIABLES = np.zeros(0, dtype=np.int64)
 
 
 def priced_items(graph: FactorGraph, model: CountingModel) -> PricedItems:
-    """Where the items of constraints are, all prices 0."""
+    """Lay out the items of constraints, with zero prices."""
     var = model.group_var
     group_factor = np.repeat(np.arange(model.n_factors), np.diff(model.factors.group_ptr))
     _, which, count = np.unique(group_factor * max(1, graph.n_vars) + var, return_inverse=True, return_counts=True)
@@ -35,15 +35,15 @@ def priced_items(graph: FactorGraph, model: CountingModel) -> PricedItems:
 
 
 def new_scores(model: CountingModel) -> GroupScores:
-    """Room for the scores of all items and groups."""
+    """Allocate scores of all items and groups."""
     return GroupScores(np.zeros(model.n_items), np.zeros(len(model.factors.complete)))
 
 
 class CountedDual:
     """Messages of tables and prices of constraints.
 
-    A constraint takes its prices back and finds those at which the free choice of its variables satisfies it: a step
-    of block coordinate descent, as the tables' are.
+    A constraint takes back its prices and finds those at which the free choice of its variables satisfies it: a step of
+    block coordinate descent, like those of the tables.
     """
 
     def __init__(self, dual: Dual, problem: Problem) -> None:
@@ -51,7 +51,7 @@ class CountedDual:
         self.items, self.scores = priced_items(problem.graph, self.model), new_scores(self.model)
 
     def passes(self, begin: int, end: int) -> None:
-        """Do the iterations from `begin` to `end`: a pass over all tables and one over all constraints each."""
+        """Run the iterations from `begin` to `end`, each a pass over all tables and one over all constraints."""
         for iteration in range(begin, end):
             self.dual.passes(iteration, iteration + 1)
             pass_counting(self.model.factors, self.items, self.dual.regions.belief, self.scores)
@@ -62,16 +62,16 @@ class CountedDual:
         return self.dual.bound() + mine + self.model.constant
 
     def work_per_pass(self) -> int:
-        """Table entries that one iteration goes through, an item counting for many."""
+        """Return the table entries processed per iteration; an item counts as many."""
         return self.dual.work_per_pass() + ITEM_WORK * self.model.n_items
 
 
 ITEM_WORK = 100
-"""Table entries that take as long as finding the price of an item."""
+"""Cost of finding the price of an item, in table entries."""
 
 
 class LegalIncumbent(ClimbingIncumbent):
-    """The best labelling that keeps the constraints, from beliefs where a candidate does not."""
+    """The best labelling that satisfies the constraints, obtained by rounding beliefs if a candidate does not."""
 
     def __init__(self, problem: Problem, start: Start, counted: CountedDual) -> None:
         super().__init__(problem, start)
@@ -79,9 +79,9 @@ class LegalIncumbent(ClimbingIncumbent):
         self.rounding = LegalRounding(problem.graph, counted.model)
 
     def offer(self, labels: Ints) -> None:
-        """Evaluate a labelling and what it climbs to; where both violate constraints, one that beliefs are rounded to.
+        """Evaluate a labelling and its ascent; if both violate constraints, also a rounding of the beliefs.
 
-        Single-variable ascent sees the tables only.
+        Single-variable ascent only considers the tables.
         """
         for candidate in (labels, self.climb(labels)):
             self._compare(candidate)

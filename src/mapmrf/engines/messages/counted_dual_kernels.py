@@ -1,4 +1,4 @@
-"""Passes of MPLP over constraints: each takes its prices back and finds new ones."""
+"""Passes of MPLP over constraints: each takes back its prices and finds new ones."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mapmrf.kernels.jit import bare
 
 
 class PricedItems(NamedTuple):
-    """Where items are, and their prices.
+    """Positions of items, and their prices.
 
     Attributes
     ----------
     at : (n_items,)
-        The item's place in the arrays per state.
+        Index of the item in the arrays per state.
     begin, end : (n_groups,)
         The states of the group's variable in these arrays.
     share : (n_groups,)
-        Part of the variable's scores that the group has: 1, or less where a factor has several groups of a variable.
+        Share of the variable's scores in the group: 1, or less if a factor has several groups of a variable.
     price : (n_items,)
-        What a factor has taken from the score of the item.
+        Price of the item, subtracted from its score by a factor.
     listed : (n_states,)
-        Scratch: which states are items of the group under way.
+        Scratch: which states are items of the current group.
     """
 
     at: Ints
@@ -42,7 +42,7 @@ class PricedItems(NamedTuple):
 def load_scores(
     g: int, own: bool, factors: CountingFactors, items: PricedItems, belief: Floats, scores: GroupScores
 ) -> None:
-    """Scores of a group: its variable's beliefs, or only prices and what is possible (`own` prices)."""
+    """Load the scores of a group: its variable's beliefs, or only prices and feasibility (`own` prices)."""
     first, last, listed, share = factors.item_ptr[g], factors.item_ptr[g + 1], items.listed, items.share[g]
     for j in range(first, last):
         listed[items.at[j]] = True
@@ -73,7 +73,7 @@ def pass_counting(factors: CountingFactors, items: PricedItems, belief: Floats, 
 
 @bare
 def counting_bound(factors: CountingFactors, items: PricedItems, belief: Floats, scores: GroupScores) -> float:
-    """The part of the constraints in the dual's value."""
+    """Return the constraints' part of the dual."""
     total = 0.0
     for f in range(len(factors.kind)):
         for g in range(factors.group_ptr[f], factors.group_ptr[f + 1]):

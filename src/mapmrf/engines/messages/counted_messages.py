@@ -1,4 +1,4 @@
-"""Belief propagation on a model with constraints: messages of tables and of constraints."""
+"""Belief propagation on models with constraints: messages of tables and of constraints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mapmrf.problem import Problem
 
 
 class CountedMessages:
-    """Messages of the tables, of any shape, and after them in every iteration those of the constraints."""
+    """Messages of the tables, of any shape, followed in every iteration by those of the constraints."""
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
         graph = problem.graph
@@ -26,7 +26,7 @@ class CountedMessages:
         self.rounding = LegalRounding(graph, self.model)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Iterations `begin` to `end`, or to convergence: how many, and the largest change that the last asked for."""
+        """Run iterations `begin` to `end`, or to convergence; return how many, and the largest undamped change."""
         done, worst = 0, math.inf
         while begin + done < end and worst > schedule.tol:
             _, worst = self.tables.iterate(schedule, begin + done, begin + done + 1)
@@ -38,7 +38,7 @@ class CountedMessages:
         return send_counted(self.model.factors, self.items, self.tables.beliefs, damping, self.scores, self.out)
 
     def decode(self, in_order: bool) -> Ints:
-        """A labelling; where it violates a constraint, one that beliefs are rounded to."""
+        """Decode a labelling; if it violates a constraint, round the beliefs to one that does not."""
         labels = self.tables.decode(in_order)
         if self.graph.value(labels) > -math.inf:
             return labels
@@ -46,17 +46,17 @@ class CountedMessages:
         return labels if legal is None else legal
 
     def value(self, labels: Ints) -> float:
-        """Log potential of labels."""
+        """Return the value of labels."""
         return self.graph.value(labels)
 
     def bound(self) -> float:
-        """None but infinity: there is no bound."""
+        """Return infinity: there is no bound."""
         return math.inf
 
     def is_infeasible(self) -> bool:
-        """Whether all states of some variable are dead, or a constraint cannot be satisfied."""
+        """Return whether a variable has no possible state left, or a constraint cannot be satisfied."""
         return self.model.constant == -math.inf or self.tables.is_infeasible()
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.tables.close()

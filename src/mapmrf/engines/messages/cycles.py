@@ -25,39 +25,39 @@ from mapmrf.engines.messages.cycles_kernels import (
 from mapmrf.engines.messages.mplp import Dual, edges_by_variable
 
 MAX_SHORT = 200_000
-"""Triangles and cycles of four that are kept as candidates, at most."""
+"""Maximum number of triangles and 4-cycles kept as candidates."""
 FEW = 2
-"""Short cycles per pair up to which all of them become clusters in the first round."""
+"""Number of short cycles per pair up to which all of them become clusters in the first round."""
 SLICE = 500_000
-"""Elementary steps between two moments at which the loop may stop the search: some 10 ms."""
+"""Elementary steps between points at which the loop may stop the search: some 10 ms."""
 MIN_SLICES = 20
-"""Slices that a search for frustrated cycles may have, however small the model."""
+"""Minimum number of slices of a search for frustrated cycles, on any model."""
 FIRST, DECAY, LEVELS = 0.5, 0.25, 4
-"""The first threshold relative to the bottleneck, each further one relative to the last, and how many there are."""
+"""First threshold relative to the bottleneck, ratio of consecutive thresholds, and their number."""
 FIRST_LENGTH = 8
-"""Length of cycles up to which the search goes first; it doubles while too few are found."""
+"""Initial maximum length of cycles; it doubles while too few are found."""
 BATCH = 4096
-"""Frustrated cycles that one call of the kernel may find."""
+"""Maximum number of frustrated cycles found per kernel call."""
 
 
 @dataclass
 class ClusterSearch:
-    """What a search for clusters looks for, and what does not change from one search to the next.
+    """A search for clusters, and what stays the same from one search to the next.
 
     Attributes
     ----------
     clusters
-        The clusters so far.
+        The current clusters.
     triplets, cycles
-        Whether to look for short cycles, and for frustrated cycles.
+        Whether to search for short cycles, and for frustrated cycles.
     projections
-        States of a variable that stand for nodes of the projected graph.
+        Number of states of a variable that become nodes of the projected graph.
     max_length
-        Longest cycle.
+        Maximum length of a cycle.
     short
-        Triangles and chordless cycles of four of the model itself, once they are listed.
+        Triangles and chordless 4-cycles of the model itself, once they are listed.
     found
-        What the last search found, the best first.
+        The results of the last search, the best first.
     """
 
     clusters: Clusters
@@ -69,7 +69,7 @@ class ClusterSearch:
     found: list[Cycle] = field(default_factory=list)
 
     def run(self, wanted: int, floor: float, max_work: int) -> Iterator[None]:
-        """Look for up to `wanted` cycles of gain above the floor, in slices; the best come first in `found`.
+        """Search for up to `wanted` cycles of gain above the floor, in slices; `found` lists the best first.
 
         `max_work` limits the elementary steps of the search for frustrated cycles.
         """
@@ -87,7 +87,7 @@ class ClusterSearch:
             if self.short is None:
                 self.short = list_short(self.clusters)
                 if 0 < self.short.n <= FEW * len(self.clusters.pairs):
-                    self.found = self.short.take(np.arange(self.short.n))  # in a sparse graph all serve sooner or later
+                    self.found = self.short.take(np.arange(self.short.n))  # in a sparse graph, all are of use
                     return
             yield from self.rank(self.short, wanted, floor, ranked)
         if self.cycles and len(ranked) < wanted:
@@ -95,7 +95,7 @@ class ClusterSearch:
             slices = max(MIN_SLICES, max_work // SLICE)
             yield from islice(self.frustrated(wanted, floor, candidates), slices)
             yield from self.rank(CycleList.of(candidates), wanted, floor, ranked)
-        ranked.sort(key=lambda item: -item[0])  # a stable sort: equals stay in the order of their discovery
+        ranked.sort(key=lambda item: -item[0])  # a stable sort: ties stay in the order of discovery
         self.found = [cycle for _, cycle in ranked[:wanted]]
 
     def rank(self, cycles: CycleList, wanted: int, floor: float, ranked: list[tuple[float, Cycle]]) -> Iterator[None]:
@@ -116,7 +116,7 @@ class ClusterSearch:
                 room -= 1
 
     def frustrated(self, wanted: int, floor: float, candidates: list[Cycle]) -> Iterator[None]:
-        """Collect shortest frustrated cycles of the projected graph, from a high threshold down."""
+        """Collect shortest frustrated cycles of the projected graph, with decreasing thresholds."""
         graph = ProjectedGraph(self.clusters, self.projections)
         yield
         graph.weigh()
@@ -137,7 +137,7 @@ class ClusterSearch:
 
 
 def _unknown(cycles: list[Cycle], keys: set[tuple[int, ...]]) -> Iterator[Cycle]:
-    """The cycles that are not among the keys yet; they are from then on."""
+    """Yield the cycles that are not among the keys, and add them to the keys."""
     for cycle in cycles:
         key = tuple(sorted(cycle[0].tolist()))
         if key not in keys:
@@ -146,7 +146,7 @@ def _unknown(cycles: list[Cycle], keys: set[tuple[int, ...]]) -> Iterator[Cycle]
 
 
 def list_short(clusters: Clusters) -> CycleList:
-    """Triangles and chordless cycles of four of the model's own pairs."""
+    """Return the triangles and chordless 4-cycles of the model's own pairs."""
     adjacent = adjacency(clusters.dual, clusters.pairs)
     adjacent = adjacent._replace(pair=clusters.pairs[adjacent.pair])
     room = min(MAX_SHORT, 8 * len(clusters.pairs))
@@ -158,13 +158,13 @@ def list_short(clusters: Clusters) -> CycleList:
 
 
 def _empty_cycles(n: int, n_pairs: int) -> CycleList:
-    """Room for so many cycles and pairs."""
+    """Allocate room for `n` cycles with `n_pairs` pairs."""
     pair, flip = np.zeros((2, n_pairs), dtype=np.int64)
     return CycleList(np.zeros(n + 1, dtype=np.int64), pair, flip)
 
 
 def adjacency(dual: Dual, pairs: Ints) -> OrientedPairs:
-    """The pairs of every variable, by their place in a list of pairs."""
+    """Return the pairs of every variable, by their position in a list of pairs."""
     ends = dual.ends(pairs)
     ptr, order = edges_by_variable(ends.ravel(), dual.n_vars)
     place, flip = order // 2, order % 2
@@ -177,9 +177,9 @@ class ProjectedGraph:
     Attributes
     ----------
     pairs, adjacent, projection
-        The pairs, those of every variable by their place in `pairs`, and the nodes and weights.
+        The pairs, those of every variable by their position in `pairs`, and the nodes and weights.
     rank
-        The projected pairs by falling size of their weights.
+        The projected pairs by decreasing absolute weight.
     """
 
     def __init__(self, clusters: Clusters, projections: int) -> None:
@@ -189,22 +189,22 @@ class ProjectedGraph:
         self.rank: Ints = np.zeros(0, dtype=np.int64)
 
     def weigh(self) -> None:
-        """Compute the weights and rank the projected pairs by their size."""
+        """Compute the weights and rank the projected pairs by absolute weight."""
         weigh_projections(self.pairs, self.dual.regions, self.projection)
         self.rank = np.argsort(-np.abs(self.projection.weight), kind="stable")
 
     def bottleneck(self) -> float:
-        """The largest threshold at which there is a frustrated cycle, 0 if there is none at all."""
+        """Return the largest threshold at which there is a frustrated cycle, 0 if there is none."""
         strongest = self.inconsistent(0.0, 1)
         return float(np.abs(self.projection.weight[strongest]).max(initial=0.0))
 
     def inconsistent(self, threshold: float, most: int) -> Ints:
-        """The strongest pairs of weight at least the threshold, one of which is in every frustrated cycle."""
+        """Return the strongest pairs above the threshold, one of which is in every frustrated cycle."""
         found = np.zeros(most, dtype=np.int64)
         return found[: inconsistent_pairs(threshold, self.rank, self.projection, found)]
 
     def cycles(self, threshold: float, max_length: int, most: int) -> Iterator[list[Cycle]]:
-        """Shortest frustrated cycles of weights at least the threshold, in slices, `most` in all."""
+        """Yield shortest frustrated cycles with weights above the threshold, in slices, at most `most` in total."""
         starts = self.inconsistent(threshold, len(self.rank))
         limits, frontier = CycleLimits(threshold, max_length, SLICE), self.frontier()
         begin, total = 0, 0
@@ -216,7 +216,7 @@ class ProjectedGraph:
             yield [(self.pairs[places], flips) for places, flips in found.take(np.arange(count))]
 
     def frontier(self) -> Frontier:
-        """Working memory of a breadth-first search."""
+        """Allocate scratch for a breadth-first search."""
         n = 2 * len(self.projection.node_var)
         came_from, came_by, queue = np.zeros((3, n + 1), dtype=np.int64)
         stamp, place_of = np.full(n, -1, dtype=np.int64), np.full(self.dual.n_vars, -1, dtype=np.int64)
@@ -224,7 +224,7 @@ class ProjectedGraph:
 
 
 def _project(dual: Dual, pairs: Ints, projections: int) -> Projection:
-    """Take the states of highest belief for nodes; one is enough where there are two. The weights are 0 for now."""
+    """Use the states of highest belief as nodes; one is enough for binary variables. The weights are still 0."""
     var_ptr = dual.regions.var_ptr
     card = np.diff(var_ptr).astype(np.int64)
     count = np.where(card <= 2, 1, np.minimum(card, projections))

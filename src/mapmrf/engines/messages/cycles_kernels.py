@@ -86,7 +86,7 @@ class Frontier(NamedTuple):
 
 @compiled
 def gains(begin: int, end: int, regions: Regions, cycles: CycleList, path: Floats, gain: Floats) -> None:
-    """How far the bound would fall at once if a cycle were a cluster: sum of the pairs' maxima minus the cycle's."""
+    """Compute the immediate decrease of the bound if a cycle became a cluster: its pairs' maxima minus its own."""
     scope_ptr, card_e = regions.scope_ptr, regions.card_e
     for c in range(begin, end):
         lo, hi = cycles.ptr[c], cycles.ptr[c + 1]
@@ -158,7 +158,7 @@ def short_cycles(adjacent: OrientedPairs, mark: Ints, found: CycleList, max_work
 
 @inlined
 def are_adjacent(adjacent: OrientedPairs, a: int, b: int) -> bool:
-    """Whether two variables are those of a pair."""
+    """Return whether two variables form a pair."""
     found = False
     for u in range(adjacent.ptr[a], adjacent.ptr[a + 1]):
         found = found or adjacent.var[u] == b

@@ -1,4 +1,4 @@
-"""Max-product messages of a model: the walk through it, the weights of its factors, and the messages themselves."""
+"""Max-product messages: traversal of the model, weights of its factors, and the messages themselves."""
 
 from __future__ import annotations
 
@@ -42,21 +42,21 @@ from mapmrf.problem import Problem
 from mapmrf.workers import Workers
 
 PARALLEL_FROM = 100_000
-"""Factors from which several threads are worth their meetings."""
+"""Number of factors from which several threads are worth their synchronisation."""
 
 # -- the walk and the weights -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ForestWeights:
-    """How often the factors are in a set of spanning forests.
+    """Appearance of the factors in a set of spanning forests.
 
     Attributes
     ----------
     rho : (n_factors,)
-        The share of forests that hold a factor, above 0.
+        Share of the forests that contain a factor, above 0.
     parent : (n_edges,)
-        The share of forests in which an edge leads from the factor towards the root.
+        Share of the forests in which an edge leads from the factor towards the root.
     """
 
     rho: Floats
@@ -65,7 +65,7 @@ class ForestWeights:
 
 @dataclass(frozen=True)
 class Tour:
-    """A breadth-first walk through some of the factors; see the kernel `walk`."""
+    """A breadth-first traversal of some of the factors; see the kernel `walk`."""
 
     n_parts: int
     var_order: Ints
@@ -74,7 +74,7 @@ class Tour:
 
     @classmethod
     def of(cls, problem: Problem, taken: Bools | None = None) -> Tour:
-        """Walk through the taken factors, all of them by default."""
+        """Traverse the given factors, all of them by default."""
         if taken is None:
             taken = np.ones(problem.n_factors, dtype=bool)
         seen, var_order = np.empty(problem.n_vars, dtype=bool), np.empty(problem.n_vars, dtype=np.int64)
@@ -85,7 +85,7 @@ class Tour:
         return cls(n_parts, var_order, factor_order[:n_factors], parent_edge)
 
     def weights(self, n_edges: int) -> ForestWeights:
-        """The weights of a single forest that holds all factors."""
+        """Return the weights of a single forest that contains all factors."""
         parent = np.zeros(n_edges)
         parent[self.parent_edge] = 1.0
         return ForestWeights(np.ones(len(self.parent_edge)), parent)
@@ -95,29 +95,29 @@ class Tour:
 
 
 class Messages(Protocol):
-    """Messages and beliefs of a model, and the loops that work on them."""
+    """Messages and beliefs of a model, and the loops that update them."""
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Iterations `begin` to `end`, or to convergence: how many, and the largest change that the last asked for."""
+        """Run iterations `begin` to `end`, or to convergence; return how many, and the largest undamped change."""
 
     def decode(self, in_order: bool) -> Ints:
-        """A labelling: the best state of each belief alone, or of one variable after another given those before."""
+        """Decode a labelling: from each belief independently, or one variable after another given those before."""
 
     def value(self, labels: Ints) -> float:
-        """Log potential of labels that come from `decode`."""
+        """Return the value of labels obtained from `decode`."""
 
     def bound(self) -> float:
-        """Upper bound on every labelling."""
+        """Return an upper bound on all labellings."""
 
     def is_infeasible(self) -> bool:
-        """Whether the messages have shown that there is no feasible labelling."""
+        """Return whether the messages have proven that no labelling is feasible."""
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
 
 
 def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messages:
-    """Messages of 0, kept in the shortest way that the model allows."""
+    """Create zero messages, in the most compact representation that the model allows."""
     graph = problem.graph
     tables = len(problem.batches) == 1 and problem.batches[0].arity == 2 and not problem.batches[0].hard
     if tables and np.all(graph.card == 2) and np.all(graph.theta_v.reshape(-1, 2).max(axis=1) > -np.inf):
@@ -126,9 +126,9 @@ def make_messages(problem: Problem, tour: Tour, weights: ForestWeights) -> Messa
 
 
 class FloodingThreads:
-    """Iterations of flooding on several threads: messages of some factors each, then beliefs of some variables each.
+    """Flooding iterations on several threads: each sends the messages of some factors, then sums some beliefs.
 
-    A variable adds its messages up in the order of its factors, as one thread does, so the answer is the same.
+    A variable sums its messages in the order of its factors, as with a single thread, so the result is the same.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -140,10 +140,10 @@ class FloodingThreads:
             self.neighbours = Neighbours(*map(short, self.neighbours))
 
     def iterate(self, send: Callable[..., float], gather: Callable[..., None], tol: float, n: int) -> tuple[int, float]:
-        """At most `n` iterations.
+        """Run at most `n` iterations.
 
-        `send` is called with two factors and the number of a thread, `gather` with two variables; both say how they
-        are to be called by the kernels.
+        `send` is called with a range of factors and the number of a thread, `gather` with a range of variables; both
+        wrap the kernels.
         """
         done, worst = 0, math.inf
         while done < n and worst > tol:
@@ -161,7 +161,7 @@ class PairMessages:
     pairs
         Fields, couplings, beliefs and messages.
     constant
-        What the tables hold besides.
+        Constant part of the tables.
     """
 
     def __init__(self, problem: Problem, tour: Tour, weights: ForestWeights) -> None:
@@ -181,7 +181,7 @@ class PairMessages:
         self.constant = graph.constant + 0.5 * float(theta.sum()) + 0.25 * float(mean.sum())
         self.problem, self.tour, self.weights = problem, tour, weights
         self.threads = FloodingThreads(problem)
-        np.negative(linear, out=linear)  # messages of 0 beside the linear parts
+        np.negative(linear, out=linear)  # zero messages, relative to the linear parts
         self.pairs = PairBeliefs(problem.scope, c, weights.rho, h, b, linear)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
@@ -201,7 +201,7 @@ class PairMessages:
         return sweep_pairs(self.pairs, self.tour.factor_order, schedule, begin, end)
 
     def decode(self, in_order: bool) -> Ints:
-        """A labelling."""
+        """Decode a labelling."""
         if not in_order:
             return (self.pairs.b > 0).astype(np.int64)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
@@ -209,33 +209,33 @@ class PairMessages:
         return labels
 
     def value(self, labels: Ints) -> float:
-        """Log potential of labels that come from `decode`."""
+        """Return the value of labels obtained from `decode`."""
         return self.constant + value_of_pairs(self.pairs, labels)
 
     def bound(self) -> float:
-        """Upper bound on every labelling."""
+        """Return an upper bound on all labellings."""
         return self.constant + bound_of_pairs(self.pairs, self.weights.parent, np.empty_like(self.pairs.b))
 
     def is_infeasible(self) -> bool:
-        """Never: every variable has a state left, and all tables are finite."""
+        """Return False: every variable has a state left, and all tables are finite."""
         return False
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.threads.workers.close()
 
 
 def _weighted(values: Floats, problem: Problem) -> Floats:
-    """Numbers of the factors, each times the factor's weight."""
+    """Multiply values per factor by the factors' weights."""
     if len(problem.weight):
         values *= problem.weight
     return values
 
 
 def _finite_fields(problem: Problem, reach_e: Floats) -> Floats:
-    """Unary potentials as (n_vars, 2), with a penalty in place of -inf.
+    """Return unary potentials as (n_vars, 2), with a penalty in place of -inf.
 
-    It is more than all factors of the variable together can make up for, so that neither the best labelling nor the
+    It exceeds what all factors of the variable together can compensate, so that neither the best labelling nor the
     optimum of the relaxation ever takes such a state.
     """
     theta = problem.graph.theta_v.reshape(-1, 2)
@@ -272,7 +272,7 @@ class TableMessages:
         self._value_of_tables, self._bound_of_tables = settled(value_of_tables), settled(bound_of_tables)
 
     def iterate(self, schedule: MessageSchedule, begin: int, end: int) -> tuple[int, float]:
-        """Run the kernel of both schedules."""
+        """Run the kernel of either schedule."""
         tables, beliefs = self.tables, self.beliefs
         if not schedule.flooding or self.threads.workers.n == 1:
             order = self.tour.factor_order
@@ -288,7 +288,7 @@ class TableMessages:
         return self.threads.iterate(send, gather, schedule.tol, end - begin)
 
     def decode(self, in_order: bool) -> Ints:
-        """A labelling."""
+        """Decode a labelling."""
         if not in_order:
             return segment_argmax(self.beliefs.b, self.problem.graph.var_ptr)
         labels = np.empty(self.problem.n_vars, dtype=np.int64)
@@ -297,28 +297,28 @@ class TableMessages:
         return labels
 
     def value(self, labels: Ints) -> float:
-        """Log potential of labels that come from `decode`."""
+        """Return the value of labels obtained from `decode`."""
         return self.problem.graph.constant + self._value_of_tables(self.tables, self.beliefs.theta_v, labels)
 
     def bound(self) -> float:
-        """Upper bound on every labelling."""
+        """Return an upper bound on all labellings."""
         bound = self._bound_of_tables(self.tables, self.beliefs, self.weights.parent, self.scratch[0])
         return self.problem.graph.constant + bound
 
     def is_infeasible(self) -> bool:
-        """Whether all states of some variable are dead."""
+        """Return whether a variable has no possible state left."""
         best = segment_max(self.beliefs.theta_v, self.problem.graph.var_ptr)
         return bool(best.min(initial=0.0) == -math.inf)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.threads.workers.close()
 
 
 def potential_scale(graph: FactorGraph) -> float:
-    """Mean spread of the finite entries of a table or a unary potential, over those that have one; else 1.
+    """Return the mean range of the finite entries of tables and unary potentials, ignoring zero ranges; else 1.
 
-    With weights, every factor counts with its weight times its table.
+    Every factor counts with its weight times its table.
     """
     of_tables = _spreads(graph.theta_t, graph.table_ptr)
     if graph.weight is not None:
@@ -329,7 +329,7 @@ def potential_scale(graph: FactorGraph) -> float:
 
 
 def _spreads(theta: Floats, ptr: Ints) -> Floats:
-    """Largest minus smallest finite entry of every block; not positive if there are fewer than two."""
+    """Return the range of the finite entries of every block; not positive if there are fewer than two."""
     if len(ptr) < 2:
         return np.zeros(0)
     low = theta if np.isfinite(theta).all() else np.where(theta > -np.inf, theta, np.inf)

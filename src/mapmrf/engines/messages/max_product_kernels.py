@@ -6,11 +6,11 @@ u_ai(k) = max over x_a with x_i = k of theta_a(x_a) + sum_{j != i} n_ja(x_j)    
 
 theta_a is the factor's table times its weight.
 
-Messages have their maximum taken off. With all rho_a = 1 this is belief propagation. With rho_a the share of spanning
-forests that hold a it is the tree-reweighted form; its messages as they are usually written are u_ai / rho_a.
+Messages are normalised to maximum 0. With all rho_a = 1 this is belief propagation. With rho_a the appearance
+probability of a in spanning forests, it is the tree-reweighted form; its messages as usually written are u_ai / rho_a.
 
-Messages `u` are laid out like `lam_e` and always finite. A state that a factor can only extend by forbidden
-configurations is *dead*: it gets -inf in `theta_v`, and thereby in its belief, for good; its messages count no longer.
+Messages `u` are laid out like `lam_e` and always finite. A state that a factor can only extend to forbidden
+configurations is *dead*: it permanently gets -inf in `theta_v`, and thereby in its belief; its messages are ignored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Beliefs(NamedTuple):
 
 
 class MessageSchedule(NamedTuple):
-    """How messages are updated: all at once (flooding) or factor by factor in an order; damped, until they settle."""
+    """Update schedule: all at once (flooding) or factor by factor in an order; damping; and tolerance."""
 
     flooding: bool
     damping: float
@@ -384,10 +384,10 @@ def value_of_tables(tables: FactorTables, theta_v: Floats, labels: Ints) -> floa
 def bound_of_tables(tables: FactorTables, beliefs: Beliefs, parent: Floats, scratch: BeliefScratch) -> float:
     """Upper bound on every labelling, but for the constant: the dual at lam_ia = (rho_a - parent_ia) b_i - u_ai.
 
-    The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a
-    hangs on i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed point
+    The dual of the local polytope is a bound for any multipliers. With parent_ia the share of the forests in which a is
+    a child of i, and omega_i the share of those with root i, the variables are left with omega_i b_i. At a fixed point
     ``theta_a + sum_i n_ia`` has the max-marginals rho_a b_i plus a constant, so all terms are largest where the beliefs
-    are, and the bound is what the forests are worth together. Dead states have no part in it.
+    are, and the bound is the combined value of the forests. Dead states are ignored.
     """
     scope_ptr, var_ptr, edge_ptr = tables.scope_ptr, tables.var_ptr, tables.edge_ptr
     rho, b, given, left = beliefs.rho, beliefs.b, scratch.factor.given, scratch.spare

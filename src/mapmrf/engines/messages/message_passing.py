@@ -1,4 +1,4 @@
-"""Belief propagation as a method: options that its forms share, and a run."""
+"""Belief propagation as a method: the options shared by its variants, and a run."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ScheduleName = Literal["parallel", "sequential"]
 Decoding = Literal["sequential", "argmax"]
 
 STEP_ENTRIES = 3_000_000
-"""Table entries that one step goes through, at most: some 30 ms."""
+"""Maximum number of table entries processed per step: some 30 ms."""
 STEP_MEASUREMENTS = 5
-"""Measurements in one step, at most."""
+"""Maximum number of measurements per step."""
 MEASURE_EVERY = 10
-"""Iterations from one measurement to the next; more if an iteration takes more than a step."""
+"""Iterations between measurements; more if an iteration takes longer than a step."""
 MOST_DAMPING = 0.999
 TWO_SWEEPS = MessageSchedule(flooding=False, damping=0.0, tol=-1.0)
-"""Enough for a model without cycles: from the leaves to the roots and back."""
+"""Sufficient for a model without cycles: from the leaves to the roots and back."""
 
 
 class MessagePassing(Method):
-    """Pass messages between factors and variables; the concrete methods say how much every factor weighs."""
+    """Pass messages between factors and variables; concrete methods define the weights of the factors."""
 
     exact_on_trees: ClassVar[bool] = True
 
@@ -50,10 +50,10 @@ class MessagePassing(Method):
 
     @abstractmethod
     def weigh(self, problem: Problem, seed: int) -> ForestWeights:
-        """The weights of the factors of a model with a cycle."""
+        """Return the weights of the factors of a model with a cycle."""
 
     def start(self, problem: Problem, seed: int, initial: Start) -> MessageRun:
-        """Walk through the model and set all messages to 0."""
+        """Traverse the model and set all messages to 0."""
         tour = Tour.of(problem)
         constrained = problem.graph.constraints is not None
         forest = not constrained and problem.n_edges == problem.n_vars + problem.n_factors - tour.n_parts
@@ -69,7 +69,7 @@ class MessagePassing(Method):
         )
 
     def step(self, problem: Problem, state: MessageRun) -> Progress:
-        """Some iterations, with a measurement after every few."""
+        """Run some iterations, with measurements in between."""
         if state.messages.is_infeasible():
             return Progress(state.iterations, bound=-math.inf, finished=Status.INFEASIBLE)
         known = state.value
@@ -92,12 +92,12 @@ class MessagePassing(Method):
         return Answer(labels=labels, bound=_least(state.bound, now.bound), details=details)
 
     def close(self, problem: Problem, state: MessageRun) -> None:
-        """End the threads."""
+        """Stop the threads."""
         state.messages.close()
 
 
 class MessageMeasurement(NamedTuple):
-    """A decoded labelling, its log potential, and the bound, None where there is none."""
+    """A decoded labelling, its value, and the bound, or None if there is none."""
 
     labels: Ints
     value: float
@@ -111,19 +111,19 @@ class MessageRun:
     Attributes
     ----------
     messages, schedule
-        The messages, and how they are updated.
+        The messages, and their update schedule.
     in_order
-        Whether labels are decoded in order.
+        Whether labels are decoded sequentially.
     bounded
         Whether there is a bound.
     end
         The last iteration.
     change
-        Largest change of a message that the last iteration asked for.
+        Largest undamped change of a message in the last iteration.
     best, bound
         The best labelling so far, None before the first measurement, and the best bound so far.
     claim
-        The messages' own value of the best labelling; only labellings that claim more are evaluated.
+        Value of the best labelling according to the messages; only labellings with a higher one are evaluated.
     """
 
     problem: Problem
@@ -140,11 +140,11 @@ class MessageRun:
 
     @property
     def value(self) -> float:
-        """Log potential of the best labelling so far, -inf if there is none."""
+        """Value of the best labelling so far, -inf if there is none."""
         return -math.inf if self.best is None else self.best.value
 
     def advance(self, budget: int) -> None:
-        """Some iterations, at most up to the last."""
+        """Run some iterations, at most up to the last."""
         every = MEASURE_EVERY * (1 + self.problem.n_configs // STEP_ENTRIES)
         end = min(self.end, self.iterations + budget)
         while self.iterations < end and not self.is_done():
@@ -155,7 +155,7 @@ class MessageRun:
                 self.keep(self.measure())
 
     def is_done(self) -> bool:
-        """Whether the messages have converged; without cycles they have after two sweeps."""
+        """Return whether the messages have converged; without cycles they have after two sweeps."""
         return self.iterations == 2 if self.schedule is TWO_SWEEPS else self.change <= self.schedule.tol
 
     def measure(self) -> MessageMeasurement:
@@ -164,7 +164,7 @@ class MessageRun:
         return MessageMeasurement(labels, self.messages.value(labels), self.messages.bound() if self.bounded else None)
 
     def keep(self, found: MessageMeasurement) -> None:
-        """Keep what is the best so far."""
+        """Update the best labelling and bound."""
         if self.best is None:
             self.best = Incumbent(self.problem.graph, found.labels)
         elif found.value > self.claim:
@@ -174,5 +174,5 @@ class MessageRun:
 
 
 def _least(old: float | None, new: float | None) -> float | None:
-    """The smaller of two bounds, either of which may be missing."""
+    """Return the smaller of two bounds, either of which may be missing."""
     return new if old is None else old if new is None else min(old, new)

@@ -1,4 +1,4 @@
-"""The dual that MPLP and MPLP-C lower by messages, and a run on it."""
+"""The dual minimised by MPLP and MPLP-C, and a run on it."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ FactorOrder = Literal["variables", "model", "random"]
 PassDirection = Literal["alternate", "forward"]
 
 LAYOUT = "mplp"
-"""Messages as `Regions.lam` has them, for `DualState`."""
+"""Layout of the messages, that of `Regions.lam`, for `DualState`."""
 STEP_ENTRIES = 3_000_000
-"""Table entries that one step goes through, at most: some 20 ms."""
+"""Maximum number of table entries processed per step: some 20 ms."""
 ROUND_OFF = 1e-13
 """Relative decrease of the bound that counts as none."""
 PARALLEL_FROM = 100_000
-"""Factors from which several threads are worth their meetings."""
+"""Number of factors from which several threads are worth their synchronisation."""
 BOUND_CHUNK = 1 << 16
-"""Factors whose part of the bound is summed up together, whatever the number of threads."""
+"""Factors per chunk in which the bound is summed, independent of the number of threads."""
 
 
 # -- the dual ---------------------------------------------------------------------------------------------------------
@@ -56,20 +56,20 @@ class Dual:
     Attributes
     ----------
     regions, neighbours
-        As the kernels see them; factors share tables as in the model.
+        The arrays of the kernels; factors share tables as in the model.
     visit
         The factors of the cyclic part in the order of a pass.
     decide, n_core
         The variables in the order of decoding; the first `n_core` are those of the cyclic part.
     quick
-        Whether all factors are 2x2 tables and nothing is -inf.
+        Whether all factors are 2x2 tables without -inf.
     max_card
         Number of states of the widest variable.
     pairs, scratch
-        The forms of pairs, and working memory; the same again in `helpers` for every further thread.
+        The forms of pairs, and scratch; `helpers` has the same for every further thread.
     tiles, decode_tiles
-        The factors of a pass, and the variables of the cyclic part, as several threads share them; None if one does it
-        all.
+        The factors of a pass, and the variables of the cyclic part, divided among several threads; None for a single
+        thread.
     """
 
     regions: Regions
@@ -91,7 +91,7 @@ class Dual:
 
     @classmethod
     def build(cls, problem: Problem, order: FactorOrder, schedule: PassDirection, seed: int, threads: int = 1) -> Dual:
-        """All messages zero, except those of hanging trees, which are passed to the roots once and for all."""
+        """Start with zero messages, except those of pendant trees, which are passed to the roots once and for all."""
         graph = problem.graph
         peeled, toward, core = _peel(problem)
         decide, n_core = _decide(problem, core, peeled, toward)
@@ -119,7 +119,7 @@ class Dual:
         return dual
 
     def resume(self, problem: Problem, given: DualState) -> None:
-        """Start from the messages of an earlier run in the cyclic part; those of hanging trees are as good as new."""
+        """Start from the messages of an earlier run in the cyclic part; those of pendant trees are already optimal."""
         lam = given.values_for(problem, LAYOUT, problem.n_edge_states)
         if lam is None:
             return
@@ -129,11 +129,11 @@ class Dual:
         self.regions.belief[:] += np.bincount(problem.edge_state_at[states], lam[states], problem.n_states)
 
     def state(self, problem: Problem) -> DualState | None:
-        """The messages, for a later run."""
+        """Return the messages, for a warm start."""
         return DualState.of(problem, LAYOUT, self.regions.lam)
 
     def share_out(self, widest: int, arity: int) -> None:
-        """Prepare passes on several threads, where there are some and the factors leave room for them."""
+        """Prepare passes on several threads, if there are several and the factors allow it."""
         if self.workers.n > 1:
             entries = self.work_per_pass() / max(1, len(self.visit))
             scope_ptr, scope, n = self.regions.scope_ptr, self.regions.scope, self.workers.n
@@ -144,7 +144,7 @@ class Dual:
             self.helpers.append((pairs, FactorScratch.allocate(widest, arity)))
 
     def forget_forms(self, factors: Ints) -> None:
-        """Treat factors, some of which may be new, as tables from now on."""
+        """Treat factors, possibly new ones, as plain tables from now on."""
         forms = self.pairs.forms
         if len(forms.of):
             of = np.full(max(len(forms.of), int(factors.max(initial=-1)) + 1), NO_FORM, dtype=forms.of.dtype)
@@ -163,7 +163,7 @@ class Dual:
         return len(self.regions.var_ptr) - 1
 
     def passes(self, begin: int, end: int) -> None:
-        """Do the iterations from `begin` to `end`: a pass over the cyclic part each."""
+        """Run the iterations from `begin` to `end`, each a pass over the cyclic part."""
         if self.tiles is not None:
             for iteration in range(begin, end):
                 self.tiled_pass(self.tiles, iteration)
@@ -173,7 +173,7 @@ class Dual:
             passes_factors(self.regions, self.sweeps(begin, end), self.pairs, self.scratch)
 
     def tiled_pass(self, tiles: TiledPass, iteration: int) -> None:
-        """One iteration on several threads: what the factors see of each other is the same as in their order."""
+        """Run one iteration on several threads, with the same result as in sequential order."""
         tools = [(self.pairs, self.scratch), *self.helpers]
 
         def visit(factors: Ints, thread: int) -> None:
@@ -186,15 +186,15 @@ class Dual:
         tiles.run(self.workers, visit, self.alternate and iteration % 2 == 1)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self.workers.close()
 
     def sweeps(self, begin: int, end: int) -> PassOrder:
-        """The iterations from `begin` to `end` as the kernels see them."""
+        """Return the iterations from `begin` to `end` for the kernels."""
         return PassOrder(self.visit, begin, end, self.alternate)
 
     def bound(self) -> float:
-        """The dual's value, evaluated from scratch: an upper bound whatever the messages are."""
+        """Evaluate the dual from scratch: an upper bound for any messages."""
         n, tools = self.n_factors, [(self.pairs, self.scratch), *self.helpers]
         if n <= BOUND_CHUNK:
             return self.constant + bound_of(self.regions, FactorChunk(0, n), self.pairs, self.scratch)
@@ -206,11 +206,11 @@ class Dual:
         return self.constant + sum(shares[1:], shares[0])
 
     def work_per_pass(self) -> int:
-        """Table entries that one iteration goes through."""
+        """Return the number of table entries processed per iteration."""
         return int(self.sizes(self.visit).sum())
 
     def decode(self, backward: bool) -> Ints:
-        """Decide the variables one after another, each given those before it; hanging trees last."""
+        """Decode the variables one after another, each given those before it; pendant trees last."""
         labels = np.full(self.n_vars, -1, dtype=np.int64)
         scratch = [self.scratch, *(scratch for _, scratch in self.helpers)]
 
@@ -227,17 +227,17 @@ class Dual:
         return labels
 
     def sizes(self, factors: Ints) -> Ints:
-        """Number of configurations of some factors."""
+        """Return the number of configurations of some factors."""
         if self.n_factors == 0:
             return np.zeros(0, dtype=np.int64)
         return np.multiply.reduceat(self.regions.card_e, self.regions.scope_ptr[:-1], dtype=np.int64)[factors]
 
     def ends(self, pairs: Ints) -> Ints:
-        """The two variables of some pairs, (n, 2)."""
+        """Return the two variables of some pairs, (n, 2)."""
         return np.asarray(self.regions.scope[self.regions.scope_ptr[pairs][:, None] + np.arange(2)], dtype=np.int64)
 
     def add_visits(self, added: Ints) -> None:
-        """Visit more factors, at the end of a pass or in their place by the order."""
+        """Add factors to the passes, at the end or in their position by the order."""
         visit = np.concatenate([self.visit, added])
         if self.order == "variables":
             visit = visit[_by_variables(self.regions.scope, self.regions.scope_ptr, visit)]
@@ -245,7 +245,7 @@ class Dual:
 
 
 def _regions(problem: Problem) -> Regions:
-    """A problem's factors in the narrowest integers, all messages zero."""
+    """Return a problem's factors in the narrowest integers, with zero messages."""
     graph = problem.graph
     return Regions(
         var_ptr=short(graph.var_ptr).copy(),
@@ -263,9 +263,9 @@ def _regions(problem: Problem) -> Regions:
 
 
 def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
-    """Factors of hanging trees from the leaves on, the root's place in the scope of each, and all other factors.
+    """Return the factors of pendant trees from the leaves inwards, the root's scope position in each, and the rest.
 
-    Constraints may tie the leaves of trees together: no factor hangs then.
+    Constraints may connect the leaves of trees; then no factor is pendant.
     """
     if problem.graph.constraints is not None:
         none = np.zeros(0, dtype=np.int64)
@@ -276,9 +276,9 @@ def _peel(problem: Problem) -> tuple[Ints, Ints, Ints]:
 
 
 def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[Ints, int]:
-    """The order of decoding, and how many variables of the cyclic part are at its front.
+    """Return the decoding order, and the number of variables of the cyclic part, which come first.
 
-    Variables of hanging trees come last, from the roots outwards: each factor's root stands before its other variables.
+    Variables of pendant trees come last, from the roots outwards: each factor's root precedes its other variables.
     """
     scope_ptr = problem.scope_ptr
     arity = np.diff(scope_ptr)
@@ -297,7 +297,7 @@ def _decide(problem: Problem, core: Ints, peeled: Ints, toward: Ints) -> tuple[I
 
 
 def _visit(problem: Problem, core: Ints, order: FactorOrder, seed: int) -> Ints:
-    """The factors of the cyclic part in the order of a pass."""
+    """Return the factors of the cyclic part in the order of a pass."""
     if order == "random":
         return np.random.default_rng(seed).permutation(core)
     if order == "model" or len(core) == 0:
@@ -306,14 +306,14 @@ def _visit(problem: Problem, core: Ints, order: FactorOrder, seed: int) -> Ints:
 
 
 def _by_variables(scope: Ints, scope_ptr: Ints, factors: Ints) -> Ints:
-    """The permutation that sorts factors by the last, then the first variable of their scopes."""
+    """Return the permutation that sorts factors by the last, then the first variable of their scopes."""
     last = np.maximum.reduceat(scope, scope_ptr[:-1])[factors]
     first = np.minimum.reduceat(scope, scope_ptr[:-1])[factors]
     return np.lexsort((first, last))
 
 
 def edges_by_variable(scope: Ints, n_vars: int) -> tuple[Ints, Ints]:
-    """Offsets and edges of every variable."""
+    """Return offsets and edges of every variable."""
     return offsets(np.bincount(scope, minlength=n_vars)), short(np.argsort(scope, kind="stable"))
 
 
@@ -321,33 +321,33 @@ def edges_by_variable(scope: Ints, n_vars: int) -> tuple[Ints, Ints]:
 
 
 class DualFunction(Protocol):
-    """What messages lower: the dual of the local polytope, or of a tighter relaxation."""
+    """The function that messages minimise: the dual of the local polytope, or of a tighter relaxation."""
 
     def passes(self, begin: int, end: int) -> None:
-        """Do the iterations from `begin` to `end`."""
+        """Run the iterations from `begin` to `end`."""
 
     def bound(self) -> float:
-        """The value of the dual."""
+        """Return the value of the dual."""
 
     def work_per_pass(self) -> int:
-        """Table entries that one iteration goes through."""
+        """Return the number of table entries processed per iteration."""
 
 
 class DualDescent:
-    """Messages and labels of a run, and when to measure next.
+    """Messages and labels of a run, and the schedule of its measurements.
 
     Attributes
     ----------
     dual, function
-        The messages, and the dual function that they lower: `dual` itself, or clusters on top of it.
+        The messages, and the dual function that they minimise: `dual` itself, or clusters on top of it.
     labelling
         The best labelling decoded so far.
     bound
         The best bound so far.
     measurements, measured_at, measure_at
-        How many measurements of the bound and the labels there were, and the iterations of the last and the next one.
+        Number of measurements of bound and labels, and the iterations of the last and the next one.
     work
-        Table entries that one iteration goes through, 0 while they are not counted yet.
+        Table entries processed per iteration, 0 until counted.
     """
 
     def __init__(self, dual: Dual, labelling: ClimbingIncumbent) -> None:
@@ -390,12 +390,12 @@ class DualDescent:
         return (before - self.bound) / passed if self.measurements > 1 else math.inf
 
     def has_converged(self, decrease: float, tol: float) -> bool:
-        """Whether an iteration closes less than `tol` of the gap, or only round-off changes."""
+        """Return whether an iteration closes less than `tol` of the gap, or only changes round-off."""
         if self.gap == math.inf:
             return decrease == 0.0
         return decrease <= max(tol * self.gap, ROUND_OFF * abs(self.bound))
 
     def progress(self, phase: str = "") -> Progress:
-        """What a step reports after a measurement."""
+        """Return the progress after a measurement."""
         best = self.labelling
         return Progress(self.iterations, labels=best.labels, value=best.value, bound=self.bound, phase=phase)

@@ -87,7 +87,7 @@ def give_pair2(
 ) -> None:
     """Take the messages of a 2x2 table without -inf back and share its max-marginals out equally.
 
-    Arrays one by one: a tuple of ten in so small a loop costs more than the arithmetic.
+    Arrays are passed individually: a tuple of ten in such a small loop costs more than the arithmetic.
     """
     g0 = belief[i_at] - lam[base]
     g1 = belief[i_at + 1] - lam[base + 1]
@@ -109,7 +109,7 @@ def pass_pairs2(regions: Regions, visit: Ints, backward: bool) -> None:
     table_at, state_at, weight = regions.table_at, regions.state_at, regions.weight
     theta, lam, belief = regions.theta, regions.lam, regions.belief
     n = len(visit)
-    if len(weight) == 0:  # a loop of its own: even this question costs several percent when it is asked for every pair
+    if len(weight) == 0:  # a separate loop: even this test costs several percent per pair
         for q in range(n):
             a = visit[n - 1 - q] if backward else visit[q]
             i_at, j_at = state_at[2 * a], state_at[2 * a + 1]

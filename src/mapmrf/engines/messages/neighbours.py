@@ -1,4 +1,4 @@
-"""The factors of every variable, as kernels see them."""
+"""The edges of every variable, for kernels."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class Neighbours(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> Neighbours:
-        """Those of a problem."""
+        """Return the neighbours of a problem."""
         return cls(problem.nbr_ptr, problem.nbr, problem.edge_factor)

@@ -1,4 +1,4 @@
-"""Sequential passes over the variables of a model, forward and backward: what TRW-S and SRMP share."""
+"""Sequential passes over the variables of a model, forward and backward, shared by TRW-S and SRMP."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.problem import Problem
 
 LARGE = 4_000_000
-"""Work of an iteration from which passes are cut into chunks."""
+"""Work of an iteration from which passes are divided into chunks."""
 
 
 class SequentialPasses(ABC):
-    """Passes in an order of the variables; they keep the best bound and the best labelling decoded on the way.
+    """Passes in an order of the variables; they keep the best bound and the best decoded labelling.
 
     Attributes
     ----------
     layout
-        What the numbers of the messages are, for `DualState`.
+        Layout of the messages, for `DualState`.
     order, seq : (n_vars,)
         The order of the visits, and the variables in it.
     stopping
-        When passes stop.
+        Stopping rule of the passes.
     figures
         The best bound and value so far.
     work
-        Table entries that an iteration goes through, roughly.
+        Approximate number of table entries processed per iteration.
     constant
-        What is added to bound and value after a pass.
+        Constant added to bound and value after a pass.
     start
-        What they begin with.
+        Initial value of their sums.
     labels, in_order : (n_vars,)
-        The labelling decoded last and the best one so far, in the order of the visits.
+        The last decoded labelling and the best one so far, in visiting order.
     board
-        Where a pass stands.
+        Progress of a pass.
     crew
-        The workers that share passes, None if there is but one.
+        The workers that share passes, None for a single one.
     """
 
     layout: ClassVar[str]
@@ -74,7 +74,7 @@ class SequentialPasses(ABC):
         return best
 
     def iterate(self, begin: int, end: int, decode_every: int) -> tuple[int, int]:
-        """Do the iterations from `begin` to `end` unless they stop before; return how many, and why they ended."""
+        """Run the iterations from `begin` to `end` unless they stop earlier; return how many, and why they ended."""
         span = PassSpan(begin, end, decode_every)
         if self.crew is None:
             n, why, self.figures = self.run(span)
@@ -87,7 +87,7 @@ class SequentialPasses(ABC):
         return end - begin, LIMIT
 
     def share(self, crew: Crew, forward: bool, decode: bool) -> int:
-        """Let all workers make a pass together; return why to stop."""
+        """Make a pass with all workers; return why to stop."""
         begin_pass(forward, self.board, self.start)
         crew.run(lambda w: self.help(forward, decode, crew, w))
         why, self.figures = end_pass(
@@ -98,29 +98,29 @@ class SequentialPasses(ABC):
     @property
     @abstractmethod
     def n_numbers(self) -> int:
-        """How many numbers the messages have."""
+        """Number of entries of the messages."""
 
     @abstractmethod
     def numbers(self) -> Floats:
-        """The messages between two iterations, in the order of the problem's factors."""
+        """Return the messages between two iterations, in the order of the problem's factors."""
 
     @abstractmethod
     def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` gave."""
+        """Set the messages to what `numbers` returned."""
 
     @abstractmethod
     def state_bounds(self) -> Floats:
-        """Upper bounds on the labellings with each state, (n_states,); takes an iteration."""
+        """Compute upper bounds on the labellings with each state, (n_states,); takes an iteration."""
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         if self.crew is not None:
             self.crew.close()
 
     @abstractmethod
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, in one thread."""
+        """Run iterations in the kernel, single-threaded."""
 
     @abstractmethod
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
-        """Let worker `w` make visits in the kernel; False if it has to wait for others."""
+        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""

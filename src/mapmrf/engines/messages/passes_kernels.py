@@ -1,4 +1,4 @@
-"""What the kernels of sequential passes share: how long they run, their figures, and when they stop."""
+"""Shared by the kernels of sequential passes: iteration ranges, figures, and the stopping rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mapmrf.kernels.jit import compiled, inlined
 # Why a kernel stopped.
 LIMIT, CLOSED, AT_REST, INFEASIBLE = range(4)
 PATIENCE = 5
-"""Iterations in a row that must improve the bound by less than the tolerance before a run has converged."""
+"""Consecutive iterations that improve the bound by less than the tolerance before a run has converged."""
 
 
 class PassSpan(NamedTuple):
@@ -25,14 +25,14 @@ class PassSpan(NamedTuple):
 
 
 class PassStopping(NamedTuple):
-    """Relative improvement of the bound that counts as rest, and relative gap that counts as closed."""
+    """Relative improvement of the bound that counts as converged, and relative gap that counts as closed."""
 
     tol: float
     gap_tol: float
 
 
 class PassFigures(NamedTuple):
-    """Best bound and value so far, and how many iterations in a row have not improved the bound."""
+    """Best bound and value so far, and the number of consecutive iterations that have not improved the bound."""
 
     bound: float = np.inf
     value: float = -np.inf
@@ -41,7 +41,7 @@ class PassFigures(NamedTuple):
 
 @inlined
 def keep_best(figures: PassFigures, value: float, labels: Ints, best: Ints) -> PassFigures:
-    """Copy a labelling if it is worth more than the best so far; return the figures with its value."""
+    """Copy a labelling if its value is the best so far; return the updated figures."""
     if not value > figures.value:
         return figures
     for s in range(len(best)):

@@ -1,4 +1,4 @@
-"""A run of plain and smoothed passes, and the best point of the local polytope that it has seen."""
+"""A run of plain and smoothed passes, and the best point of the local polytope found."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from mapmrf.polytope import FactorMarginals
 from mapmrf.problem import Batch, Problem
 
 ROUND_OFF = 1e-12
-"""Gaps below this, relative to that between the bound and the labels, are none."""
+"""Gaps below this, relative to that between the bound and the labels, count as zero."""
 MAX_RAISES, MAX_RAISE = 20, 16.0
-"""How often, and by how much at once, a first temperature that turns out too low is raised."""
+"""Maximum number of increases of an initial temperature that is too low, and the maximum factor of each."""
 
 
 class SmoothedRun:
-    """Plain passes, the smoothed multipliers and marginals, and the best of everything so far.
+    """Plain passes, smoothed multipliers and marginals, and the best results so far.
 
     Attributes
     ----------
     plain
         The plain passes, with the best bound.
     temperature
-        0 as long as iterations are plain.
+        0 while iterations are plain.
     lam, mu
-        Multipliers of the smoothed problem, and its marginals of the variables.
+        Multipliers of the smoothed problem, and its variable marginals.
     best
         The best labelling so far, None while none is feasible.
     relaxed, point
-        The best extended marginals so far: their value, and themselves.
+        Value of the best extended marginals so far, and the marginals.
     done, inner
-        Iterations done, and those since the last measurement of the gaps.
+        Iterations so far, and those since the last measurement of the gaps.
     """
 
     def __init__(self, problem: Problem, order: VisitOrder, stopping: PassStopping) -> None:
@@ -75,16 +75,16 @@ class SmoothedRun:
 
     @property
     def value(self) -> float:
-        """Log potential of the best labelling, -inf while there is none."""
+        """Value of the best labelling, -inf while there is none."""
         return -math.inf if self.best is None else self.best.value
 
     @property
     def gap(self) -> float:
-        """How far the bound is above the best point of L_G."""
+        """Gap between the bound and the best point of L_G."""
         return self.bound - max(self.value, self.relaxed)
 
     def closed_gap(self, tol: float) -> float:
-        """A gap that counts as closed: relative to the bound, or round-off where the bound is next to 0."""
+        """Return the gap that counts as closed: relative to the bound, or round-off if the bound is close to 0."""
         spread = self.bound - self.value
         return max(tol * abs(self.bound), ROUND_OFF * spread if math.isfinite(spread) else 0.0)
 
@@ -99,7 +99,7 @@ class SmoothedRun:
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def iterate_plain(self, n: int) -> int:
-        """Some plain iterations; return why they ended."""
+        """Run some plain iterations; return why they ended."""
         known = self.plain.figures.value
         n, why = self.plain.iterate(self.done, self.done + n, 1)
         self.done += n
@@ -107,13 +107,13 @@ class SmoothedRun:
         return why
 
     def _offer_plain(self, known: float) -> None:
-        """Take over the best labelling of the plain passes, if it is worth more than the one known."""
+        """Take over the best labelling of the plain passes, if it is better than `known`."""
         claim = self.plain.figures.value
         if claim > known:
             self.offer(self.plain.best, claim)
 
     def begin(self, gap_ratio: float) -> None:
-        """Set the first temperature: raised from a safe one until smoothing costs its share of the gap."""
+        """Set the initial temperature: raised from a safe one until smoothing costs its share of the gap."""
         size = sum(batch.n * math.log(max(2, batch.n_configs)) for batch in self.problem.batches)
         share = (self.gap if math.isfinite(self.gap) else max(1.0, abs(self.bound))) / gap_ratio
         self.lam = self.plain.messages.lam.copy()
@@ -133,7 +133,7 @@ class SmoothedRun:
     # -- measurements -------------------------------------------------------------------------------------------------
 
     def measure_plain(self) -> float:
-        """Bound and labelling of a plain iteration from the smoothed multipliers; returns that bound."""
+        """Compute bound and labelling by a plain iteration from the smoothed multipliers; return that bound."""
         best, known = self.bound, self.plain.figures.value
         self.plain.messages.lam[:] = self.lam
         self.bound = math.inf
@@ -155,7 +155,7 @@ class SmoothedRun:
             self.relaxed = unary + value
             self.point = SoftPoint(self.mu.copy(), self.lam.copy(), self.temperature)
         self.offer(segment_argmax(self.mu, graph.var_ptr))
-        counted = np.empty(problem.n_vars)  # how often the factors' entropies count a variable's too much
+        counted = np.empty(problem.n_vars)  # by how much the factors' entropies overcount that of a variable
         counted[self.plain.seq] = problem.degree[self.plain.seq] - 1.0 / self.plain.model.omega
         return unary + soft, entropy + float((np.repeat(counted, graph.card)[possible] * mu) @ np.log(mu))
 
@@ -166,7 +166,7 @@ class SmoothedRun:
         return extend_marginals(factors.start, factors.stop, self.factors, point, scratch, out)
 
     def factor_marginals(self, point: SoftPoint) -> FactorMarginals:
-        """The extension of marginals to the factors, block by block."""
+        """Return the extension of marginals to the factors, block by block."""
 
         def mu_f(batch: Batch, rows: slice) -> Floats:
             out = np.zeros((rows.stop - rows.start, batch.n_configs))

@@ -31,9 +31,9 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 NOTHING = 40.0
-"""A term so many temperatures below the largest adds nothing that a number could hold."""
+"""A term this many temperatures below the largest is below floating-point precision."""
 NO_MASS = 1e-6
-"""Mass that a forbidden entry may have, as round-off."""
+"""Mass on a forbidden entry that counts as round-off."""
 
 
 class Smoothing(NamedTuple):

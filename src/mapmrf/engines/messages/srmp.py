@@ -1,4 +1,4 @@
-"""Sequential reweighted message passing on tables of any shape: the factors laid out by visits, and the passes."""
+"""Sequential reweighted message passing on tables of any shape: layout in visiting order, and the passes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mapmrf.engines.reduction.persistency import dual_bounds
 from mapmrf.problem import Batch, Problem
 
 WIDE = 4
-"""From this many states on a pair's table is also kept transposed, so that both directions read it row by row."""
+"""Number of states from which a pair's table is also stored transposed, so that both directions read it row by row."""
 MAX_TRANSPOSED = 1 << 22
-"""Table entries above which no transposed copies are made."""
+"""Number of table entries above which no transposed copies are made."""
 
 
 class TablePasses(SequentialPasses):
-    """Passes over factors of any shape, as the kernels of `srmp_kernels` see them."""
+    """Passes over factors of any shape, by the kernels of `srmp_kernels`."""
 
     layout = "edges"
 
@@ -47,11 +47,11 @@ class TablePasses(SequentialPasses):
 
     @property
     def scratch(self) -> SrmpScratch:
-        """Working memory of one thread."""
+        """Allocate scratch for one thread."""
         return self.scratches[0]
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, in one thread."""
+        """Run iterations in the kernel, single-threaded."""
         return iterate(span, self.stopping, self.figures, self.model, self.messages, self.scratch, self.board)
 
     @property
@@ -60,28 +60,28 @@ class TablePasses(SequentialPasses):
         return len(self.messages.lam)
 
     def numbers(self) -> Floats:
-        """The multipliers; those of impossible states, which the next run finds again, are 0."""
+        """Return the multipliers; those of impossible states, which the next run finds again, are 0."""
         return np.where(np.isfinite(self.messages.lam), self.messages.lam, 0.0)
 
     def resume(self, numbers: Floats) -> None:
-        """Set the multipliers to what `numbers` gave."""
+        """Set the multipliers to what `numbers` returned."""
         self.messages.lam[:] = numbers
 
     def state_bounds(self) -> Floats:
-        """Upper bounds on the labellings with each state, by the multipliers; states found impossible have -inf."""
+        """Compute upper bounds on the labellings with each state by the multipliers; -inf for impossible states."""
         lam = np.where(np.isfinite(self.messages.lam), self.messages.lam, 0.0)
         bounds = dual_bounds(self.problem, lam)
         bounds[self.messages.theta == -np.inf] = -np.inf
         return bounds
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
-        """Let worker `w` make visits in the kernel; False if it has to wait for others."""
+        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         scratch = self.scratches[w]
         return help_srmp(forward, decode, self.model, self.messages, scratch, crew.shares, self.board, w)
 
 
 def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel:
-    """Visits and links of a problem; `with_tables` if some factor has more than two variables."""
+    """Build visits and links of a problem; `with_tables` if some factor has more than two variables."""
     graph = problem.graph
     links, tables = _links(problem, order)
     by_visit = np.argsort(order.rank[problem.scope], kind="stable")
@@ -102,12 +102,12 @@ def lay_out(problem: Problem, order: VisitOrder, with_tables: bool) -> SrmpModel
 
 
 def _records(fields: tuple[str, ...], n: int, dtype: np.dtype[np.integer]) -> Records:
-    """Records of integers, all zero."""
+    """Return zero records of integers."""
     return np.zeros(n, dtype=np.dtype([(field, dtype) for field in fields], align=True)).view(np.recarray)
 
 
 def _links(problem: Problem, order: VisitOrder) -> tuple[Records, Floats]:
-    """A link for every edge, and the potentials that they point into."""
+    """Build a link for every edge, and the potentials that they point into."""
     largest = max(problem.n_edge_states, 2 * len(problem.graph.theta_t))
     links = _records(LINK_FIELDS, problem.n_edges, np.dtype(np.int32 if largest < 2**31 else np.int64))
     links["lam"] = problem.edge_ptr[:-1]
@@ -129,7 +129,7 @@ def _links(problem: Problem, order: VisitOrder) -> tuple[Records, Floats]:
 
 
 def _link_pairs(problem: Problem, order: VisitOrder, batch: Batch, links: Records) -> Floats | None:
-    """Fill in the fields of pairs; return transposed tables where they help, in which the first variable's point."""
+    """Fill in the fields of pairs; return transposed tables if useful, which links of the first variable point into."""
     edge_at = problem.edge_ptr[batch.edges].reshape(batch.n, 2)
     for own, other in ((0, 1), (1, 0)):
         links["n_other"][:, own] = batch.shape[other]

@@ -2,9 +2,9 @@
 
 Variables are visited one after another, forward and backward. `lam` holds the multipliers of the rows mu_i = M_ia mu_a,
 laid out like `lam_e`: the factors' tables are ``theta_a + sum_i lam_ia`` and the variables' ``theta_i - sum_a lam_ia``.
-A visit *collects* from factors: `lam` is set so that all max-marginals of the factor at this variable are equal; what
-the factor knew is then in the variable. It then *distributes*: each of the factors that come next gets the share
-`omega` of the sum. A state that is impossible has lam = -inf in all its factors, every other a finite one.
+A visit *collects* from factors: `lam` is set such that all max-marginals of the factor at this variable are equal,
+which moves the factor's information into the variable. It then *distributes*: each of the factors that come next gets
+the share `omega` of the sum. An impossible state has lam = -inf in all its factors, every other a finite one.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SrmpModel(NamedTuple):
 
 
 class SrmpMessages(NamedTuple):
-    """Where passes stand.
+    """State of the passes.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How passes over large models are cut into chunks, and the threads that share them."""
+"""Division of passes over large models into chunks, and the threads that share them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from mapmrf.engines.messages.visit_order import VisitOrder
 from mapmrf.problem import Problem
 
 LONG, SHORT = 256, 32
-"""Visits from which a run is a good strand, and below which it is none."""
+"""Number of visits from which a run is a good strand, and below which it is none."""
 MIN_STRANDS = 8
-"""Fewer strands are not worth while."""
+"""Minimum number of strands for which the division is worthwhile."""
 PARTS = 16
-"""Chunks of a strand, roughly."""
+"""Approximate number of chunks per strand."""
 MIN_CHUNK, MAX_CHUNK = 16, 256
-"""Visits of a chunk."""
+"""Minimum and maximum number of visits per chunk."""
 MIN_SPEED = 1.3
-"""Times that workers must be quicker than one, if nothing but the order of visits held them up."""
+"""Minimum speed-up of several workers, as far as limited by the order of visits."""
 NAP = 50e-6
-"""Seconds for which a worker that waits in vain lets other processes run."""
+"""Seconds for which a waiting worker yields to other processes."""
 
 
 def arrange(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints]:
-    """Cut the visits of a large model into strands and chunks, as `cut_visits` does.
+    """Divide the visits of a large model into strands and chunks, as `cut_visits` does.
 
-    Where they are in no such order, as in most graphs that are not grids, they are sorted by depth first, if there are
-    few depths: each is a strand. Returns the order, too.
+    If they are in no suitable order, as in most graphs that are not grids, they are first sorted by depth, if there are
+    few depths; each depth is then a strand. Also returns the order.
     """
     begin, strand_ptr = cut_visits(FactorTurns(problem.scope_ptr, problem.scope, order.rank))
     if len(strand_ptr) == 2:
@@ -42,11 +42,11 @@ def arrange(problem: Problem, order: VisitOrder) -> tuple[VisitOrder, Ints, Ints
 
 
 def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
-    """Cut visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks.
+    """Divide visits into strands (rows of an image, planes of a volume, or all in one) and these into chunks.
 
-    A run of visits in which each depends on the one before, such as a row, can do no better than one after another;
-    runs that depend on each other are taken together, as the rows of a plane, if they are short. Returns where the
-    chunks begin, and which chunk is the first of every strand, both with one more at the end.
+    A run of visits in which each depends on the previous one, such as a row, is inherently sequential; short runs that
+    depend on each other are grouped, like the rows of a plane. Returns where the chunks begin, and the first chunk of
+    every strand, both with one more at the end.
     """
     n = len(factors.rank)
     rows = _run_starts(factors, np.arange(n, dtype=np.int32))
@@ -59,7 +59,7 @@ def cut_visits(factors: FactorTurns) -> tuple[Ints, Ints]:
 
 
 def cut_strands(rows: Ints, n: int) -> tuple[Ints, Ints]:
-    """Cut strands that begin at these of `n` visits into chunks."""
+    """Divide strands that begin at these of `n` visits into chunks."""
     length = int(np.clip(-(-n // (PARTS * len(rows))), MIN_CHUNK, MAX_CHUNK))
     n_chunks = -(-np.diff(rows, append=n) // length)
     strand_ptr = offsets(n_chunks)
@@ -68,7 +68,7 @@ def cut_strands(rows: Ints, n: int) -> tuple[Ints, Ints]:
 
 
 def _run_starts(factors: FactorTurns, run: Ints) -> Ints:
-    """The first of every row of things of which each depends on the one before; `run` is the thing of every visit."""
+    """Return the starts of chains in which each run depends on the previous one; `run` is the run of every visit."""
     linked = np.zeros(int(run[-1]) + 1 if len(run) else 0, dtype=bool)
     link_runs(factors, run, linked)
     return np.flatnonzero(~linked)
@@ -80,9 +80,9 @@ class Crew:
     Attributes
     ----------
     shares
-        Which chunks are whose, and what they wait for.
+        Assignment of chunks to workers, and their dependencies.
     n_workers
-        How many workers there are.
+        Number of workers.
     """
 
     def __init__(self, shares: Shares) -> None:
@@ -92,7 +92,7 @@ class Crew:
 
     @classmethod
     def gather(cls, factors: FactorTurns, begin: Ints, strand_ptr: Ints, threads: int) -> Crew | None:
-        """As many workers as threads; None if the order of the visits would keep them waiting."""
+        """Create as many workers as threads; None if the order of the visits would keep them waiting."""
         n_workers = min(threads, int(np.diff(strand_ptr).max()))
         if n_workers < 2:
             return None
@@ -115,14 +115,14 @@ class Crew:
         while not self._failed and not work(w):
             for other in others:
                 if other.done():
-                    other.result()  # raises what ended it
+                    other.result()  # raises the exception that ended it
             time.sleep(NAP)
 
     def own_places(self, board: Board) -> tuple[Ints, Ints]:
-        """Places for the visits such that those of each worker stand together.
+        """Return positions for the visits such that those of each worker are contiguous.
 
-        Where a worker's visits stand between those of others, half of what the processor fetches ahead is not his.
-        Returns where the chunks begin, and the places in the order of the visits.
+        Otherwise half of the data prefetched by the processor belongs to other workers. Returns where the chunks begin,
+        and the positions in visiting order.
         """
         sizes, chunk = board.end - board.begin, self.shares.chunk
         chunk_at = np.empty(len(sizes), dtype=np.int64)
@@ -130,12 +130,12 @@ class Crew:
         return chunk_at, short(ranges(chunk_at, sizes))
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown()
 
 
 def share_chunks(factors: FactorTurns, begin: Ints, strand_ptr: Ints, n_workers: int) -> tuple[Shares, Ints]:
-    """Give each worker a part of every strand; also returns the worker of every chunk."""
+    """Assign a part of every strand to each worker; also returns the worker of every chunk."""
     n_chunks, sizes = len(begin) - 1, np.diff(strand_ptr)
     inside = np.arange(n_chunks) - np.repeat(strand_ptr[:-1], sizes)
     owner = inside * n_workers // np.repeat(sizes, sizes)

@@ -1,10 +1,10 @@
-"""Passes cut into chunks that threads share, so that every visit still comes after those that it depends on.
+"""Passes divided into chunks for several threads, such that every visit follows those that it depends on.
 
-A chunk is a stretch of consecutive visits. Every worker has its own chunks, such as those of the left half of every row
-of an image, and takes them in the order of the pass. Before a chunk it waits until the other workers have done those of
-theirs on which it depends: the right half of a row is made after the left one, while that of the next row is made.
-Whatever a visit reads has been written before, and sums are kept per chunk: results do not depend on the number of
-workers or on their speed.
+A chunk is a range of consecutive visits. Every worker has its own chunks, such as those of the left half of every row
+of an image, and processes them in the order of the pass. Before a chunk, it waits until the other workers have
+completed the chunks on which it depends: the right half of a row is processed after the left one, at the same time as
+the left half of the next row. Everything that a visit reads has been written before, and sums are kept per chunk, so
+results do not depend on the number of workers or on their speed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from mapmrf.kernels.atomics import observe, publish
 from mapmrf.kernels.jit import compiled, inlined
 
 PATIENCE = 100_000
-"""How often a worker looks whether it may go on before it lets other processes run: for some 50 microseconds."""
+"""Number of polls before a waiting worker yields to other processes: some 50 microseconds."""
 APART = 8
-"""Numbers that are written by different threads are so many places apart: each in its own line of the cache."""
+"""Spacing of numbers written by different threads, so that each has its own cache line."""
 
 
 class Board(NamedTuple):
-    """Where a pass stands.
+    """Progress of a pass.
 
     Attributes
     ----------
@@ -52,7 +52,7 @@ class Board(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """Which chunks are whose, and what they wait for.
+    """Assignment of chunks to workers, and their dependencies.
 
     Attributes
     ----------

@@ -1,10 +1,10 @@
-"""A pass over factors on several threads, with the messages of the pass on one.
+"""A pass over factors on several threads, with the same messages as on one.
 
-Factors of a pass depend on those before them with which they share a variable. Two numbers never fall along such a
-dependency: the factor's place in the pass, and its depth, the length of the longest chain of dependencies that ends in
-it. So a pass is cut by places into *bands*, and each band by depths into *tiles*: a tile can begin when the one before
-it in its band, and the tile of the same depths in the band before, have ended. Threads take the bands in turn, each
-some tiles behind the one before, and wait for each other only where one gets too near.
+A factor of a pass depends on those before it with which it shares a variable. Two numbers never decrease along such a
+dependency: the factor's position in the pass, and its depth, the length of the longest chain of dependencies that ends
+in it. So a pass is divided by position into *bands*, and each band by depth into *tiles*: a tile can start when the
+previous one in its band, and the tile of the same depths in the previous band, have ended. Threads take the bands in
+turn, each some tiles behind the previous one, and wait for each other only where one gets too close.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from mapmrf.engines.messages.tiles_kernels import depths_of, variable_depths
 from mapmrf.workers import Workers
 
 BANDS = (4, 8, 16)
-"""Numbers of bands for each thread that are tried."""
+"""Numbers of bands per thread that are tried."""
 TILES = (8, 16, 32)
-"""Numbers of tiles of a band that are tried."""
+"""Numbers of tiles per band that are tried."""
 CALL = 15_000.0
-"""Nanoseconds that it takes to begin with a tile."""
+"""Overhead of a tile in nanoseconds."""
 FACTOR, ENTRY, VARIABLE = 4.0, 1.0, 40.0
-"""Nanoseconds that a factor takes, each entry of its table, and a variable that is decided."""
+"""Nanoseconds per factor, per entry of its table, and per decoded variable."""
 WORTH = 0.85
-"""Share of the time on one thread that must suffice, or one thread does it all."""
+"""Maximum share of the single-threaded time for which several threads are used."""
 
 
 @dataclass(frozen=True)
 class TiledPass:
-    """The factors of a pass in tiles, or the variables of a labelling that is decoded.
+    """The factors of a pass in tiles, or the variables of a decoding.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class TiledPass:
     bands: list[list[Ints]]
 
     def run(self, workers: Workers, call: Callable[[Ints, int], None], backward: bool) -> None:
-        """Call a function with the factors of every tile and the number of the thread, when their turn has come."""
+        """Call a function with the factors of every tile and the number of the thread, in a valid order."""
         bands = [band[::-1] for band in reversed(self.bands)] if backward else self.bands
         ended: list[SimpleQueue[None]] = [SimpleQueue() for _ in bands]
 
@@ -67,14 +67,14 @@ class TiledPass:
 
 
 def _release(ended: list[SimpleQueue[None]], n_tiles: int) -> None:
-    """Let nobody wait for the bands of a thread that has failed."""
+    """Release all threads that wait for the bands of a failed one."""
     for queue in ended:
         for _ in range(n_tiles):
             queue.put(None)
 
 
 def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: float) -> TiledPass | None:
-    """Cut a pass in the way that promises the least time; None if none of them saves enough.
+    """Divide a pass such that the predicted time is lowest; None if that saves too little.
 
     Parameters
     ----------
@@ -83,9 +83,9 @@ def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: f
     scope_ptr, scope
         The variables of the factors.
     threads
-        How many threads there are.
+        Number of threads.
     entries
-        Table entries of a factor, on average.
+        Average number of table entries of a factor.
     """
     depth, last = np.zeros(len(visit), dtype=np.int32), np.zeros(int(scope.max(initial=0)) + 1, dtype=np.int32)
     n_depths = int(depths_of(visit, scope_ptr, scope, last, depth))
@@ -95,14 +95,14 @@ def tiles_of(visit: Ints, scope_ptr: Ints, scope: Ints, threads: int, entries: f
 def tiles_of_variables(
     decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, threads: int
 ) -> TiledPass | None:
-    """The same for variables that are decided one after another, each by those before it in its factors."""
+    """Do the same for variables decoded one after another, each given those before it in its factors."""
     depth, last = np.zeros(len(decide), dtype=np.int32), np.zeros(len(neighbours.ptr) - 1, dtype=np.int32)
     n_depths = int(variable_depths(decide, neighbours, scope_ptr, scope, last, depth))
     return _tiles(decide, depth, n_depths, threads, CALL / VARIABLE)
 
 
 def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -> TiledPass | None:
-    """Cut what is visited by places and depths; `call` is the time to begin with a tile, in units of a visit."""
+    """Divide visits by position and depth; `call` is the overhead of a tile, in units of a visit."""
     best, least = None, WORTH * len(visit)
     for bands, tiles in product(BANDS, TILES):
         cut = _cut(depth, n_depths, bands * threads, tiles)
@@ -114,14 +114,14 @@ def _tiles(visit: Ints, depth: Ints, n_depths: int, threads: int, call: float) -
 
 
 def _cut(depth: Ints, n_depths: int, bands: int, tiles: int) -> Ints:
-    """The tile of every factor, numbered band by band."""
+    """Return the tile of every factor, numbered band by band."""
     n = len(depth)
     band = np.arange(n) * bands // max(1, n)
     return np.asarray(band * tiles + depth.astype(np.int64) * tiles // max(1, n_depths))
 
 
 def _time(sizes: Ints, threads: int, call: float) -> float:
-    """When the last thread ends, in units of a factor."""
+    """Predict when the last thread ends, in units of a factor."""
     before, free = [0.0] * sizes.shape[1], [0.0] * threads
     for b, band in enumerate(sizes.tolist()):
         now = free[b % threads]
@@ -134,7 +134,7 @@ def _time(sizes: Ints, threads: int, call: float) -> float:
 
 
 def _collect(visit: Ints, cut: Ints, sizes: Ints) -> TiledPass:
-    """The factors of every tile."""
+    """Collect the factors of every tile."""
     factors = short(visit[np.argsort(cut, kind="stable")])
     ptr = offsets(sizes.ravel()).tolist()
     tiles = [factors[ptr[t] : ptr[t + 1]] for t in range(sizes.size)]

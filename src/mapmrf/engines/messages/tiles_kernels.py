@@ -9,9 +9,9 @@ from mapmrf.kernels.jit import bare
 
 @bare
 def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """Fill in how many factors of a pass must come before each, one after another; return the number of depths.
+    """Compute the dependency depth of each factor of a pass; return the number of depths.
 
-    last : per variable, zeros; the depth from which a factor with this variable can be next.
+    last : per variable, initially zero; the least depth of the next factor with this variable.
     """
     n_depths = 0
     for q in range(len(visit)):
@@ -28,9 +28,9 @@ def depths_of(visit: Ints, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints
 
 @bare
 def variable_depths(decide: Ints, neighbours: Neighbours, scope_ptr: Ints, scope: Ints, last: Ints, depth: Ints) -> int:
-    """The same for variables that are decided one after another, each by those before it in its factors.
+    """Do the same for variables decoded one after another, each given those before it in its factors.
 
-    last : per variable, zeros; one more than its depth once it is decided.
+    last : per variable, initially zero; one more than its depth once it is decoded.
     """
     n_depths = 0
     for q in range(len(decide)):

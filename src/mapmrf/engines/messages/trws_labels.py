@@ -1,4 +1,4 @@
-"""Pairwise models of any number of states, with one message per pair."""
+"""Pairwise models with any number of states, with one message per pair."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from mapmrf.pair_forms import NO_FORM
 from mapmrf.problem import Problem
 
 WIDE = 4
-"""From this many states on tables are also kept transposed, so that both directions read them row by row."""
+"""Number of states from which tables are also stored transposed, so that both directions read them row by row."""
 MAX_TRANSPOSED = 1 << 22
-"""Table entries above which no transposed copies are made."""
+"""Number of table entries above which no transposed copies are made."""
 
 
 def fits_pairs(problem: Problem) -> bool:
-    """Whether all factors are finite tables of two variables."""
+    """Return whether all factors are finite pairwise tables."""
     return all(batch.arity == 2 and not batch.hard for batch in problem.batches)
 
 
 class LabelPasses(SequentialPasses):
-    """Passes over a pairwise model, as the kernels of `trws_labels_kernels` see it."""
+    """Passes over a pairwise model, by the kernels of `trws_labels_kernels`."""
 
     layout = "labels"
 
@@ -51,50 +51,50 @@ class LabelPasses(SequentialPasses):
         self.rooms = [PairScratch.allocate(n_states) for _ in range(self.n_workers)]
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, in one thread."""
+        """Run iterations in the kernel, single-threaded."""
         return iterate_labels(span, self.stopping, self.figures, self.model, self.messages, self.rooms[0], self.board)
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
-        """Let worker `w` make visits in the kernel; False if it has to wait for others."""
+        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         room = self.rooms[w]
         return help_labels(forward, decode, self.model, self.messages, room, crew.shares, self.board, w)
 
     @property
     def n_numbers(self) -> int:
-        """As many for every pair as its wider variable has states."""
+        """For every pair, as many as its larger variable has states."""
         return len(self.messages.d)
 
     def numbers(self) -> Floats:
-        """The messages, in the order of the problem's factors."""
+        """Return the messages, in the order of the problem's factors."""
         numbers = np.zeros_like(self.messages.d)
         numbers[self._places()] = self.messages.d
         return numbers
 
     def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` gave."""
+        """Set the messages to what `numbers` returned."""
         self.messages.d[:] = numbers[self._places()]
 
     def _places(self) -> Ints:
-        """Where the order of the factors has every number of the messages."""
+        """Return the permutation of the messages' entries to the order of the factors."""
         widths = [np.full(batch.n, max(batch.shape)) for batch in self.problem.batches]
         width = np.concatenate([np.zeros(0, dtype=np.int64), *widths])
         factor = self.model.links.factor >> 1
         return ranges(offsets(width)[factor], width[factor])
 
     def state_bounds(self) -> Floats:
-        """Upper bounds on the labellings with each state, by the beliefs of one more iteration."""
+        """Compute upper bounds on the labellings with each state by the beliefs of one more iteration."""
         beliefs = np.empty(self.problem.n_states)
         label_beliefs(self.model, self.messages, self.rooms[0], beliefs)
         return belief_bounds(self.problem, beliefs, self.figures.bound)
 
 
 def _label_type(problem: Problem) -> type[np.integer[Any]]:
-    """Labels fit into 16 bits, unless there are very many."""
+    """Return the type of labels: 16 bits, unless there are very many."""
     return np.int16 if problem.graph.card.max(initial=1) < 2**15 else np.int32
 
 
 def label_work(problem: Problem) -> int:
-    """What an iteration costs, in table entries of `TablePasses`."""
+    """Return the cost of an iteration, in table entries of `TablePasses`."""
     forms, work = problem.forms, 2 * problem.n_states
     for batch in problem.batches:
         n_plain = int(np.count_nonzero(forms.of[batch.factors] == NO_FORM)) if len(forms.of) else batch.n
@@ -103,7 +103,7 @@ def label_work(problem: Problem) -> int:
 
 
 def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
-    """Sort the pairs along the visits; the potentials stay where they are."""
+    """Sort the pairs in visiting order; the potentials are not copied."""
     graph, n, m = problem.graph, problem.n_vars, problem.n_factors
     links = PairLinks.allocate(n, m, max(n, 2 * m + 1, len(graph.theta_v)))
     sort_links(problem.scope, Turns(order.rank, order.rank, order.seq[:0]), links)
@@ -122,13 +122,13 @@ def label_model(problem: Problem, order: VisitOrder) -> LabelModel:
 
 
 def _blocks(problem: Problem, links: PairLinks) -> Ints:
-    """Where the messages of edges start, with room for either end's states."""
+    """Return the offsets of the messages of edges, with room for either end's states."""
     width = np.concatenate([np.full(batch.n, max(batch.shape)) for batch in problem.batches])
     return offsets(width[links.factor // 2])
 
 
 def pair_tables(problem: Problem) -> PairTables:
-    """The tables of a problem's pairs, also transposed if that helps and they are not symmetric."""
+    """Return the tables of a problem's pairs, also transposed if that helps and they are not symmetric."""
     graph, forms = problem.graph, problem.forms
     turned: Floats = np.zeros(0)
     wide = max((max(batch.shape) for batch in problem.batches), default=0) >= WIDE

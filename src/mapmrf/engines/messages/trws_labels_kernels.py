@@ -71,7 +71,7 @@ class LabelModel(NamedTuple):
 
 
 class LabelMessages(NamedTuple):
-    """Where passes stand: the message of every pair; the labelling decoded last, and the best one, by visits."""
+    """State of the passes: the message of every pair; the last decoded labelling and the best one, by visit."""
 
     d: Floats
     labels: Ints
@@ -80,7 +80,7 @@ class LabelMessages(NamedTuple):
 
 @inlined
 def block_of(model: LabelModel, e: Place) -> Place:
-    """Where the message of an edge starts."""
+    """Return the offset of an edge's message."""
     return e * np.uintp(model.width) if model.width > 0 else np.uintp(model.block[e])
 
 

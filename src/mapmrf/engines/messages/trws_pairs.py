@@ -1,4 +1,4 @@
-"""Binary pairwise models in spins, for the quickest of the sequential passes."""
+"""Binary pairwise models in spins, for the fastest of the sequential passes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from mapmrf.problem import Problem
 Values = TypeVar("Values", Floats, Ints)
 
 MAX_SPREAD = 1e6
-"""With entries so much larger than the usual ones a model is better kept in tables, where nothing cancels."""
+"""Ratio of the largest to the typical entry beyond which a model is kept in tables, to avoid cancellation."""
 SAMPLE = 10_000
-"""Entries, roughly, from which the usual size is estimated."""
+"""Approximate number of entries from which the typical size is estimated."""
 
 
 def fits_spins(problem: Problem) -> bool:
-    """Whether all factors are finite tables of two binary variables, of comparable size."""
+    """Return whether all factors are finite 2x2 tables, of comparable size."""
     graph = problem.graph
     if [batch.shape for batch in problem.batches] != [(2, 2)] or problem.batches[0].hard:
         return False
@@ -46,14 +46,14 @@ def fits_spins(problem: Problem) -> bool:
 
 
 def _sizes(values: Floats) -> tuple[float, float]:
-    """The largest size of some numbers, and the usual one of those that are not 0."""
+    """Return the largest absolute value of some numbers, and the typical one of those that are not 0."""
     some = np.abs(values[:: 1 + len(values) // SAMPLE])
     usual = np.median(some[some > 0]) if np.any(some) else 0.0
     return float(max(values.max(), -values.min())), float(usual)
 
 
 class SpinPasses(SequentialPasses):
-    """Passes over a binary pairwise model, as the kernels of `trws_pairs_kernels` see it."""
+    """Passes over a binary pairwise model, by the kernels of `trws_pairs_kernels`."""
 
     layout = "spins"
 
@@ -70,11 +70,11 @@ class SpinPasses(SequentialPasses):
         self.messages = SpinMessages(np.zeros(problem.n_factors), self.labels, self.in_order)
 
     def run(self, span: PassSpan) -> tuple[int, int, PassFigures]:
-        """Run iterations in the kernel, in one thread."""
+        """Run iterations in the kernel, single-threaded."""
         return iterate_spins(span, self.stopping, self.figures, self.model, self.messages, self.board)
 
     def help(self, forward: bool, decode: bool, crew: Crew, w: int) -> bool:
-        """Let worker `w` make visits in the kernel; False if it has to wait for others."""
+        """Make the visits of worker `w` in the kernel; False if it has to wait for others."""
         return help_spins(forward, decode, self.model, self.messages, crew.shares, self.board, w)
 
     @property
@@ -83,17 +83,17 @@ class SpinPasses(SequentialPasses):
         return len(self.messages.d)
 
     def numbers(self) -> Floats:
-        """The messages, in the order of the problem's factors."""
+        """Return the messages, in the order of the problem's factors."""
         numbers = np.empty_like(self.messages.d)
         numbers[self.model.links.factor >> 1] = self.messages.d
         return numbers
 
     def resume(self, numbers: Floats) -> None:
-        """Set the messages to what `numbers` gave."""
+        """Set the messages to what `numbers` returned."""
         self.messages.d[:] = numbers[self.model.links.factor >> 1]
 
     def state_bounds(self) -> Floats:
-        """Upper bounds on the labellings with each state, by the beliefs of one more iteration."""
+        """Compute upper bounds on the labellings with each state by the beliefs of one more iteration."""
         in_order, beliefs = np.empty(self.problem.n_vars), np.zeros((self.problem.n_vars, 2))
         spin_beliefs(self.model, self.messages, self.board, in_order)
         beliefs[self.seq, 0], beliefs[self.seq, 1] = -in_order, in_order
@@ -101,9 +101,9 @@ class SpinPasses(SequentialPasses):
 
 
 def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
-    """Turn the tables into couplings and fields, and sort the edges in both directions.
+    """Convert the tables to couplings and fields, and sort the edges in both directions.
 
-    `at` are the places of the visits in the model, in their order; empty if they are 0, 1, 2, ...
+    `at` are the positions of the visits in the model, in order; empty if they are 0, 1, 2, ...
     """
     n, m, graph = problem.n_vars, problem.n_factors, problem.graph
     turns = Turns(order.rank, at[order.rank] if len(at) else order.rank, at)
@@ -117,7 +117,7 @@ def spin_model(problem: Problem, order: VisitOrder, at: Ints) -> SpinModel:
 
 
 def _placed(values: Values, at: Ints) -> Values:
-    """Values by visits at the places of these."""
+    """Rearrange values given by visit to their positions."""
     if len(at) == 0:
         return values
     placed = np.empty_like(values)

@@ -54,7 +54,7 @@ class SpinModel(NamedTuple):
 
 
 class SpinMessages(NamedTuple):
-    """Where passes stand.
+    """State of the passes.
 
     Attributes
     ----------

@@ -274,7 +274,7 @@ def reach_quadratic(form: PairForm, n: Place, room: PairScratch) -> Place:
 
 @inlined
 def reward(code: Place, tables: PairTables) -> float:
-    """What a pair gives if its labels are equal, where it is Potts without row and column parts; else 0."""
+    """Return the reward for equal labels of a pair that is Potts without row and column parts; else 0."""
     a, forms = code >> ONE, tables.forms
     f = form_of(forms, a)
     if f == NO_FORM or forms.kind[f] != POTTS or forms.part_at[f] >= 0:

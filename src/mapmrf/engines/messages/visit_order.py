@@ -1,4 +1,4 @@
-"""The order in which sequential passes visit the variables, and how a belief is shared among factors."""
+"""The order in which sequential passes visit the variables, and the weights of beliefs shared among factors."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ VariableOrder = Literal["given", "trees_last", "breadth_first"]
 
 @dataclass(frozen=True)
 class VisitOrder:
-    """The order in which variables are visited, and how a belief is shared.
+    """The order in which variables are visited, and the weights of their beliefs.
 
     Attributes
     ----------
     seq, rank : (n_vars,)
-        The variables in order, and the place of each variable in it.
+        The variables in order, and the position of each variable in it.
     n_shares, n_back : (n_vars,)
-        Parts that a variable's belief is cut into, and those of them that it gives away in a backward pass; in the
-        order of the visits.
+        Number of shares of a variable's belief, and of those given away in a backward pass; in visiting order.
     """
 
     seq: Ints
@@ -48,15 +47,15 @@ class VisitOrder:
 
     @property
     def keep(self) -> Floats:
-        """Share that it keeps for itself in a backward pass, (n_vars,)."""
+        """Share that it keeps in a backward pass, (n_vars,)."""
         return np.asarray((self.n_shares - self.n_back) / self.n_shares)
 
     @classmethod
     def build(cls, problem: Problem, order: VariableOrder) -> VisitOrder:
-        """Put the variables of a problem in order and weigh them.
+        """Order the variables of a problem and compute the weights.
 
-        A belief is shared by n_between + max(n_first, n_last) factors: Kolmogorov's weights. Variables that hang on
-        trees, put last, give all they have towards the core; factors that hang on a variable do not count.
+        A belief is shared by n_between + max(n_first, n_last) factors: Kolmogorov's weights. Variables of pendant
+        trees, which come last, give everything towards the core; factors pendant on a variable do not count.
         """
         degree = np.zeros(problem.n_vars, dtype=np.int32)
         count_factors(problem.scope, degree)
@@ -80,10 +79,10 @@ class VisitOrder:
         return cls(seq, rank, n_shares[seq], n_back[seq]) if moved else cls(seq, rank, n_shares, n_back)
 
     def by_depth(self, problem: Problem) -> tuple[VisitOrder, Ints]:
-        """The same visits, sorted by the longest chain of neighbours, each before the next, that leads to them.
+        """Return the same visits, sorted by the longest chain of ordered neighbours that leads to them.
 
-        Neighbours keep their order, and so all messages stay what they are; those of equal depth are not neighbours.
-        Also returns how many there are of every depth.
+        Neighbours keep their order, so that all messages are unchanged; visits of equal depth are not neighbours. Also
+        returns the number of visits of every depth.
         """
         depth, last = np.zeros(problem.n_vars, dtype=np.int32), np.zeros(problem.n_vars, dtype=np.int32)
         variable_depths(self.seq, Neighbours.of(problem), problem.scope_ptr, problem.scope, last, depth)
@@ -94,7 +93,7 @@ class VisitOrder:
 
 
 def _order(problem: Problem, order: VariableOrder, degree: Ints) -> tuple[Ints, Bools, Bools]:
-    """The variables in order, which of them hang on trees, and which factors hang on a variable."""
+    """Return the variables in order, which of them are in pendant trees, and which factors are pendant."""
     peeled = np.zeros(problem.n_vars, dtype=bool)
     hanging = np.zeros(problem.n_factors, dtype=bool)
     if order == "given" or (order == "trees_last" and not np.any(degree == 1)):
@@ -110,7 +109,7 @@ def _order(problem: Problem, order: VariableOrder, degree: Ints) -> tuple[Ints, 
 
 
 def edge_roles(problem: Problem, rank: Ints) -> Ints:
-    """Role of every edge's variable in its factor, (n_edges,): whether it is the first, the last or another one."""
+    """Return the role of every edge's variable in its factor, (n_edges,): first, last or in between."""
     role = np.full(problem.n_edges, BETWEEN, dtype=np.int8)
     for batch in problem.batches:
         places = rank[batch.scope]

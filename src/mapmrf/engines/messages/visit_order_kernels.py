@@ -43,10 +43,10 @@ def count_ends(scope_ptr: Ints, scope: Ints, rank: Ints, hanging: Bools, counts:
 def peel_variables(
     scope_ptr: Ints, scope: Ints, neighbours: Neighbours, removed: Ints, peeled: Bools, hanging: Bools
 ) -> int:
-    """Take away variables with one factor left, again and again; return how many.
+    """Repeatedly remove variables with one remaining factor; return how many.
 
-    `removed` gets them in the order in which they went, `peeled` marks them, and `hanging` marks the factors all of
-    whose variables but one went. What is left of a tree is a single variable.
+    `removed` receives them in order of removal, `peeled` marks them, and `hanging` marks the factors all of whose
+    variables but one were removed. A tree is reduced to a single variable.
     """
     n_vars = len(neighbours.ptr) - 1
     left, queue = np.empty(n_vars, dtype=np.int64), np.empty(n_vars, dtype=np.int64)
@@ -65,7 +65,7 @@ def peel_variables(
         i = queue[at]
         at += 1
         if left[i] != 1:
-            continue  # its last factor hangs on it: the root of a tree
+            continue  # its last factor is pendant: the root of a tree
         peeled[i] = True
         removed[n_removed] = i
         n_removed += 1
@@ -96,7 +96,7 @@ def last_factor(i: int, neighbours: Neighbours, hanging: Bools) -> int:
 
 @compiled
 def breadth_first(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seq: Ints) -> None:
-    """Fill `seq` with all variables, each part of the graph breadth first from an outermost variable of it."""
+    """Fill `seq` with all variables, each component breadth first from a peripheral variable."""
     n_vars = len(neighbours.ptr) - 1
     seen = np.zeros(n_vars, dtype=np.int64)
     n = 0
@@ -105,7 +105,7 @@ def breadth_first(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seq: Int
             continue
         begin = n
         root = i
-        for turn in range(1, 4):  # twice to find an outermost variable, once for the order
+        for turn in range(1, 4):  # twice to find a peripheral variable, once for the order
             seq[begin] = root
             seen[root] = turn
             n = visit_part(begin, turn, scope_ptr, scope, neighbours, seen, seq)
@@ -116,7 +116,7 @@ def breadth_first(scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seq: Int
 def visit_part(
     begin: int, turn: int, scope_ptr: Ints, scope: Ints, neighbours: Neighbours, seen: Ints, seq: Ints
 ) -> int:
-    """Append all variables connected to the one at place `begin`, breadth first; return the end."""
+    """Append all variables connected to the one at position `begin`, breadth first; return the end."""
     n, at = begin + 1, begin
     while at < n:
         j = seq[at]

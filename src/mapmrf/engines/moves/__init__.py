@@ -1,1 +1,1 @@
-"""Local search: flips, chains, kicks, exact blocks, fusion, annealing."""
+"""Local search: flips, chains, kicks, exact blocks, crossover, annealing."""

@@ -18,20 +18,20 @@ class AnnealingSweeps(Protocol):
     """Sweeps over the variables of a model."""
 
     work: int
-    """Table entries that a sweep reads, about."""
+    """Approximate number of table entries read per sweep."""
 
     def labels(self) -> Ints:
-        """The labelling."""
+        """Return the labelling."""
 
     def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
+        """Restart from a labelling."""
 
     def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; returns the changes of the last sweep."""
+        """Sweep once at every temperature; return the number of changes in the last sweep."""
 
 
 def new_sweeps(problem: Problem, heat_bath: bool, seed: int) -> AnnealingSweeps:
-    """Sweeps over a model: models of binary variables and pairs always use Metropolis."""
+    """Create sweeps over a model; models of binary variables and pairs always use Metropolis."""
     if all(batch.shape == (2, 2) for batch in problem.batches) and np.all(problem.graph.card == 2):
         return PairSweeps(problem, seed)
     return StateSweeps(problem, heat_bath, seed)
@@ -43,7 +43,7 @@ class PairSweeps:
     Attributes
     ----------
     gain : (n_vars,)
-        What every flip would gain, after a run.
+        Gain of every flip, after a run.
     """
 
     def __init__(self, problem: Problem, seed: int) -> None:
@@ -54,15 +54,15 @@ class PairSweeps:
         self.work = max(1, problem.n_vars + 2 * problem.n_factors)
 
     def labels(self) -> Ints:
-        """The labelling."""
+        """Return the labelling."""
         return self._labels.astype(np.int64)
 
     def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
+        """Restart from a labelling."""
         self._labels[:] = labels
 
     def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; returns the flips of the last sweep."""
+        """Sweep once at every temperature; return the number of flips in the last sweep."""
         return int(sweep_pairs(self._form, temperatures, self._labels, self.gain, self._random))
 
 
@@ -78,20 +78,20 @@ class StateSweeps:
         self.work = max(1, problem.n_states + problem.n_edge_states)
 
     def labels(self) -> Ints:
-        """The labelling."""
+        """Return the labelling."""
         return self._state.labels.copy()
 
     def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
+        """Restart from a labelling."""
         set_labels(self.problem, self._state, labels)
 
     def run(self, temperatures: Floats) -> int:
-        """Sweep once at every temperature; returns the changes of the last sweep."""
+        """Sweep once at every temperature; return the number of changes in the last sweep."""
         return int(self._sweep(self._state, temperatures, self._heat_bath, self._weight, self._random))
 
 
 def quadratic_form(problem: Problem) -> BinaryForm:
-    """A model of binary variables and pairs as a quadratic form; forbidden entries count as a large loss."""
+    """Write a binary pairwise model as a quadratic form; forbidden entries count as a large loss."""
     floor = floor_of(problem, 1)
     graph, scope = problem.graph, problem.scope.reshape(-1, 2).astype(np.int64)
     theta = np.maximum(graph.theta_v, floor).reshape(-1, 2)

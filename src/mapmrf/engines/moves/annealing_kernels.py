@@ -1,4 +1,4 @@
-"""Sweeps of simulated annealing at given temperatures; temperature 0 makes no step down."""
+"""Sweeps of simulated annealing at given temperatures; at temperature 0 the value never falls."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mapmrf.engines.moves.random_kernels import UNIT, Bits, draw
 from mapmrf.kernels.jit import compiled, inlined
 
 NEVER = -44.0
-"""Exponents below this are refused without asking chance: exp(-44) is less than 2**-63."""
+"""Exponents below this are rejected without a random number: exp(-44) is less than 2**-63."""
 SIGNIFICANT = 1e-12
-"""At temperature 0 a gain must be more than this part of what it is a difference of."""
+"""At temperature 0, a gain must exceed this fraction of the terms that it is a difference of."""
 
 
 class BinaryForm(NamedTuple):
@@ -80,7 +80,7 @@ def sweep_pairs(form: BinaryForm, temperatures: Floats, labels: Ints, gain: Floa
 
 @inlined
 def best_label(score: Floats, row: int, n_k: int, old: int) -> int:
-    """The state of the highest score, the present one unless another is significantly better."""
+    """Return the state with the highest score, the current one unless another is significantly better."""
     new = old
     for k in range(n_k):
         least = SIGNIFICANT * (abs(score[row + k]) + abs(score[row + new]))
@@ -91,7 +91,7 @@ def best_label(score: Floats, row: int, n_k: int, old: int) -> int:
 
 @inlined
 def heat_bath_label(score: Floats, row: int, n_k: int, temperature: float, weight: Floats, random: Bits) -> int:
-    """A state drawn from the Boltzmann distribution of the scores; `weight` is scratch."""
+    """Draw a state from the Boltzmann distribution of the scores; `weight` is scratch."""
     top = -np.inf
     for k in range(n_k):
         top = max(top, score[row + k])
@@ -108,7 +108,7 @@ def heat_bath_label(score: Floats, row: int, n_k: int, temperature: float, weigh
 
 @inlined
 def metropolis_label(score: Floats, row: int, n_k: int, old: int, temperature: float, random: Bits) -> int:
-    """Another state drawn evenly, if the Metropolis rule accepts it, else the present one."""
+    """Draw another state uniformly; return it if the Metropolis rule accepts it, else the current one."""
     new: int = draw(random, n_k - 1)
     new += 1 if new >= old else 0
     power = (score[row + new] - score[row + old]) / temperature

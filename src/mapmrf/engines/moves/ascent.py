@@ -14,16 +14,16 @@ from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 STEP_ENTRIES = 3_000_000
-"""Table entries that one run reads, at most: some 40 ms."""
+"""Maximum number of table entries read per run: some 40 ms."""
 
 
 class Ascent:
-    """A labelling that climbs by changes of single variables.
+    """A labelling that ascends by changes of single variables.
 
     Attributes
     ----------
     labels : (n_vars,)
-        Where the ascent stands.
+        The current labelling.
     visits
         Variables visited so far, over all restarts.
     """
@@ -40,7 +40,7 @@ class Ascent:
 
     @property
     def labels(self) -> Ints:
-        """Where the ascent stands."""
+        """The current labelling."""
         return self._climber.labels
 
     @property
@@ -49,7 +49,7 @@ class Ascent:
         return self._marks.cursor.n_marked == 0
 
     def restart(self, labels: Ints) -> None:
-        """Start again at a labelling, with every variable marked."""
+        """Restart from a labelling, with every variable marked."""
         n, marks = self.problem.n_vars, self._marks
         self._climber.labels[:] = labels
         self._climber.place[:] = table_places(self.problem, self._climber.labels)
@@ -58,12 +58,12 @@ class Ascent:
         marks.cursor.n_marked, marks.cursor.variable = n, 0
 
     def run(self, max_visits: int, entries: int = STEP_ENTRIES) -> None:
-        """Visit marked variables until there is none, or so many were visited or table entries read."""
+        """Visit marked variables until none is left, or a limit on visits or table entries is reached."""
         self.visits += self._ascend(self._model, self._climber, self._marks, max_visits, entries)
 
 
 def new_climber(problem: Problem) -> Climber:
-    """A climber at the labels zero."""
+    """Return a climber with all labels zero."""
     widest = int(problem.graph.card.max(initial=1))
     return Climber(
         labels=np.zeros(problem.n_vars, dtype=np.int64),

@@ -1,9 +1,8 @@
-"""Single-variable ascent: a variable takes its best state, and its neighbours are due again if that is a change.
+"""Single-variable ascent: a variable takes its best state, and its neighbours are marked again if that is a change.
 
-`score_states`, `best_state` and `move_to` are the one ascent that there is. Who is visited next is decided twice:
-`ascend` goes round in the order of the variables, which is OpenGM's order and gives the paper's figures for ICM; the
-local search of the exact methods takes variables first come, first served, which touches only the surroundings of a
-perturbation, however large the model.
+`score_states`, `best_state` and `move_to` are shared by all ascents, which differ in the order of visits: `ascend`
+cycles through the variables in their order, which is OpenGM's and gives the paper's figures for ICM; the local search
+of the exact methods uses a queue, which only touches the surroundings of a perturbation, however large the model.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import compiled, inlined
 
 MARGIN = 1e-13
-"""Gains below this part of the sums that they are a difference of are round-off."""
+"""Gains below this fraction of the sums that they are a difference of count as round-off."""
 
 
 class Climber(NamedTuple):
@@ -41,7 +40,7 @@ class Climber(NamedTuple):
 
 
 class RoundCursor:
-    """How far the round has come: marked variables, and the variable to go on from."""
+    """Progress of the round: number of marked variables, and the next variable."""
 
     n_marked: int
     variable: int
@@ -68,7 +67,7 @@ class Round(NamedTuple):
 
 @inlined
 def score_states(model: MoveModel, climber: Climber, i: int) -> None:
-    """Forbidden entries and finite sum that every state of variable `i` would have, all other variables as they are."""
+    """Compute the forbidden entries and the finite sum of every state of variable `i`, with all others fixed."""
     broken, score, n_k, label = climber.broken, climber.score, model.card[i], climber.labels[i]
     for k in range(n_k):
         theta = model.theta_v[model.var_ptr[i] + k]
@@ -89,14 +88,14 @@ def score_states(model: MoveModel, climber: Climber, i: int) -> None:
 
 @inlined
 def best_state(climber: Climber, label: int, n_states: int) -> int:
-    """The state to move to: the present one unless another breaks less, or as much and scores higher."""
+    """Return the best state: the current one unless another violates less, or as much with a higher score."""
     broken, score = climber.broken, climber.score
     best = label
     for k in range(n_states):
         if broken[k] < broken[best]:
             best = k
         elif broken[k] == broken[best]:
-            # a margin above round-off, so that equal states do not take turns for ever
+            # a margin above round-off, so that equal states do not alternate forever
             margin = MARGIN * (abs(score[k]) + abs(score[best]))
             if score[k] > score[best] + margin:
                 best = k
@@ -114,7 +113,7 @@ def move_to(model: MoveModel, climber: Climber, i: int, k: int) -> None:
 
 @inlined
 def next_marked(marks: Round, i: int) -> int:
-    """The first marked variable from `i` on, round the end; there must be one."""
+    """Return the first marked variable from `i` on, cyclically; there must be one."""
     n = len(marks.marked)
     i = i if i < n else 0
     while not marks.marked[i]:

@@ -1,8 +1,8 @@
-"""Exact optimisation over large low-width parts of a model, all other variables as they are.
+"""Exact optimisation over large low-width parts of a model, with all other variables fixed.
 
-Variables are eliminated one after another, cheapest first. Where even the cheapest would make too large a table, the
-dearest variable is frozen at its present label. What is left is solved by dynamic programming, so a pass never lowers
-the value. Graphs are in compressed rows: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``.
+Variables are eliminated one after another, cheapest first. If even the cheapest would create too large a table, the
+most expensive variable is frozen at its current label. The rest is solved by dynamic programming, so a pass never
+lowers the value. Graphs are in CSR form: the neighbours of `v` are ``nbr[ptr[v]:ptr[v + 1]]``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 BUCKETS = 512
-"""Weights that are told apart; a weight is a logarithm of a table size, in steps of `PER_BIT`."""
+"""Number of distinct weights; a weight is the logarithm of a table size, in steps of `PER_BIT`."""
 PER_BIT = 8
 
 LONG = 8
-"""States of a run that get the same value from which on they are summed up without an offset for each."""
+"""Minimum length of runs of states that get the same value for which they are summed without individual offsets."""
 
 
 class Block(NamedTuple):
@@ -154,7 +154,7 @@ def weight_lists(bits: Ints, region: Ints, lists: InnerLists, pool: Ints) -> Wei
 
 @inlined
 def dearest(weights: WeightLists, random: Bits) -> int:
-    """A variable of the heaviest table, one of the first two."""
+    """Return a variable with the heaviest table, one of the first two."""
     high = BUCKETS - 1
     while weights.head[high] < 0:
         high -= 1
@@ -199,7 +199,7 @@ def with_room(scope: Ints, used: int, wanted: int) -> Ints:
 
 @compiled
 def plan_block(ptr: Ints, nbr: Ints, bits: Ints, region: Ints, limit: int, local: Ints, random: Bits) -> Block:
-    """Choose who of a region is eliminated, in which order, over which neighbours; all others are frozen.
+    """Choose the variables of a region to eliminate, their order and their neighbours; all others are frozen.
 
     `bits` is the weight of each variable, `limit` that of the largest table; earlier in the region goes before equals.
     `local` is scratch of -1, left so.
@@ -397,7 +397,7 @@ def add_message(
 
 @inlined
 def maximise(messages: BlockMessages, total: Floats, at: int, n_states: int, label: int) -> None:
-    """Best state of a variable for every state of its scope; the present label wins over equals."""
+    """Find the best state of a variable for every state of its scope; the current label wins ties."""
     best, choice = messages.best, messages.choice
     begin = messages.at_ptr[at]
     size = messages.at_ptr[at + 1] - begin
@@ -431,7 +431,7 @@ def read_labels(block: Block, messages: BlockMessages, card: Ints, labels: Ints)
 
 @compiled
 def solve_block(model: MoveModel, block: Block, labels: Ints, scratch: BlockWorkspace) -> int:
-    """Solve what `plan_block` left free, exactly, and write the labels; returns how many changed.
+    """Solve exactly for the variables that `plan_block` left free, and write the labels; return how many changed.
 
     The scopes of the block are trimmed. The scratch is -1 and 0 before and after.
     """

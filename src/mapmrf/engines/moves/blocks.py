@@ -1,4 +1,4 @@
-"""Block moves: set many variables to their exact optimum given the labels of all others."""
+"""Block moves: exact joint optimisation of many variables given the labels of all others."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mapmrf.engines.moves.move_model import lay_out
 from mapmrf.problem import Problem
 
 PER_VARIABLE = 2000
-"""Table entries that take as long as planning for one variable of a block pass."""
+"""Cost of planning per variable of a block pass, in table entries."""
 
 BALL_WIDTH = 18.0
-"""Logarithm to base 2 of the largest table of a ball: a move takes some milliseconds."""
+"""Base-2 logarithm of the largest table of a ball: a move takes some milliseconds."""
 
 SMALL = 16
-"""Variables that a ball counts as, at least: the overhead of a move."""
+"""Minimum number of variables counted per ball, for the overhead of a move."""
 
 
 class BlockMoves:
@@ -27,13 +27,13 @@ class BlockMoves:
     Attributes
     ----------
     random
-        Where everything random comes from.
+        Source of all randomness.
     work
-        Table entries that the moves have read so far, roughly.
+        Approximate number of table entries read so far.
     ball_size
-        Variables of the next balls, at most.
+        Maximum number of variables of the next balls.
     effort
-        Variables of all balls so far, each counted as often as it was in one; a small ball counts as 16 variables.
+        Total number of variables over all balls so far, with repetitions; a small ball counts as 16 variables.
     """
 
     def __init__(self, problem: Problem, seed: int, graph: PrimalGraph | None = None) -> None:
@@ -50,19 +50,19 @@ class BlockMoves:
         self._bit_state = np.array([0x9E3779B97F4A7C15 ^ (2 * seed + 1)], dtype=np.uint64)
 
     def optimise(self, labels: Ints, width: float, region: Ints | None = None) -> int:
-        """Optimise a large part of a region (all variables if None) exactly, tables up to ``2**width`` entries.
+        """Optimise a large part of a region (all variables if None) exactly, with tables of up to ``2**width`` entries.
 
-        Returns how many labels changed, in place.
+        Changes the labels in place; returns how many changed.
         """
         if region is None:
             region = self.random.permutation(self.problem.n_vars)
         return self._solve(self._plan(region, width), labels)
 
     def optimise_ball(self, labels: Ints) -> int:
-        """Optimise a ball around a random variable exactly; returns how many labels changed, in place.
+        """Optimise a ball around a random variable exactly, in place; return how many labels changed.
 
-        Balls grow as long as all their variables can be optimised at once. Their variables are eliminated from the
-        centre outwards where tables are equal.
+        Balls grow as long as all their variables can be optimised at once. Ties in the elimination order are resolved
+        from the centre outwards.
         """
         largest = int(self.ball_size)
         size = int(self.random.integers(max(2, largest // 2), largest + 2))
@@ -76,24 +76,24 @@ class BlockMoves:
         return self._solve(block, labels)
 
     def _plan(self, region: Ints, width: float) -> Block:
-        """Choose who of a region is optimised."""
+        """Choose the variables of a region to optimise."""
         return plan_block(
             self.graph.ptr, self.graph.nbr, self._bits, region, int(PER_BIT * width), self._local, self._bit_state
         )
 
     def _solve(self, block: Block, labels: Ints) -> int:
-        """Optimise a block; returns how many labels changed."""
+        """Optimise a block; return how many labels changed."""
         self.work += self._cost(block)
         return int(solve_block(self._model, block, labels, self._scratch))
 
     def _cost(self, block: Block) -> int:
-        """Table entries of an elimination, each counted for every function that is read for it."""
+        """Return the table entries of an elimination, counted once per function that is read."""
         below = np.concatenate([[0], np.cumsum(self._bits[block.scope[: block.scope_ptr[-1]]])])
         sizes = np.exp2((self._bits[block.order] + np.diff(below[block.scope_ptr])) / PER_BIT)
         return int(sizes @ (self.problem.degree[block.order] + 1.0)) + PER_VARIABLE * len(block.order)
 
     def neighbourhood(self, size: int, centre: int | None = None) -> Ints:
-        """The variables nearest to one, by default a random one, at most `size` of them, nearest first."""
+        """Return up to `size` variables nearest to `centre`, by default a random one, nearest first."""
         if centre is None:
             centre = int(self.random.integers(self.problem.n_vars))
         return np.asarray(ball(self.graph.ptr, self.graph.nbr, centre, size))

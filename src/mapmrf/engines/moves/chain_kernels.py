@@ -1,4 +1,4 @@
-"""Chains of flips: one is forced, the best of its neighbours follow, and the best beginning of the chain is kept."""
+"""Chains of flips: one is forced, the best flips of its neighbours follow, and the best prefix is kept."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mapmrf.engines.moves.flip_state_kernels import (
 from mapmrf.kernels.jit import compiled, inlined
 
 FREE, LISTED, USED = 0, 1, 2
-"""What a variable is to the present chain."""
+"""Status of a variable in the current chain."""
 
 
 class ChainCursor:
-    """Where the search of chains stands.
+    """Progress of the search for chains.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Chain(NamedTuple):
 
 @inlined
 def list_beside(flips: FlipState, chain: Chain, i: int, n_cand: int) -> int:
-    """Find the best flips of the neighbours of `i`, and list those who are not yet; returns how many are listed."""
+    """Update the best flips of the neighbours of `i`, and list new ones; return the number listed."""
     model, score, kind = flips.model, flips.score, chain.kind
     for e in range(model.nbr_ptr[i], model.nbr_ptr[i + 1]):
         a = model.factor_of[e]
@@ -94,7 +94,7 @@ def list_beside(flips: FlipState, chain: Chain, i: int, n_cand: int) -> int:
 
 @inlined
 def choose(chain: Chain, n_cand: int, skipped: int) -> int:
-    """The listed variable of the highest gain, after so many that are skipped; -1 if there is none."""
+    """Return the listed variable with the highest gain after skipping `skipped`; -1 if there is none."""
     last_gain, last_at, best_at = np.inf, -1, -1
     for _ in range(skipped + 1):
         best_at = -1
@@ -111,9 +111,9 @@ def choose(chain: Chain, n_cand: int, skipped: int) -> int:
 
 @inlined
 def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tuple[int, int]:
-    """Flip `v` to `k`, then the best of the neighbours one by one, and take all back.
+    """Flip `v` to `k`, then the best neighbours one by one, and undo all flips.
 
-    Returns the length of the best beginning, 0 if none gains, and the number of entries. The flips are left in `chain`.
+    Returns the length of the best prefix, 0 if none gains, and the entries read. The flips remain in `chain`.
     """
     who, state, old, top = chain.flips.who, chain.flips.state, chain.flips.old, chain.flips.top
     i = v
@@ -141,7 +141,7 @@ def try_chain(flips: FlipState, chain: Chain, v: int, k: int, second: int) -> tu
         chain.kind[who[at]] = FREE
     for at in range(n_cand):
         chain.kind[chain.cand[at]] = FREE
-    if n == 1 and second > 0:  # there is no other second flip than those tried before
+    if n == 1 and second > 0:  # no second flip is left to be tried
         chain.cursor.second = 1 << 30
     return best_n, work
 

@@ -14,12 +14,12 @@ from mapmrf.problem import Problem
 
 
 class ChainSearch:
-    """A labelling that rises by best flips and by chains of flips, until no chain helps.
+    """A labelling that improves by best flips and chains of flips, until no chain helps.
 
     Attributes
     ----------
     flips, agenda, visits, at_rest
-        As those of `FlipSearch`.
+        As in `FlipSearch`.
     """
 
     def __init__(self, problem: Problem, length: int, breadth: int, seed: int) -> None:
@@ -34,7 +34,7 @@ class ChainSearch:
         self._follow_chains, self._refresh = settled(follow_chains), settled(refresh)
 
     def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
+        """Restart from a labelling."""
         cursor = self.chain.cursor
         cursor.variable = -1
         cursor.state = cursor.second = cursor.improved = 0
@@ -44,7 +44,7 @@ class ChainSearch:
         self.at_rest = False
 
     def run(self, entries: int, max_visits: int = 1 << 60) -> int:
-        """Read about so many table entries, visit at most so many variables; returns the entries."""
+        """Read about `entries` table entries, visiting at most `max_visits` variables; return the entries read."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
             done, visits = self._follow_chains(self.flips, self.agenda, self.chain, entries - work, max_visits)
@@ -55,7 +55,7 @@ class ChainSearch:
         return work
 
     def _go_round(self) -> int:
-        """Start from every variable again, in another order, unless the last round helped nothing; returns entries."""
+        """Start from every variable again, in a new order, unless the last round was in vain; return entries read."""
         work = self._refresh(self.flips, self.agenda, 1)
         self.at_rest = self.chain.cursor.improved == 0 and is_empty(self.agenda)
         self.chain.cursor.improved = 0
@@ -64,12 +64,12 @@ class ChainSearch:
         return work
 
     def labels(self) -> Ints:
-        """The labelling."""
+        """Return the labelling."""
         return self.flips.labels.copy()
 
 
 def new_chain(n: int, length: int, breadth: int) -> Chain:
-    """Room for a chain of `length` flips of `n` variables."""
+    """Allocate a chain of up to `length` flips of `n` variables."""
     return Chain(
         cand=np.zeros(n, dtype=np.int32),
         kind=np.zeros(n, dtype=np.int8),

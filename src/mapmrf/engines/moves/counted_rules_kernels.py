@@ -1,4 +1,4 @@
-"""What a change of one variable costs under the constraints of a model, by counters that are kept up to date."""
+"""Cost of changing one variable under the constraints of a model, by counters that are kept up to date."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.kernels.jit import inlined
 
 SUM, PARITY, OUTPUT = 0, 1, 2
-"""What a rule looks at: whether its sum is between limits, odd, or positive exactly if its output is 1."""
+"""Condition of a rule: its sum is within limits, odd, or positive iff its output is 1."""
 
 CLOSE = 1e-9
-"""An excess of no more than this is round-off."""
+"""Excesses up to this count as round-off."""
 
 
 class CountedRules(NamedTuple):
@@ -20,19 +20,19 @@ class CountedRules(NamedTuple):
     Attributes
     ----------
     kind, least, most : (n_rules,)
-        What each rule looks at, and its limits; `least` is the parity.
+        Condition of each rule, and its limits; `least` is the parity.
     hard : (n_rules,)
         Whether a rule must hold.
     price : (n_rules,)
-        What a unit of excess counts as while a hard rule is violated, and what a violation of a soft one costs.
+        Cost per unit of excess of a violated hard rule, and penalty of a soft one.
     unit : (n_rules,)
-        What excess is measured in.
+        Unit of the excess.
     touch_ptr : (n_states + 1,)
-        The rules that a state adds to, and how: those from ``touch_ptr[s]`` to ``touch_ptr[s + 1]``.
+        The rules that a state contributes to: those from ``touch_ptr[s]`` to ``touch_ptr[s + 1]``.
     rule, weight, is_output
-        The rule of each touch, what it adds, and whether to the output.
+        The rule of each contribution, its amount, and whether it goes to the output.
     total, output : (n_rules,)
-        The present sums and outputs.
+        The current sums and outputs.
     """
 
     kind: Ints
@@ -51,7 +51,7 @@ class CountedRules(NamedTuple):
 
 @inlined
 def excess(rules: CountedRules, c: int, total: float, output: float) -> float:
-    """How far a rule is from holding."""
+    """Return the violation of a rule."""
     kind = rules.kind[c]
     if kind == SUM:
         over: float = max(rules.least[c] - total, total - rules.most[c])
@@ -63,7 +63,7 @@ def excess(rules: CountedRules, c: int, total: float, output: float) -> float:
 
 @inlined
 def cost(rules: CountedRules, c: int, total: float, output: float) -> float:
-    """What a rule costs."""
+    """Return the cost of a rule."""
     over = excess(rules, c, total, output)
     if over == 0.0:
         return 0.0
@@ -72,7 +72,7 @@ def cost(rules: CountedRules, c: int, total: float, output: float) -> float:
 
 @inlined
 def rule_change(rules: CountedRules, old: int, new: int, t: int) -> float:
-    """What the rule of touch `t` costs more if state `old` is replaced by `new`, both as places in `theta_v`."""
+    """Return the cost change of the rule of contribution `t` if state `old` becomes `new`, as indices of `theta_v`."""
     c = rules.rule[t]
     total, output = rules.total[c], rules.output[c]
     for u in range(rules.touch_ptr[old], rules.touch_ptr[old + 1]):
@@ -92,7 +92,7 @@ def rule_change(rules: CountedRules, old: int, new: int, t: int) -> float:
 
 @inlined
 def change_of_rules(rules: CountedRules, old: int, new: int) -> float:
-    """What all rules cost more if a variable changes from one state to another."""
+    """Return the cost change of all rules if a variable changes from one state to another."""
     total = 0.0
     begin, end = rules.touch_ptr[old], rules.touch_ptr[old + 1]
     for t in range(begin, end):
@@ -115,7 +115,7 @@ def change_of_rules(rules: CountedRules, old: int, new: int) -> float:
 
 @inlined
 def add_touches(rules: CountedRules, state: int, sign: float) -> None:
-    """Add what a state adds to sums and outputs, or take it away."""
+    """Add or subtract the contributions of a state to sums and outputs."""
     for t in range(rules.touch_ptr[state], rules.touch_ptr[state + 1]):
         if rules.is_output[t]:
             rules.output[rules.rule[t]] += sign
@@ -125,7 +125,7 @@ def add_touches(rules: CountedRules, state: int, sign: float) -> None:
 
 @inlined
 def broken_rules(rules: CountedRules) -> int:
-    """Number of hard rules that are violated."""
+    """Return the number of violated hard rules."""
     broken = 0
     for c in range(len(rules.kind)):
         if rules.hard[c] and excess(rules, c, rules.total[c], rules.output[c]) > 0.0:

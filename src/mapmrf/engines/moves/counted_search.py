@@ -1,4 +1,4 @@
-"""Local search on a model with constraints, whose sums are kept up to date."""
+"""Local search on models with constraints, whose sums are kept up to date."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 SCAN = 1500
-"""Variables that a change is chosen from, at most."""
+"""Maximum number of variables examined for a change."""
 
 TENURE, SPREAD = 4, 8
-"""Changes for which a variable stays as it is: at least, and up to so many more."""
+"""Tabu tenure of a changed variable: minimum, and maximum addition."""
 
 ASCENT_VISITS = 1_000_000
-"""Variables that a step of an ascent looks at: some 20 ms."""
+"""Variables examined per step of an ascent: some 20 ms."""
 
 KICK = 0.1
-"""Share of the variables that a kick changes, at most."""
+"""Maximum share of the variables changed by a kick."""
 
 
 class CountedSearch:
-    """Tabu search, kicked from the best labelling when it finds nothing more.
+    """Tabu search, with kicks from the best labelling when it stalls.
 
     Attributes
     ----------
     incumbent
         The best labelling.
     changes
-        Changes of a variable so far.
+        Number of changes so far.
 
     Examples
     --------
@@ -95,7 +95,7 @@ class CountedSearch:
         self._state.until[:] = 0
 
     def _value(self, labels: Ints) -> float:
-        """The value of the tables, forbidden entries at their floor."""
+        """Return the value of the tables, with forbidden entries at their floor."""
         flips, graph = self._state.flips, self.problem.graph
         total = graph.constant + float(np.maximum(graph.theta_v[graph.var_ptr[:-1] + labels], flips.floor).sum())
         terms = graph.theta_t[flips.place]
@@ -105,17 +105,17 @@ class CountedSearch:
 
     @property
     def labels(self) -> Ints:
-        """Where the search stands."""
+        """Return the current labelling."""
         return self._state.flips.labels
 
     def run(self, n_changes: int) -> None:
-        """Search on; the incumbent gets what is better."""
+        """Continue the search, and update the incumbent."""
         if self.problem.n_vars:
             self.changes += run_counted(self._state, self._plan, n_changes, False)
             self.incumbent.offer(self._state.best)
 
     def climb(self, n_changes: int) -> int:
-        """Make the best change as long as one gains; returns the number of changes."""
+        """Make the best change as long as one gains; return the number of changes."""
         if self.problem.n_vars == 0:
             return 0
         self._state.rules.price[self._state.rules.hard] = self._state.highest
@@ -126,7 +126,7 @@ class CountedSearch:
 
     @property
     def vain(self) -> int:
-        """Changes since the last better labelling."""
+        """Changes since the last improvement."""
         return int(self._state.tally.vain)
 
     def kick(self) -> None:
@@ -140,7 +140,7 @@ class CountedSearch:
 
 
 class CountedLocalSearch:
-    """The same search with the face of `LocalSearch`: in steps of so many table entries."""
+    """The same search with the interface of `LocalSearch`: in steps of table entries."""
 
     descending = False
 
@@ -155,12 +155,12 @@ class CountedLocalSearch:
 
     @property
     def value(self) -> float:
-        """Its log potential."""
+        """Its value."""
         return self._search.incumbent.value
 
     @property
     def trials(self) -> int:
-        """Changes of a variable so far."""
+        """Number of changes so far."""
         return self._search.changes
 
     def restart(self, labels: Ints) -> None:
@@ -168,7 +168,7 @@ class CountedLocalSearch:
         self._search.restart(labels)
 
     def run(self, entries: int, max_trials: int) -> bool:
-        """Look at about so many states; True if that gave a better labelling than all before."""
+        """Examine about `entries` states; return whether that gave a new best labelling."""
         before = self.value
         if max_trials > 0:
             self._search.run(max(1, entries // self._work))
@@ -176,12 +176,12 @@ class CountedLocalSearch:
 
 
 class CountedAscent:
-    """Changes of single variables, the best one each time, until none gains: what `icm` does with constraints.
+    """Best-improvement changes of single variables until none gains: `icm` with constraints.
 
     Attributes
     ----------
     visits
-        Variables looked at so far.
+        Variables examined so far.
     at_optimum
         Whether no change gains.
     """
@@ -196,12 +196,12 @@ class CountedAscent:
         return self._search.labels
 
     def restart(self, labels: Ints) -> None:
-        """Begin at a labelling."""
+        """Start from a labelling."""
         self._search.restart(labels)
         self.at_optimum = False
 
     def run(self, max_visits: int) -> None:
-        """Change variables, for some milliseconds at most."""
+        """Change variables for some milliseconds at most."""
         n = max(1, self.problem.n_vars)
         asked = max(1, min(ASCENT_VISITS, max_visits) // n)
         done = self._search.climb(asked)
@@ -210,12 +210,12 @@ class CountedAscent:
 
 
 def _scale(graph: FactorGraph) -> float:
-    """What a typical change of a variable gains."""
+    """Return the typical gain of changing a variable."""
     return max(graph.size / max(1, graph.n_vars), 1e-6)
 
 
 def _rules(graph: FactorGraph, scale: float) -> CountedRules:
-    """The constraints as rules; ALL_DIFFERENT is one rule for every state."""
+    """Convert the constraints to rules; ALL_DIFFERENT becomes one rule per state."""
     lists = _RuleLists(graph)
     for c in range(graph.n_constraints):
         lists.add(c)
@@ -287,7 +287,7 @@ class _RuleLists:
         self.unit.append(max(float(np.abs(weights).mean()), 1e-300))
 
     def touch(self, places: list[int], weights: list[float]) -> None:
-        """Note what the states at these places add to the last rule."""
+        """Record the contributions of the states at these indices to the last rule."""
         n = len(places)
         self.state.extend(places)
         self.rule.extend([len(self.kind) - 1] * n)

@@ -1,4 +1,4 @@
-"""Tabu search over labellings with constraints: hard ones have prices that rise while they are violated."""
+"""Tabu search over labellings with constraints: the prices of hard ones rise while they are violated."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from mapmrf.engines.moves.random_kernels import Bits, draw
 from mapmrf.kernels.jit import compiled, inlined
 
 ADAPT = 8
-"""Changes between two looks at the prices."""
+"""Changes between updates of the prices."""
 DEARER, CHEAPER = 1.3, 0.87
-"""What the price of a rule is multiplied by if it is violated, and if it holds."""
+"""Factors on the price of a violated rule, and of a satisfied one."""
 NEGLIGIBLE = 1e-6
-"""Part of the lowest price below which a gain is round-off."""
+"""Fraction of the lowest price below which a gain counts as round-off."""
 NOTHING = -1e300
 """Less than any gain."""
 
 
 class CountedTally:
-    """Changes so far and since the last better labelling; the value now and of the best, relative to the start."""
+    """Changes so far and since the last improvement; current and best value, relative to the start."""
 
     clock: int
     vain: int
@@ -38,7 +38,7 @@ class CountedTally:
 
 
 class CountedState(NamedTuple):
-    """Where a search stands.
+    """State of a search.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class CountedState(NamedTuple):
     rules
         The constraints.
     until : (n_vars,)
-        The change from which on a variable may change again.
+        The change from which a variable may change again.
     best : (n_vars,)
         The best labelling without a violation.
     lowest, highest
@@ -65,7 +65,7 @@ class CountedState(NamedTuple):
 
 
 class CountedPlan(NamedTuple):
-    """Variables that a change is chosen from, and how long a changed one stays: at least, and up to so much more."""
+    """Number of variables examined for a change, and the tabu tenure: minimum and maximum addition."""
 
     scan: int
     least: int
@@ -83,7 +83,7 @@ def sum_scores(flips: FlipState) -> int:
 
 @inlined
 def choose(search: CountedState, i: int, most: float) -> float:
-    """The best change of a variable, if it is better than `most`; the tally gets it. Returns its gain, or `most`."""
+    """Find the best change of a variable, store it in the tally if it beats `most`; return its gain, or `most`."""
     flips, tally = search.flips, search.tally
     row = flips.model.var_ptr[i]
     old = row + flips.labels[i]
@@ -104,7 +104,7 @@ def choose(search: CountedState, i: int, most: float) -> float:
 
 @inlined
 def adapt(search: CountedState) -> None:
-    """Raise the prices of hard rules that are violated, and lower those of others."""
+    """Raise the prices of violated hard rules, and lower those of others."""
     rules = search.rules
     for c in range(len(rules.kind)):
         if rules.hard[c]:
@@ -126,7 +126,7 @@ def change(search: CountedState, i: int, k: int) -> None:
 
 @inlined
 def soft_cost(rules: CountedRules) -> float:
-    """What the violated soft rules cost."""
+    """Return the cost of the violated soft rules."""
     total = 0.0
     for c in range(len(rules.kind)):
         if not rules.hard[c] and excess(rules, c, rules.total[c], rules.output[c]) > 0.0:
@@ -136,7 +136,7 @@ def soft_cost(rules: CountedRules) -> float:
 
 @compiled
 def run_counted(search: CountedState, plan: CountedPlan, n_changes: int, greedy: bool) -> int:
-    """Make the best change that is not tabu, again and again; returns the number of changes.
+    """Repeatedly make the best change that is not tabu; return the number of changes.
 
     A greedy search ends where no change of a variable gains.
     """
@@ -158,7 +158,7 @@ def run_counted(search: CountedState, plan: CountedPlan, n_changes: int, greedy:
         search.until[i] = tally.clock + plan.least + draw(search.random, plan.spread)
         if not greedy and tally.clock % ADAPT == 0:
             adapt(search)
-        least = tally.best + NEGLIGIBLE * search.lowest  # sums of gains drift
+        least = tally.best + NEGLIGIBLE * search.lowest  # accumulated gains drift
         if tally.value > least and broken_rules(search.rules) == 0:
             value = tally.value - soft_cost(search.rules)
             if value > least:

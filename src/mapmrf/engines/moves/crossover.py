@@ -10,7 +10,7 @@ from mapmrf.engines.moves.move_model import lay_out
 from mapmrf.problem import Problem
 
 TOLERANCE = 1e-12
-"""What a part must gain, relative to the size of the potentials, to count as better than round-off."""
+"""Minimum gain of a part, relative to the size of the potentials; less counts as round-off."""
 
 
 class Crossover:
@@ -19,7 +19,7 @@ class Crossover:
     Parameters
     ----------
     tol
-        What a part must gain, relative to the size of the potentials.
+        Minimum gain of a part, relative to the size of the potentials.
 
     Examples
     --------
@@ -43,20 +43,20 @@ class Crossover:
         self._tol = tol * _largest_potential(problem) if tol > 0 else 0.0
 
     def fuse(self, labels: Ints, other: Ints, region: Ints | None = None) -> float:
-        """Take all parts of another labelling that are better, in place; returns the gain.
+        """Take over all better parts of another labelling, in place; return the gain.
 
-        Where all variables that differ lie in a region, naming it saves going through all others.
+        If all variables that differ lie in a region, passing it avoids a scan of all others.
         """
         among = self._all if region is None else region
         return float(fuse(self._model, labels, other, among, self._scratch, self._tol))
 
 
 def _largest_potential(problem: Problem) -> float:
-    """Size of the largest finite potential of a factor; an upper limit of it if tables have weights."""
+    """Return the size of the largest finite potential of a factor; an upper limit if tables have weights."""
     return largest_size(problem.graph.theta_t) * (largest_size(problem.weight) if len(problem.weight) else 1.0)
 
 
 def new_part_scratch(problem: Problem) -> PartScratch:
-    """Room for the search of parts."""
+    """Allocate scratch for finding parts."""
     n = problem.n_vars
     return PartScratch(np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool), np.zeros(problem.n_factors, dtype=bool))

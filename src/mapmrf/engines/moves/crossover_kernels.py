@@ -1,7 +1,7 @@
 """Partition crossover of two labellings.
 
-The variables in which two labellings differ fall into connected parts that share no factor, so that each part is worth
-the same whatever becomes of the others: the better choice for each part gives the best of all combinations.
+The variables in which two labellings differ form connected parts that share no factor, so that the gain of a part does
+not depend on the others: the better choice for each part gives the best of all combinations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The lazy flipper: the best change of every small connected set of variables, each set looked at once per change.
+"""The lazy flipper: the best change of every small connected set of variables, each set searched once per change.
 
-A variable whose surroundings have changed waits in the queue. When its turn comes, all connected sets that hold it and
-none who still waits are searched: so a set is searched when the last of its members leaves the queue, and no list of
-sets is ever stored. The search of one variable's sets can stop after any of them and be taken up again.
+A variable whose surroundings have changed is queued. When its turn comes, all connected sets that contain it and no
+queued variable are searched: a set is searched when the last of its members leaves the queue, and no list of sets is
+ever stored. The search over one variable's sets can be interrupted after any of them and resumed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mapmrf.kernels.jit import compiled, inlined
 
 
 class SetCursor:
-    """Where the search of sets stands.
+    """Progress of the search over sets.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class SetSearch(NamedTuple):
 
 @inlined
 def weigh(flips: FlipState, sets: SetSearch, level: int, u: int, k: int) -> tuple[float, float]:
-    """Gain of the present set with `u` in state `k`, and the size of the scores; the best is remembered."""
+    """Return the gain of the current set with `u` in state `k`, and the size of the scores; the best is stored."""
     cursor = sets.cursor
     row = flips.model.var_ptr[u]
     new, now = flips.score[row + k], flips.score[row + flips.labels[u]]
@@ -95,7 +95,7 @@ def weigh(flips: FlipState, sets: SetSearch, level: int, u: int, k: int) -> tupl
 
 @inlined
 def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: int, u: int) -> None:
-    """Append the neighbours of `u` that are neither listed nor waiting: who may join after it."""
+    """Append the neighbours of `u` that are neither listed nor queued as candidates to join after it."""
     model = flips.model
     end = sets.end[level]
     for e in range(model.nbr_ptr[u], model.nbr_ptr[u + 1]):
@@ -111,7 +111,7 @@ def list_neighbours(flips: FlipState, agenda: Agenda, sets: SetSearch, level: in
 
 @inlined
 def begin_search(sets: SetSearch, v: int) -> None:
-    """Begin with the sets that hold `v`."""
+    """Start the search over the sets that contain `v`."""
     sets.cand[0] = v
     sets.listed[v] = True
     sets.spot[0], sets.end[0], sets.state[0], sets.top[0] = 0, 1, -1, 0

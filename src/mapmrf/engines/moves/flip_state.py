@@ -1,4 +1,4 @@
-"""The table of single-flip gains and the agenda of a search on it: what flips, chains and restarts share."""
+"""The table of single-flip gains and the agenda of a search, shared by flips, chains and restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mapmrf.problem import Problem
 
 
 def new_flip_state(problem: Problem, longest: int) -> FlipState:
-    """The labels zero, with room for moves of at most `longest` flips; no score is summed yet."""
+    """Create a state with labels zero and room for moves of at most `longest` flips; scores are not computed yet."""
     owner = problem.edge_factor
     states = problem.graph.card[problem.scope].astype(np.int64)
     beside = np.bincount(owner, states, problem.n_factors)[owner] - states
@@ -31,7 +31,7 @@ def new_flip_state(problem: Problem, longest: int) -> FlipState:
 
 
 def floor_of(problem: Problem, longest: int) -> float:
-    """A number below everything finite that `longest` flips can lose; -inf if nothing is forbidden."""
+    """Return a number below any finite loss of `longest` flips; -inf if nothing is forbidden."""
     graph = problem.graph
     if problem.feasible_v.all() and not any(batch.hard for batch in problem.batches):
         return -np.inf
@@ -43,7 +43,7 @@ def floor_of(problem: Problem, longest: int) -> float:
 
 
 def local_scale(problem: Problem) -> float:
-    """What a variable has at stake: the ranges of its factors' tables together, averaged over all variables."""
+    """Return a variable's mean stake: the sum of the ranges of its factors' tables, averaged over all variables."""
     graph = problem.graph
     if problem.n_factors == 0:
         return 0.0
@@ -54,18 +54,18 @@ def local_scale(problem: Problem) -> float:
 
 
 def _weighted(problem: Problem, sizes: Floats) -> Floats:
-    """Sizes of the factors' tables times the sizes of their weights."""
+    """Return sizes of the factors' tables times the absolute values of their weights."""
     return sizes * np.abs(problem.weight) if len(problem.weight) else sizes
 
 
 def set_labels(problem: Problem, flips: FlipState, labels: Ints) -> None:
-    """Set the labels and the places of the factors; the scores are left as they are."""
+    """Set the labels and the table entries of the factors; the scores are not updated."""
     flips.labels[:] = labels
     flips.place[:] = table_places(problem, flips.labels)
 
 
 def new_agenda(n: int) -> Agenda:
-    """An empty agenda of `n` variables."""
+    """Return an empty agenda of `n` variables."""
     return Agenda(
         heap=np.zeros(n, dtype=np.int32),
         where=np.full(n, -1, dtype=np.int32),
@@ -81,7 +81,7 @@ def new_agenda(n: int) -> Agenda:
 
 
 def begin_at(problem: Problem, flips: FlipState, agenda: Agenda, labels: Ints) -> None:
-    """Begin at a labelling, of which `refresh` has yet to sum the scores; nobody is ranked or queued."""
+    """Start from a labelling whose scores `refresh` has yet to compute; heap and queue are empty."""
     set_labels(problem, flips, labels)
     agenda.origin[:] = labels
     agenda.counts.queue_begin = agenda.counts.queue_length = agenda.counts.heap_length = agenda.counts.n_changed = 0
@@ -91,7 +91,7 @@ def begin_at(problem: Problem, flips: FlipState, agenda: Agenda, labels: Ints) -
 
 
 def enqueue_all(agenda: Agenda, random: np.random.Generator | None = None) -> None:
-    """Queue every variable, in the order of the variables or in a random one."""
+    """Queue every variable, in the order of the variables or in random order."""
     n = len(agenda.queue)
     agenda.queue[:] = np.arange(n) if random is None else random.permutation(n)
     agenda.queued[:] = True
@@ -99,5 +99,5 @@ def enqueue_all(agenda: Agenda, random: np.random.Generator | None = None) -> No
 
 
 def is_empty(agenda: Agenda) -> bool:
-    """Whether no flip gains and nobody waits."""
+    """Return whether no flip gains and no variable is queued."""
     return agenda.counts.heap_length == 0 and agenda.counts.queue_length == 0

@@ -1,11 +1,11 @@
-"""What every single flip would gain, kept up to date: the ground that flips, chains and restarts stand on.
+"""Gains of all single flips, kept up to date: shared by flips, chains and restarts.
 
-The table of scores holds, for every state of every variable, the sum of all potentials of that variable if it took that
-state and all others stayed. A flip changes the scores of neighbours alone. Trial flips are logged and taken back to the
-last bit; committed ones add round-off, so that a row is summed afresh after as many commits as it has factors.
+The table of scores holds, for every state of every variable, the sum of all potentials around that variable if it took
+that state and all others stayed. A flip only changes the scores of neighbours. Trial flips are logged and undone
+exactly; committed ones accumulate round-off, so that a row is recomputed after as many commits as it has factors.
 
-Forbidden entries (-inf) count as `floor`, which is lower than any finite sum of one move. It serves to find moves; a
-move is made only if its exact gain says so: fewer forbidden entries first, then the finite sum.
+Forbidden entries (-inf) count as `floor`, which is lower than any finite sum of one move. It is used to find moves; a
+move is made only if its exact gain confirms it: fewer forbidden entries first, then the finite sum.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import compiled, inlined
 
 MARGIN = 1e-13
-"""Gains below this part of the entries that they are a difference of are round-off."""
+"""Gains below this fraction of the entries that they are a difference of count as round-off."""
 HINT = 1e-12
-"""The same for gains that are read off the table of scores."""
+"""The same for gains read from the table of scores."""
 OVERHEAD = 16
-"""Table entries that take as long as finding a variable's place in heap and queue."""
+"""Cost of updating a variable in heap and queue, in table entries."""
 FRESH = 16
-"""Commits after which a row is summed afresh, at least."""
+"""Minimum number of commits after which a row is recomputed."""
 
 
 class FlipState(NamedTuple):
@@ -70,7 +70,7 @@ class AgendaCounts:
 
 
 class Agenda(NamedTuple):
-    """Where to look next: a heap of variables whose flip gains, and a queue of those whose surroundings have changed.
+    """Work list: a heap of variables whose flip gains, and a queue of those whose surroundings have changed.
 
     Attributes
     ----------
@@ -98,7 +98,7 @@ class Agenda(NamedTuple):
 
 
 class ExactGain(NamedTuple):
-    """What a flip gains: forbidden entries mended, the finite sum, and what of that sum may be round-off."""
+    """Gain of a flip: decrease of forbidden entries, the finite sum, and its possible round-off."""
 
     mended: int
     gain: float
@@ -141,7 +141,7 @@ def sum_row(flips: FlipState, i: int) -> int:
 
 @inlined
 def set_state(flips: FlipState, i: int, k: int, top: int) -> int:
-    """Set a variable and the scores of its neighbours; what these were goes to the log from `top`. Returns its end."""
+    """Set a variable and the scores of its neighbours, logging old scores from `top` on; return the end of the log."""
     model, floor, theta_t = flips.model, flips.floor, flips.model.theta_t
     score, log_at, log_score = flips.score, flips.log_at, flips.log_score
     old = flips.labels[i]
@@ -187,7 +187,7 @@ def take_back(flips: FlipState, i: int, old: int, begin: int, top: int) -> None:
 
 @inlined
 def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
-    """What a flip gains, from the potentials themselves."""
+    """Compute the gain of a flip from the potentials themselves."""
     model = flips.model
     row, old = model.var_ptr[i], flips.labels[i]
     mended, gain, size = 0, 0.0, 0.0
@@ -213,7 +213,7 @@ def exact_gain(flips: FlipState, i: int, k: int) -> ExactGain:
 
 @inlined
 def rank(flips: FlipState, agenda: Agenda, i: int, stay: bool) -> None:
-    """Find a variable's best flip, and put it into the heap where that gains and it may `stay`; else take it out."""
+    """Find a variable's best flip, and insert it into the heap if that gains and it may `stay`; else remove it."""
     score, count = flips.score, agenda.counts
     row, old = flips.model.var_ptr[i], flips.labels[i]
     best, top = -1, -np.inf
@@ -239,7 +239,7 @@ def rank(flips: FlipState, agenda: Agenda, i: int, stay: bool) -> None:
 
 @inlined
 def sift(agenda: Agenda, i: int, at: int) -> None:
-    """Let variable `i`, for which there is room at `at`, find its place in the heap: best gain first, then number."""
+    """Move variable `i` from the free position `at` to its position in the heap: best gain first, then index."""
     heap, where, key, n = agenda.heap, agenda.where, agenda.key, agenda.counts.heap_length
     while at > 0:
         up = heap[(at - 1) // 2]
@@ -319,7 +319,7 @@ def commit(flips: FlipState, agenda: Agenda, i: int) -> int:
 
 @inlined
 def flip_best(flips: FlipState, agenda: Agenda) -> int:
-    """Make the best single flip of the heap, if its exact gain bears it out; returns the number of entries."""
+    """Make the best single flip of the heap if its exact gain confirms it; return the entries read."""
     i = agenda.heap[0]
     k = agenda.flip[i]
     exact = exact_gain(flips, i, k)
@@ -332,7 +332,7 @@ def flip_best(flips: FlipState, agenda: Agenda) -> int:
 
 @inlined
 def make_change(flips: FlipState, agenda: Agenda, change: FlipList, n: int) -> int:
-    """Make the first `n` flips of a list, if their exact gain together bears it out; returns the entries."""
+    """Make the first `n` flips of a list if their exact total gain confirms it; return the entries read."""
     who, state, old, top = change.who, change.state, change.old, change.top
     mended, gain, margin = 0, 0.0, 0.0
     top[0] = 0

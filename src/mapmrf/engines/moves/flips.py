@@ -14,12 +14,12 @@ from mapmrf.problem import Problem
 
 
 class FlipSearch:
-    """A labelling that rises by flips of connected sets until none of up to `depth` variables helps.
+    """A labelling that improves by flips of connected sets until none of up to `depth` variables helps.
 
     Attributes
     ----------
     flips, agenda
-        The table of gains, and where to look next.
+        The table of gains, and the agenda.
     visits
         Flips made and variables visited since the start.
     at_rest
@@ -36,7 +36,7 @@ class FlipSearch:
         self._flip_sets, self._refresh = settled(flip_sets), settled(refresh)
 
     def restart(self, labels: Ints) -> None:
-        """Begin anew at a labelling."""
+        """Restart from a labelling."""
         self.sets.listed[:] = False
         self.sets.cursor.level, self.sets.cursor.reach, self.sets.cursor.n_best = -1, 1, 0
         begin_at(self.problem, self.flips, self.agenda, labels)
@@ -44,7 +44,7 @@ class FlipSearch:
         self.at_rest = False
 
     def run(self, entries: int, max_visits: int = 1 << 60) -> int:
-        """Read about so many table entries, visit at most so many variables; returns the entries."""
+        """Read about `entries` table entries, visiting at most `max_visits` variables; return the entries read."""
         work = 0
         while work < entries and max_visits > 0 and not self.at_rest:
             done, visits = self._flip_sets(self.flips, self.agenda, self.sets, entries - work, max_visits)
@@ -55,7 +55,7 @@ class FlipSearch:
         return work
 
     def _go_deeper(self) -> int:
-        """Search larger sets from here on; those of `depth` variables are the last. Returns the entries read."""
+        """Continue with larger sets, up to `depth` variables; return the entries read."""
         work = self._refresh(self.flips, self.agenda, 1)
         if is_empty(self.agenda) and self.sets.cursor.reach < self.depth:
             self.sets.cursor.reach += 1
@@ -65,7 +65,7 @@ class FlipSearch:
         return work
 
     def labels(self) -> Ints:
-        """The labelling, without the trial flips of a search under way."""
+        """Return the labelling, without the trial flips of an unfinished search."""
         found = self.flips.labels.copy()
         for level in range(self.sets.cursor.level):
             found[self.sets.cand[self.sets.spot[level]]] = self.sets.old[level]
@@ -73,7 +73,7 @@ class FlipSearch:
 
 
 def new_set_search(n: int, depth: int) -> SetSearch:
-    """Room for the search of sets of up to `depth` of `n` variables."""
+    """Allocate a search over sets of up to `depth` of `n` variables."""
     levels = [np.zeros(depth + 1, dtype=np.int64) for _ in range(7)]
     return SetSearch(
         cand=np.zeros(max(n, 1), dtype=np.int32),

@@ -1,4 +1,4 @@
-"""The best labelling found with each state, from a good labelling: others around a forced state climb."""
+"""The best labelling found with each state: force the state in a good labelling, and let its surroundings ascend."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 STEP_ENTRIES = 3_000_000
-"""Table entries that a call reads, at most: some 40 ms."""
+"""Maximum number of table entries read per call: some 40 ms."""
 
 ROOM = 256
-"""Changes around one forced state, at most."""
+"""Maximum number of changes around one forced state."""
 
 
 class ForcedStates:
-    """What every state costs, starting from a labelling of finite value.
+    """The best gain found for every state, starting from a labelling of finite value.
 
     Attributes
     ----------
     gain : (n_states,)
-        By how much the best labelling found with each state exceeds the one given; -inf where none was found.
+        Gain of the best labelling found with each state over the given one; -inf if none was found.
     """
 
     def __init__(self, problem: Problem, labels: Ints) -> None:
@@ -42,7 +42,7 @@ class ForcedStates:
 
     @property
     def finished(self) -> bool:
-        """Whether all states were tried."""
+        """Whether all states have been tried."""
         return self._next >= self.problem.n_vars
 
     def advance(self, entries: int = STEP_ENTRIES) -> None:
@@ -50,7 +50,7 @@ class ForcedStates:
         self._next = force_states(self._next, entries, self._model, self._climber, self._waiting, self._log, self.gain)
 
     def labels_with(self, i: int, k: int) -> Ints:
-        """The labelling that forcing variable `i` into state `k` leads to."""
+        """Return the labelling that results from forcing variable `i` into state `k`."""
         before: Ints = self._climber.labels.copy()
         force(self._model, self._climber, self._waiting, self._log, i, k)
         found: Ints = self._climber.labels.copy()

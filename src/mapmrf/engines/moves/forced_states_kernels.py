@@ -1,4 +1,4 @@
-"""Labellings with each state: a variable is forced into a state, its surroundings climb, and all is undone."""
+"""Labellings with each state: a variable is forced into a state, its surroundings ascend, and all is undone."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from mapmrf.engines.moves.move_model import MoveModel
 from mapmrf.kernels.jit import compiled, inlined
 
 MOST_VISITS = 200
-"""Variables visited after one is forced into a state, at most."""
+"""Maximum number of variables visited after one is forced into a state."""
 
 
 class ForcedChange(NamedTuple):
-    """What forcing a state has changed: forbidden entries that are new, the finite gain, changes, entries read."""
+    """Effect of forcing a state: new forbidden entries, the finite gain, changes, and entries read."""
 
     broken: int
     gain: float
@@ -36,7 +36,7 @@ def set_state(model: MoveModel, climber: Climber, log: UndoLog, i: int, k: int, 
 
 @compiled
 def force(model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, i: int, k: int) -> ForcedChange:
-    """Set variable `i` to state `k` and let others around it climb, first come, first served; `i` stays."""
+    """Set variable `i` to state `k` and let variables around it ascend, in queue order; `i` stays fixed."""
     ring, queued, ends = waiting.ring, waiting.queued, waiting.ends
     score_states(model, climber, i)
     change = set_state(model, climber, log, i, k, ForcedChange(0, 0.0, 0, 0))
@@ -65,7 +65,7 @@ def force_states(
 ) -> int:
     """Force every other state of the variables from `begin` on, until a budget is spent; return the next variable.
 
-    The gain over the present labelling is noted for every state that a labelling on the way has, if it is feasible.
+    The gain over the current labelling is recorded for every state of each feasible labelling on the way.
     """
     labels, var_ptr = climber.labels, model.var_ptr
     i, entries = begin, 0

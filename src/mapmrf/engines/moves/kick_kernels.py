@@ -1,4 +1,4 @@
-"""Kicks: draw a small region anew, repair it, and keep of what has changed the parts that are worth it."""
+"""Kicks: randomise a small region, repair it, and keep the changed parts that are worth it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY_NUMBER = 1 << 60
 
 
 class KickCounts:
-    """1 if a kick waits for its verdict; kicks judged so far; kicks of which something was kept."""
+    """1 if a kick awaits its evaluation; kicks evaluated so far; kicks of which something was kept."""
 
     pending: int
     judged: int
@@ -26,7 +26,7 @@ class KickCounts:
 
 
 class Kicks(NamedTuple):
-    """Size and count of kicks, the state of their random numbers, and scratch.
+    """Size and count of kicks, the state of their random number generator, and scratch.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Kicks(NamedTuple):
 
 @bare
 def kick(flips: FlipState, agenda: Agenda, kicks: Kicks) -> int:
-    """Draw labels for a random variable and those nearest to it; returns the entries."""
+    """Randomise the labels of a random variable and those nearest to it; return the entries read."""
     model, region, seen = flips.model, kicks.parts.members, kicks.parts.seen
     for t in range(agenda.counts.n_changed):
         i = agenda.changed[t]
@@ -74,7 +74,7 @@ def kick(flips: FlipState, agenda: Agenda, kicks: Kicks) -> int:
 
 @inlined
 def clear_queue(agenda: Agenda) -> None:
-    """Let nobody wait."""
+    """Empty the queue."""
     count, queue = agenda.counts, agenda.queue
     for t in range(count.queue_length):
         agenda.queued[queue[(count.queue_begin + t) % len(queue)]] = False
@@ -83,9 +83,9 @@ def clear_queue(agenda: Agenda) -> None:
 
 @bare
 def settle(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float) -> int:
-    """Take back every part of the change that is worse, or keep it with the Metropolis probability.
+    """Undo every part of the change that is worse, unless accepted with the Metropolis probability.
 
-    Returns the number of entries. Where nothing is kept, nobody has to be visited again.
+    Returns the entries read. If nothing is kept, no variable needs to be visited again.
     """
     labels, origin, members = flips.labels, agenda.origin, kicks.parts.members
     kept = work = end = 0
@@ -114,7 +114,7 @@ def settle(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float) -
 
 @bare
 def next_kick(flips: FlipState, agenda: Agenda, kicks: Kicks, temperature: float, max_kicks: int) -> int:
-    """Judge the last kick if that is due, else kick again; returns the entries, -1 if there is no kick left."""
+    """Evaluate the last kick if that is due, else kick again; return the entries read, -1 if no kick is left."""
     count = kicks.counts
     if count.pending == 1:
         count.pending = 0

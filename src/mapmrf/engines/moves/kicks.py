@@ -1,4 +1,4 @@
-"""Kicks with three kinds of repair: what the method `restarts` is made of."""
+"""Kicks with three kinds of repair, for the method `restarts`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 AROUND = 4
-"""Variables that a block repairs, for each that was kicked."""
+"""Variables of a repair block, per kicked variable."""
 PER_KICK = 30_000
-"""Table entries that take as long as all of a kick but its repair."""
+"""Cost of a kick without its repair, in table entries."""
 CALM = 3
-"""Passes over the whole model without a change, before the kicks begin."""
+"""Passes over the whole model without a change before the kicks begin."""
 
 
 class SearchKicks(ABC):
-    """Kicks that a search on the table of gains repairs.
+    """Kicks repaired by a search on the table of gains.
 
     Attributes
     ----------
     search
-        The search: it comes first, and it repairs.
+        The search, which runs first and then repairs.
     """
 
     def __init__(self, problem: Problem, search: FlipSearch | ChainSearch, largest: int, seed: int) -> None:
@@ -45,7 +45,7 @@ class SearchKicks(ABC):
 
     @property
     def done(self) -> int:
-        """Kicks that have been judged."""
+        """Kicks evaluated so far."""
         return int(self.kicks.counts.judged)
 
     @property
@@ -54,7 +54,7 @@ class SearchKicks(ABC):
         return int(self.kicks.counts.kept)
 
     def run(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Climb, then kick and repair, for about so many table entries and up to so many kicks in all."""
+        """Search, then kick and repair, for about `entries` table entries and up to `max_kicks` kicks in total."""
         if self.search.at_rest:
             self.repair(entries, max_kicks, temperature)
         else:
@@ -65,12 +65,12 @@ class SearchKicks(ABC):
         """Kick and repair."""
 
     def labels(self) -> Ints:
-        """The labelling, as it was before a kick that has not been judged."""
+        """Return the labelling, as it was before a kick that has not been evaluated."""
         return self.search.agenda.origin.copy() if self.kicks.counts.pending else self.search.labels()
 
 
 class FlipKicks(SearchKicks):
-    """Kicks that flips of small sets repair."""
+    """Kicks repaired by flips of small sets."""
 
     search: FlipSearch
 
@@ -81,7 +81,7 @@ class FlipKicks(SearchKicks):
 
 
 class ChainKicks(SearchKicks):
-    """Kicks that chains of flips repair."""
+    """Kicks repaired by chains of flips."""
 
     search: ChainSearch
 
@@ -92,7 +92,7 @@ class ChainKicks(SearchKicks):
 
 
 class BlockKicks:
-    """Kicks that an exact optimisation of their surroundings repairs; before the first, passes over the whole model."""
+    """Kicks repaired by exact optimisation of their surroundings, after passes over the whole model."""
 
     def __init__(self, problem: Problem, labels: Ints, largest: int, width: float, seed: int) -> None:
         self.problem, self.width = problem, width
@@ -102,7 +102,7 @@ class BlockKicks:
         self.calm = self.done = self.taken = 0
 
     def run(self, entries: int, max_kicks: int, temperature: float) -> None:
-        """Pass over the model, then kick and repair, for about so many table entries and up to so many kicks in all."""
+        """Pass over the model, then kick and repair, for about `entries` table entries and up to `max_kicks` kicks."""
         blocks = self.blocks
         end = blocks.work + PER_KICK * self.done + entries
         while blocks.work < end and self.calm < CALM:
@@ -112,7 +112,7 @@ class BlockKicks:
             self.done += 1
 
     def attempt(self, temperature: float) -> bool:
-        """Kick once; returns whether something was kept."""
+        """Kick once; return whether something was kept."""
         random, graph = self.blocks.random, self.problem.graph
         size = int(random.integers(1, self.largest + 1))
         region = self.blocks.neighbourhood(AROUND * size)
@@ -128,5 +128,5 @@ class BlockKicks:
         return good
 
     def labels(self) -> Ints:
-        """The labelling."""
+        """Return the labelling."""
         return self.now.copy()

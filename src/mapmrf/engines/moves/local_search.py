@@ -1,4 +1,4 @@
-"""Iterated local search on a problem: the first labelling of an exact method, and better ones along the way."""
+"""Iterated local search: the first labelling of an exact method, and improvements during its run."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from mapmrf.kernels.records import blank
 from mapmrf.problem import Problem
 
 LARGEST = 12
-"""Variables that a perturbation draws anew, at most."""
+"""Maximum number of variables in a perturbation."""
 
 
 class LocalSearch:
-    """A labelling that gets better: single-variable ascent, and random perturbations of small neighbourhoods.
+    """Single-variable ascent with random perturbations of small neighbourhoods.
 
     Attributes
     ----------
     incumbent
-        The best labelling that was found or offered.
+        The best labelling found or offered.
     trials
         Perturbations tried.
     """
@@ -53,12 +53,12 @@ class LocalSearch:
 
     @property
     def value(self) -> float:
-        """Its log potential."""
+        """Its value."""
         return self.incumbent.value
 
     @property
     def descending(self) -> bool:
-        """Whether the ascent from the last restart is still under way."""
+        """Whether the ascent from the last restart is unfinished."""
         return self._waiting.ends.length > 0
 
     def restart(self, labels: Ints) -> None:
@@ -71,7 +71,7 @@ class LocalSearch:
         waiting.ends.begin, waiting.ends.length = 0, len(labels)
 
     def run(self, entries: int, max_trials: int) -> bool:
-        """Read about so many table entries; True if that gave a better labelling than all before."""
+        """Read about `entries` table entries; return whether that gave a new best labelling."""
         if self.problem.n_vars == 0:
             return False
         if self.descending:
@@ -82,7 +82,7 @@ class LocalSearch:
         return self.offer(self._climber.labels)
 
     def offer(self, labels: Ints) -> bool:
-        """Keep a labelling if it is better than all before."""
+        """Keep a labelling if it is the best so far."""
         before = self.incumbent.value
         self.incumbent.offer(labels)
         return self.incumbent.value > before

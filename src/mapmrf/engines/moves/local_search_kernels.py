@@ -1,4 +1,4 @@
-"""Iterated local search: perturb a neighbourhood, climb again, keep what is not worse."""
+"""Iterated local search: perturb a neighbourhood, ascend again, and keep what is not worse."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mapmrf.kernels.jit import compiled, inlined
 
 
 class WaitingEnds:
-    """Where a ring of waiting variables begins, and how many they are."""
+    """Start and length of a ring buffer of queued variables."""
 
     begin: int
     length: int
 
 
 class Waiting(NamedTuple):
-    """The variables due, first come, first served: a ring, who is in it, and its ends."""
+    """Queue of variables to visit: a ring buffer, membership flags, and its ends."""
 
     ring: Ints
     queued: Bools
@@ -27,14 +27,14 @@ class Waiting(NamedTuple):
 
 
 class UndoLog(NamedTuple):
-    """Changes of a trial: variables and their labels before."""
+    """Changes of a trial: variables and their previous labels."""
 
     variable: Ints
     label: Ints
 
 
 class TrialChange(NamedTuple):
-    """What a trial has changed so far.
+    """Effect of a trial so far.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ def queue_neighbours(model: MoveModel, waiting: Waiting, i: int) -> None:
 def perturb(
     model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, random: Bits, largest: int
 ) -> TrialChange:
-    """Draw new labels on a random walk of up to `largest` variables."""
+    """Randomise labels along a random walk of up to `largest` variables."""
     labels, broken, score = climber.labels, climber.broken, climber.score
     mended, gain, n_log, entries = 0, 0.0, 0, 0
     n_steps = 1 + draw(random, largest)
@@ -100,9 +100,9 @@ def perturb(
 def climb(
     model: MoveModel, climber: Climber, waiting: Waiting, log: UndoLog, change: TrialChange, budget: int
 ) -> TrialChange:
-    """Visit the waiting variables until there is none or a budget is spent, as part of a trial.
+    """Visit the queued variables until none is left or a budget is spent, as part of a trial.
 
-    A log without room means that nothing will be undone; one that is full ends the changes of its trial.
+    A log of length zero means that nothing will be undone; a full log ends the changes of its trial.
     """
     labels, ring, ends = climber.labels, waiting.ring, waiting.ends
     broken, score = climber.broken, climber.score

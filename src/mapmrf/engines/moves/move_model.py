@@ -12,7 +12,7 @@ from mapmrf.problem import Problem
 
 
 class MoveModel(NamedTuple):
-    """A model as kernels of moves read it.
+    """A model for the kernels of moves.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class MoveModel(NamedTuple):
     table_at : (n_factors,)
         Where the factors' tables start in `theta_t`.
     weight : (n_factors,)
-        What the tables are multiplied by; empty if all weights are 1.
+        Weights of the tables; empty if all weights are 1.
     """
 
     card: Ints
@@ -46,7 +46,7 @@ _laid_out: WeakKeyDictionary[Problem, MoveModel] = WeakKeyDictionary()
 
 
 def lay_out(problem: Problem) -> MoveModel:
-    """Lay a problem out for moves; all moves on a problem share one layout."""
+    """Lay out a problem for moves; all moves on a problem share one layout."""
     if problem not in _laid_out:
         graph = problem.graph
         _laid_out[problem] = MoveModel(
@@ -67,11 +67,11 @@ def lay_out(problem: Problem) -> MoveModel:
 
 
 def _packed(values: Ints) -> Ints:
-    """Read-only and in 32 bits where they fit, so that kernels are compiled for one kind of array."""
+    """Return a read-only array, in 32 bits where values fit, so that kernels need only one specialisation."""
     return frozen(np.ascontiguousarray(short(values)))
 
 
 def table_places(problem: Problem, labels: Ints) -> Ints:
-    """Entry of `theta_t` that every factor takes under a labelling, (n_factors,)."""
+    """Return the table entry of every factor under a labelling, as an index of `theta_t`, (n_factors,)."""
     moved = problem.edge_stride * labels[problem.scope]
     return np.asarray(problem.table_at + np.add.reduceat(moved, problem.scope_ptr[:-1], dtype=np.int64))

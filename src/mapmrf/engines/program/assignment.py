@@ -1,4 +1,4 @@
-"""The assignment problem: a different column for every row, of the largest sum."""
+"""The linear assignment problem: distinct columns for all rows, with maximum sum."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import numpy as np
 from mapmrf.arrays import Floats, Ints
 
 FEW_ROWS = 100
-"""Rows up to which it takes less time than to import scipy.optimize."""
+"""Number of rows up to which this is faster than importing scipy.optimize."""
 
 
 def best_assignment(gains: Floats) -> Ints | None:
-    """The column of every row, (n_rows,); None if there is no assignment of finite sum.
+    """Return the column of every row, (n_rows,), in an optimal assignment; None if none has a finite sum.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def best_assignment(gains: Floats) -> Ints | None:
 
 
 def _augment(cost: Floats) -> Ints | None:
-    """Shortest augmenting paths, one row after another, with prices of rows and columns (Jonker and Volgenant)."""
+    """Solve by shortest augmenting paths, one row after another, with row and column duals (Jonker and Volgenant)."""
     n_rows, n_columns = cost.shape
     row_price, column_price = np.zeros(n_rows), np.zeros(n_columns)
     row_of = np.full(n_columns, -1)

@@ -1,4 +1,4 @@
-"""The compact program of a binary pairwise model: x_i, and y_ij = x_i x_j for every pair that interacts."""
+"""The compact program of a binary pairwise model: x_i, and y_ij = x_i x_j for every interacting pair."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from mapmrf.engines.program.program import Program, Rows
 from mapmrf.problem import Problem
 
 ROUND_OFF = 4 * float(np.finfo(float).eps)
-"""Couplings below this share of their tables' entries are sums that should be 0."""
+"""Couplings below this share of their tables' entries count as 0."""
 
 
 def is_compact(problem: Problem) -> bool:
-    """Whether all variables are binary, all factors pairs and all potentials finite."""
+    """Return whether all variables are binary, all factors pairwise and all potentials finite."""
     pairs = all(batch.shape == (2, 2) and not batch.hard for batch in problem.batches)
     return pairs and bool(np.all(problem.graph.card == 2)) and bool(np.isfinite(problem.graph.theta_v).all())
 
@@ -26,7 +26,7 @@ class Compact:
     """Columns: x of the n variables, then y of the m pairs (first, second), whose cost is their coupling.
 
     A positive coupling pushes y up to min(x_i, x_j), a negative one down to max(0, x_i + x_j - 1): only these rows are
-    in the program. The others are cuts, like the odd cycles; see `missing`.
+    in the program. The others are added as cuts, like the odd cycles; see `missing`.
     """
 
     program: Program
@@ -35,7 +35,7 @@ class Compact:
 
     @classmethod
     def build(cls, problem: Problem) -> Compact:
-        """Sum the tables of every pair up and write theta as a polynomial in x."""
+        """Sum the tables of every pair, and write theta as a polynomial in x."""
         n = problem.n_vars
         polynomial = _Polynomial.of(problem)
         pairs, coupling = polynomial.pairs, polynomial.coupling
@@ -54,24 +54,24 @@ class Compact:
         return self.program.n_integer
 
     def columns(self, labels: Ints) -> Floats:
-        """The point that stands for a labelling."""
+        """Return the point that represents a labelling."""
         return np.concatenate([labels, labels[self.first] * labels[self.second]]).astype(np.float64)
 
     def indicator(self, i: int, k: int) -> tuple[int, float, float]:
-        """A state as a column, its coefficient and a constant: x_i, or 1 - x_i."""
+        """Express a state by a column, its coefficient and a constant: x_i, or 1 - x_i."""
         return (i, 1.0, 0.0) if k == 1 else (i, -1.0, 1.0)
 
     def labels(self, columns: Floats) -> Ints:
-        """The labelling of an integer point, of which x is enough."""
+        """Return the labelling of an integer point; x is sufficient."""
         return (columns[: self.n] > 0.5).astype(np.int64)
 
     def rounded(self, columns: Floats) -> Ints:
-        """A labelling near a point: rounded along the tree of the pairs that are surest to be cut or not."""
+        """Round a point to a labelling, along a tree of the pairs whose cut values are closest to 0 or 1."""
         x = columns[: self.n]
         cut = np.concatenate([x, self.cut(columns)])
         node1 = np.concatenate([np.arange(self.n), self.first])
         node2 = np.concatenate([np.full(self.n, self.n), self.second])
-        # Rounded first, so that the last digits of the solver do not decide.
+        # Rounded first, so that the solver's last digits do not decide.
         order = np.argsort(-np.round(np.abs(cut - 0.5), 9), kind="stable")
         labels = np.zeros(self.n, dtype=np.int64)
         nodes = np.zeros(self.n + 1, dtype=np.int64)
@@ -79,12 +79,12 @@ class Compact:
         return labels
 
     def cut(self, columns: Floats) -> Floats:
-        """How far each pair is cut: x_i + x_j - 2 y_ij, the chance that its labels differ."""
+        """Return the cut value of each pair: x_i + x_j - 2 y_ij, the probability that its labels differ."""
         x, y = columns[: self.n], columns[self.n :]
         return np.clip(x[self.first] + x[self.second] - 2 * y, 0.0, 1.0)
 
     def missing(self, columns: Floats, violation: float) -> Rows:
-        """The rows of y = x_i x_j that the program lacks and a point violates."""
+        """Return the rows of y = x_i x_j that are not in the program and are violated by a point."""
         x, y = columns[: self.n], columns[self.n :]
         xi, xj = x[self.first], x[self.second]
         positive = self.program.cost[self.n :] > 0
@@ -93,7 +93,7 @@ class Compact:
         return _rows(self.n, self.first, self.second, above, below)
 
     def cycles(self, found: OddCycles) -> Rows:
-        """Odd-cycle inequalities sum_F cut - sum_{C without F} cut <= |F| - 1, halved, in x and y."""
+        """Return odd-cycle inequalities sum_F cut - sum_{C without F} cut <= |F| - 1, halved, in x and y."""
         from scipy import sparse
 
         counts = np.diff(found.ptr)
@@ -114,7 +114,7 @@ class Compact:
 
 @dataclass(frozen=True)
 class _Polynomial:
-    """theta = constant + sum_i linear_i x_i + sum coupling_ij x_i x_j over the pairs i n + j that interact, i < j."""
+    """theta = constant + sum_i linear_i x_i + sum coupling_ij x_i x_j over interacting pairs i n + j, i < j."""
 
     constant: float
     linear: Floats
@@ -123,7 +123,7 @@ class _Polynomial:
 
     @classmethod
     def of(cls, problem: Problem) -> _Polynomial:
-        """Add the tables of every pair up."""
+        """Sum the tables of every pair."""
         graph, n = problem.graph, problem.n_vars
         linear = graph.theta_v[1::2] - graph.theta_v[::2]
         constant = graph.constant + float(graph.theta_v[::2].sum())
@@ -144,13 +144,13 @@ class _Polynomial:
 
 
 def _summed(place: Ints, parts: Floats, n: int) -> Floats:
-    """The sum of the parts of every place below `n`."""
+    """Sum the parts at every place below `n`."""
     return np.asarray(np.bincount(place, weights=parts, minlength=n), dtype=np.float64)
 
 
 def _rows(n: int, first: Ints, second: Ints, above: Bools, below: Bools) -> Rows:
-    """Rows y <= x_i and y <= x_j for the pairs `above`, x_i + x_j - y <= 1 for the pairs `below`."""
-    from scipy import sparse  # not loaded for models that need no program
+    """Return rows y <= x_i and y <= x_j for the pairs `above`, and x_i + x_j - y <= 1 for the pairs `below`."""
+    from scipy import sparse  # not imported for models that need no program
 
     up, down = np.flatnonzero(above), np.flatnonzero(below)
     twice, ends = np.concatenate([up, up]), np.concatenate([first[up], second[up]])

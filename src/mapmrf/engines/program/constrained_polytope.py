@@ -1,4 +1,4 @@
-"""A program with rows for the constraints of a model: linear ones as they are, all others in linear form."""
+"""A program with rows for the constraints of a model: linear ones directly, all others linearised."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from mapmrf.engines.program.program import Program, Rows, any_rows_bound
 from mapmrf.problem import Problem
 
 Term = tuple[int, float]
-"""A column of the base program, or minus one minus a further column, and its coefficient."""
+"""A column of the base program, or -1 - k for additional column k, and its coefficient."""
 
 
 @dataclass(frozen=True)
 class ConstrainedPolytope:
-    """The columns of another formulation, after further 0/1 columns for what is violated and for halves of sums.
+    """The columns of a base formulation, preceded by 0/1 columns for violations and for binary digits of sums.
 
     Attributes
     ----------
     program
-        The program; its first `n_extra` columns are the further ones.
+        The program; its first `n_extra` columns are the additional ones.
     base
         The formulation without constraints.
     problem
         The problem.
     extras
-        For every further column its constraint, and the power of 2 that it is of half the sum; -1 if it says that the
-        constraint is violated.
+        For every additional column, its constraint and the power of 2 that it represents in half of the sum; -1 if it
+        indicates that the constraint is violated.
     """
 
     program: Program
@@ -43,18 +43,18 @@ class ConstrainedPolytope:
 
     @classmethod
     def build(cls, problem: Problem, compact: bool = True) -> ConstrainedPolytope:
-        """Build the program of a problem, over the compact one where that fits and is wanted."""
+        """Build the program of a problem, over the compact formulation if that applies and is wanted."""
         base = Compact.build(problem) if compact and is_compact(problem) else LocalPolytope.build(problem)
         return cls(*_RowBuilder(problem, base).run())
 
     @property
     def n_extra(self) -> int:
-        """Number of further columns."""
+        """Number of additional columns."""
         return len(self.extras)
 
     @property
     def entries(self) -> Ints:
-        """Places of the base program's columns."""
+        """Indices of the base program's columns."""
         return self.base.entries if isinstance(self.base, LocalPolytope) else np.arange(len(self.base.program.cost))
 
     @property
@@ -63,7 +63,7 @@ class ConstrainedPolytope:
         return dataclasses.replace(self.program, n_integer=0)
 
     def columns(self, labels: Ints) -> Floats:
-        """The point that stands for a labelling."""
+        """Return the point that represents a labelling."""
         constraints = self.problem.graph.constraints
         assert constraints is not None
         violated, sums = constraints.violated(labels), constraints.counts(labels)
@@ -76,16 +76,16 @@ class ConstrainedPolytope:
         return np.concatenate([extra, self.base.columns(labels)])
 
     def labels(self, columns: Floats) -> Ints:
-        """The labelling of an integer point."""
+        """Return the labelling of an integer point."""
         return self.base.labels(columns[self.n_extra :])
 
     def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
-        """(mu_v, mu_f) of a point, over the local polytope."""
+        """Return (mu_v, mu_f) of a point, over the local polytope."""
         assert isinstance(self.base, LocalPolytope)
         return self.base.marginals(columns[self.n_extra :])
 
     def bound(self, weights: Floats) -> float:
-        """The upper bound that any multipliers of the rows give."""
+        """Return the upper bound given by any multipliers of the rows."""
         return self.program.value(any_rows_bound(self.program, weights)) + self.program.round_off
 
 
@@ -126,7 +126,7 @@ class _RowBuilder:
             self.add_states([i for i, _ in pairs], violated)
 
     def add_states(self, scope: list[int], violated: int | None) -> None:
-        """At most one variable in every state; exactly one if there are as many states as variables."""
+        """Add rows for at most one variable per state; exactly one if there are as many states as variables."""
         card = self.problem.graph.card
         n_states, n = int(card[scope].max(initial=0)), len(scope)
         whole = n == n_states and violated is None
@@ -136,7 +136,7 @@ class _RowBuilder:
             self.add_row(pairs, [1.0] * len(pairs), (least, 1.0), violated, (0.0, float(len(pairs))))
 
     def add_parity(self, pairs: list[tuple[int, int]], c: int, parity: int, violated: int | None) -> None:
-        """The sum, twice a number and perhaps one more make the parity."""
+        """Add a row by which the sum equals the parity plus an even number, up to a violation."""
         terms, constant = self.terms(pairs, [1.0] * len(pairs))
         for power in range(max(1, (len(pairs) // 2 + 1).bit_length())):
             terms.append((self.column(c, power), -(2.0 ** (power + 1))))
@@ -145,12 +145,12 @@ class _RowBuilder:
         self.push(terms, parity - constant, parity - constant)
 
     def column(self, c: int, power: int) -> int:
-        """A further column, by a negative number."""
+        """Add a column, numbered by a negative number."""
         self.extras.append((c, power))
         return -len(self.extras)
 
     def terms(self, pairs: list[tuple[int, int]], weights: list[float]) -> tuple[list[Term], float]:
-        """A weighted sum of indicators as terms and a constant."""
+        """Convert a weighted sum of indicators to terms and a constant."""
         terms, constant = [], 0.0
         for (i, k), weight in zip(pairs, weights, strict=True):
             column, factor, added = self.base.indicator(i, k)
@@ -167,7 +167,7 @@ class _RowBuilder:
         violated: int | None,
         extremes: tuple[float, float],
     ) -> None:
-        """A sum between limits, or between its extremes if it may be violated."""
+        """Add a row for a sum within limits, relaxed to its extremes if it is violated."""
         terms, constant = self.terms(pairs, weights)
         low, high = limits[0] - constant, limits[1] - constant
         if violated is None:
@@ -187,8 +187,8 @@ class _RowBuilder:
         self.upper.append(upper)
 
     def program(self, constraints: Constraints) -> Program:
-        """The base program with the further columns and rows."""
-        from scipy import sparse  # not loaded for models that need no program
+        """Assemble the base program with the additional columns and rows."""
+        from scipy import sparse  # not imported for models that need no program
 
         base, n_extra = self.base.program, len(self.extras)
         places = [[n_extra + column if column >= 0 else -1 - column for column, _ in row] for row in self.rows]

@@ -16,7 +16,7 @@ from mapmrf.engines.program.program import DUAL_TOL, Program, Rows, lagrangian
 from mapmrf.engines.program.spin_planes import SpinPlanes
 
 EFFORTS = ((1e-3, 1e-2), (1e-5, 1e-4))
-"""Least violation and surcharge per pair of a cycle; the second is tried where the first finds nothing."""
+"""Minimum violation and surcharge per pair of a cycle; the second is tried if the first finds nothing."""
 
 MAX_AGE = 3
 """Rounds after which a cut that is not tight is removed."""
@@ -29,16 +29,16 @@ TAIL, TAIL_GAIN = 10, 0.9
 
 
 class CuttingPlanes:
-    """The linear relaxation with the cuts so far, its point and its bound; it may begin where quick rounds have ended.
+    """The linear relaxation with the current cuts, its point and its bound; it may continue from the quick rounds.
 
     Attributes
     ----------
     program
-        The program, with the bounds of fixed columns; its rows are those of the formulation alone.
+        The program, with the bounds of fixed columns and the rows of the formulation only.
     rows
-        These rows and the cuts that are in the relaxation.
+        These rows and the cuts in the relaxation.
     bound
-        The best upper bound so far, as a log potential.
+        The best upper bound so far, in log potentials.
     point
         The optimal point of the last relaxation.
     """
@@ -49,7 +49,7 @@ class CuttingPlanes:
         lower, upper = program.lower.copy(), program.upper.copy()
         self.program = dataclasses.replace(program, lower=lower, upper=upper, rows=compact.program.rows)
         self.rows = program.rows
-        # The dual tolerance is that of a branch and cut; each round starts from the last basis.
+        # The dual tolerance is that of branch and cut; each round starts from the last basis.
         settings = {"dual_feasibility_tolerance": DUAL_TOL, "presolve": "off", "solver": "simplex", "parallel": "off"}
         self.relaxation = LPRelaxation(program, seed, settings)
         self.bound = math.inf if quick is None else quick.bound
@@ -64,7 +64,7 @@ class CuttingPlanes:
 
     @property
     def n_fixed(self) -> int:
-        """Columns that are fixed."""
+        """Number of fixed columns."""
         return int(np.count_nonzero(self.program.lower == self.program.upper))
 
     def read(self) -> None:
@@ -72,14 +72,14 @@ class CuttingPlanes:
         point, weights = self.relaxation.point(), self.relaxation.weights()
         assert point is not None and weights is not None
         self.point = point
-        # All rows are of the form A x <= upper, so that a negative weight can only be round-off.
+        # All rows have the form A x <= upper, so that a negative multiplier can only be round-off.
         objective, self._reduced = lagrangian(self.program, self.rows, np.maximum(weights, 0.0))
         self._now = self.program.value(objective) + self.program.round_off
         self.bound = min(self.bound, self._now)
         self.n_rounds += 1
 
     def fix_by_cost(self, value: float) -> None:
-        """Fix the columns whose reduced cost rules out their other bound, given a labelling of this value."""
+        """Fix columns by reduced cost, given the value of a labelling."""
         price = self.program.scale * np.abs(self._reduced)
         places = np.flatnonzero(self._now - price < value - self.program.round_off)
         self._fix(places, (self._reduced > 0).astype(np.float64))
@@ -91,12 +91,12 @@ class CuttingPlanes:
             self.relaxation.change_bounds(free, self.program.lower[free], self.program.upper[free])
 
     def decided(self) -> Ints | None:
-        """The only labelling that can be better than the one by which columns were fixed, if they all are."""
+        """Return the only labelling that can be better than the one used for fixing, if all columns are fixed."""
         lower = self.program.lower[: self.compact.n]
         return lower.astype(np.int64) if np.all(lower == self.program.upper[: self.compact.n]) else None
 
     def tails_off(self, value: float) -> bool:
-        """Whether the last rounds have closed little of the gap."""
+        """Return whether the last rounds have closed little of the gap."""
         self._gaps.append(self.bound - value)
         return len(self._gaps) > TAIL and self._gaps[-1] > TAIL_GAIN * self._gaps[-1 - TAIL]
 
@@ -130,7 +130,7 @@ class CuttingPlanes:
             self._age = self._age[~old]
 
     def strengthened(self) -> Program:
-        """The program with the tight cuts and the fixed columns."""
+        """Return the program with the tight cuts and the fixed columns."""
         n_needed = self.program.rows.n
         tight = self.rows.upper - self.rows.matrix @ self.point <= SLACK
         tight[:n_needed] = True

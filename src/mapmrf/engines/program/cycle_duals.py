@@ -1,4 +1,4 @@
-"""The dual point of the compact program with odd cycles, as messages and multipliers of cycles."""
+"""The dual solution of the compact program with odd cycles, as messages and multipliers of cycles."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mapmrf.engines.program.solver_run import SolverOutcome
 from mapmrf.problem import Problem
 
 POLL = 0.05
-"""Seconds between two looks whether to stop."""
+"""Seconds between checks of whether to stop."""
 
 PATIENCE = 1.0
-"""Seconds that the solver is given to end."""
+"""Seconds that the solver has to stop."""
 
 MOST_ROUNDS = 200
-"""Rounds of odd-cycle inequalities, at most."""
+"""Maximum number of rounds of odd-cycle inequalities."""
 
 
 class CycleDual(NamedTuple):
@@ -32,7 +32,7 @@ class CycleDual(NamedTuple):
     lam_e : (n_edge_states,)
         Messages, in the order of the problem's edges.
     ptr, pair, odd, weight
-        The cycles: where each begins; its pairs, as factors of the problem; which of them are in F; the multipliers.
+        The cycles: their offsets; their pairs, as factors of the problem; which of them are in F; the multipliers.
     """
 
     lam_e: Floats
@@ -43,9 +43,9 @@ class CycleDual(NamedTuple):
 
 
 def cycle_dual(problem: Problem, value: float, tol: float, stop: Callable[[], bool]) -> CycleDual | None:
-    """The dual point after rounds of odd cycles, until its bound is `value` up to `tol`, or nothing helps.
+    """Compute the dual solution by rounds of odd cycles, until its bound is `value` up to `tol`, or nothing helps.
 
-    Nothing is fixed on the way: the point is one of the whole model. None if the first relaxation was not solved in
+    Nothing is fixed, so that the solution is valid for the whole model. None if the first relaxation was not solved in
     time.
     """
     compact = Compact.build(problem)
@@ -69,12 +69,12 @@ def cycle_dual(problem: Problem, value: float, tol: float, stop: Callable[[], bo
 
 
 def _separated(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
-    """Add violated inequalities; False if it was given up."""
+    """Add violated inequalities; False if stopped."""
     return not any(stop() for _ in planes.separate())
 
 
 def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
-    """Solve the relaxation; False if it was given up."""
+    """Solve the relaxation; False if stopped."""
     if stop():
         return False
     planes.relaxation.start()
@@ -87,7 +87,7 @@ def _solved(planes: CuttingPlanes, stop: Callable[[], bool]) -> bool:
 
 
 def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> CycleDual:
-    """Rows with one y are those of y = x_i x_j, and become messages; rows with several are cycles."""
+    """Convert row multipliers: rows with one y, those of y = x_i x_j, become messages; rows with several are cycles."""
     matrix, n, scale = rows.matrix, compact.n, compact.program.scale
     owner = np.repeat(np.arange(rows.n), np.diff(matrix.indptr))
     is_y = matrix.indices >= n
@@ -104,7 +104,7 @@ def _dual(problem: Problem, compact: Compact, rows: Rows, weights: Floats) -> Cy
 
 
 def _factor_of(problem: Problem, compact: Compact) -> Ints:
-    """A factor over each pair of the program."""
+    """Return a factor for each pair of the program."""
     ends = np.sort(problem.scope.reshape(-1, 2).astype(np.int64), axis=1)
     code = ends[:, 0] * compact.n + ends[:, 1]
     order = np.argsort(code, kind="stable")
@@ -113,7 +113,7 @@ def _factor_of(problem: Problem, compact: Compact) -> Ints:
 
 
 def _messages(problem: Problem, compact: Compact, rows: Rows, parts: tuple[Ints, Bools, Floats]) -> Floats:
-    """Every table's linear part goes to the variables, but for what the rows of y = x_i x_j take back."""
+    """Move every table's linear part to the variables, minus the contribution of the rows of y = x_i x_j."""
     factor, single, weights = parts
     lam = np.zeros((problem.n_factors, 2, 2))
     for batch in problem.batches:
@@ -132,7 +132,7 @@ def _messages(problem: Problem, compact: Compact, rows: Rows, parts: tuple[Ints,
 
 
 def _cycle_part(problem: Problem, factors: Ints, amounts: Floats) -> Floats:
-    """The linear part of what cycles add to tables where labels differ, for every edge's states."""
+    """Return the linear part of the cycles' contribution to tables where labels differ, per edge state."""
     cut = np.bincount(factors, weights=amounts, minlength=problem.n_factors)
     part = np.zeros((problem.n_factors, 2, 2))
     part[:, :, 1] = cut[:, None]

@@ -1,4 +1,4 @@
-"""The step of a model's values: where all potentials are multiples of a number, bounds can be rounded down."""
+"""The granularity of a model's values: if all potentials are multiples of a number, bounds can be rounded down."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mapmrf.arrays import Floats
 from mapmrf.problem import Problem
 
 DECIMALS = 4
-"""Digits after the point with which potentials may be written."""
+"""Maximum number of decimals of the potentials."""
 
 MOST_ENTRIES = 2_000_000
-"""Potentials that are looked at, at most; larger models count as if they had no step."""
+"""Maximum number of potentials examined; larger models are treated as having no step."""
 
 CLEAR = 1e-3
-"""Share of the step up to which all digits that were rounded away may add up."""
+"""Maximum total rounding error, as a share of the step."""
 
 
 @dataclass(frozen=True)
 class Grain:
-    """Values are `offset` plus a multiple of `step`, up to `error`; no such step is known if it is 0."""
+    """Values are `offset` plus a multiple of `step`, up to `error`; a step of 0 means that none is known."""
 
     step: float = 0.0
     offset: float = 0.0
@@ -30,7 +30,7 @@ class Grain:
 
     @classmethod
     def of(cls, problem: Problem) -> Grain:
-        """The largest step that all potentials are multiples of."""
+        """Find the largest step of which all potentials are multiples."""
         graph = problem.graph
         n_entries = problem.n_states + sum(batch.n * batch.n_configs for batch in problem.batches)
         if graph.constraints is not None or n_entries > MOST_ENTRIES:
@@ -40,12 +40,12 @@ class Grain:
         values = values[np.isfinite(values)]
         terms, largest = problem.n_vars + problem.n_factors, float(np.abs(values).max(initial=0.0))
         step, error = _step(values)
-        # Every value is a sum of so many entries.
+        # Every value is a sum of this many entries.
         error = terms * (error + 8 * float(np.finfo(float).eps) * terms * largest) if step > 0 else 0.0
         return cls(step, graph.constant, error) if error < CLEAR * step else cls()
 
     def down(self, bound: float) -> float:
-        """The largest value that a labelling can have below a bound."""
+        """Return the largest possible value of a labelling below a bound."""
         if self.step == 0 or not math.isfinite(bound):
             return bound
         steps = math.floor((bound - self.offset + self.error) / self.step)
@@ -53,12 +53,12 @@ class Grain:
 
     @property
     def slack(self) -> float:
-        """By how much a bound may be above the optimum and yet prove it; 0 if no step is known."""
+        """How far a bound may be above the optimum and still prove it; 0 if no step is known."""
         return 0.98 * self.step
 
 
 def _step(values: Floats) -> tuple[float, float]:
-    """The largest step, 0 if there is none, and how far an entry is from a multiple of it at most."""
+    """Return the largest step, 0 if there is none, and the maximum distance of an entry from a multiple of it."""
     for digits in range(DECIMALS + 1):
         scaled = values * 10.0**digits
         whole = np.rint(scaled)

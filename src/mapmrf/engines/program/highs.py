@@ -1,4 +1,4 @@
-"""HiGHS at work on a thread of its own: on a linear program, again and again, or on a branch and bound."""
+"""HiGHS in a separate thread: on a linear program, repeatedly, or on a branch and bound."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mapmrf.engines.program.program import DUAL_TOL, Program, Rows
 from mapmrf.engines.program.solver_run import BranchTask, SolverOutcome, SolverReport, SolverRun
 
 PIECE = 20_000
-"""Rows or columns that HiGHS is given at a time: some milliseconds."""
+"""Rows or columns passed to HiGHS at a time: some milliseconds."""
 
 Settings = Mapping[str, Any]
-"""Options of HiGHS by their names there."""
+"""HiGHS options by name."""
 
 
 class LPRelaxation:
-    """A linear program in HiGHS, solved on a thread of its own.
+    """A linear program in HiGHS, solved in a separate thread.
 
-    Rows and bounds may change between runs, and each run starts from the last basis. Nothing but `wait`, `stop`,
-    `close` and `iterations` may be used while a run is under way.
+    Rows and bounds may change between runs, and each run starts from the last basis. Only `wait`, `stop`, `close` and
+    `iterations` may be used during a run.
     """
 
     def __init__(self, program: Program, seed: int, settings: Settings) -> None:
@@ -31,57 +31,57 @@ class LPRelaxation:
         self._run: SolverRun | None = None
 
     def start(self) -> None:
-        """Begin a run."""
-        highs = self._highs  # not self: the thread must not keep alive what is to stop it when nobody waits any more
+        """Start a run."""
+        highs = self._highs  # not self: the thread must not keep alive the object whose finalizer stops it
         self._run = SolverRun(lambda report: _solve_relaxation(highs, report))
 
     def wait(self, seconds: float) -> bool:
-        """Whether no run is under way, at the latest after some seconds."""
+        """Wait for some seconds at most; return whether no run is active."""
         return self._run is None or self._run.wait(seconds)
 
     def stop(self) -> None:
-        """Ask HiGHS to end at its next iteration."""
+        """Ask HiGHS to stop at its next iteration."""
         if self._run is not None:
             self._run.stop()
 
     def close(self, seconds: float) -> None:
-        """Stop HiGHS and wait until its thread has ended, at most some seconds."""
+        """Stop HiGHS and wait for its thread, at most some seconds."""
         if self._run is not None:
             self._run.close(seconds)
 
     @property
     def iterations(self) -> int:
-        """Iterations of the last run so far."""
+        """Iterations of the current or last run."""
         return 0 if self._run is None else self._run.report.iterations
 
     @property
     def outcome(self) -> SolverOutcome:
-        """How the last run ended."""
+        """Outcome of the last run."""
         return SolverOutcome.FAILED if self._run is None else self._run.report.outcome
 
     @property
     def message(self) -> str:
-        """HiGHS' own words for how the last run ended."""
+        """HiGHS' message about the end of the last run."""
         return "" if self._run is None else self._run.report.message
 
     def point(self) -> Floats | None:
-        """Where the last run ended, if anywhere; infeasible if it was stopped."""
+        """Return the final point of the last run, if any; it is infeasible if the run was stopped."""
         solution = self._highs.getSolution()
         columns = np.array(solution.col_value)
         return columns if solution.value_valid and np.isfinite(columns).all() else None
 
     def weights(self) -> Floats | None:
-        """Multipliers of the rows, if there are any."""
+        """Return the multipliers of the rows, if any."""
         solution = self._highs.getSolution()
         found = np.array(solution.row_dual)
         return found if solution.dual_valid and np.isfinite(found).all() else None
 
     def add(self, rows: Rows) -> None:
-        """Add rows at the end; the basis stays, with the new rows in it."""
+        """Add rows at the end, with the new rows basic."""
         _add_rows(self._highs, rows)
 
     def delete(self, places: Ints) -> None:
-        """Take rows out by their places."""
+        """Delete rows by index."""
         self._highs.deleteRows(len(places), places.astype(np.int32))
 
     def change_bounds(self, columns: Ints, lower: Floats, upper: Floats) -> None:
@@ -89,13 +89,13 @@ class LPRelaxation:
         self._highs.changeColsBounds(len(columns), columns.astype(np.int32), lower, upper)
 
     def change_settings(self, settings: Settings) -> None:
-        """Change options of HiGHS."""
+        """Change HiGHS options."""
         for key, value in settings.items():
             self._highs.setOptionValue(key, value)
 
 
 def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
-    """Branch and bound on a task."""
+    """Run branch and bound on a task."""
     program = task.program
     settings = {
         "parallel": "off",
@@ -124,7 +124,7 @@ def solve_by_highs(task: BranchTask, report: SolverReport) -> None:
 
 
 def _highs(program: Program, seed: int, settings: Settings) -> Any:
-    """A silent, single-threaded HiGHS that holds the program without its integrality."""
+    """Create a silent, single-threaded HiGHS that holds the program without integrality."""
     highspy = load_highs()
     highs = highspy.Highs()
     for key, value in {"output_flag": False, "threads": 1, "random_seed": seed % 2**31, **settings}.items():
@@ -136,7 +136,7 @@ def _highs(program: Program, seed: int, settings: Settings) -> Any:
 
 
 def _add_columns(highs: Any, program: Program) -> None:
-    """Add empty columns, piece by piece: HiGHS keeps Python's lock while it takes one."""
+    """Add empty columns in pieces, since HiGHS holds the GIL during each call."""
     upper, none = np.minimum(program.upper, load_highs().kHighsInf), np.zeros(0)
     for begin in range(0, len(upper), PIECE):
         part = slice(begin, begin + PIECE)
@@ -145,7 +145,7 @@ def _add_columns(highs: Any, program: Program) -> None:
 
 
 def _add_rows(highs: Any, rows: Rows) -> None:
-    """Add rows at the end, piece by piece for the same reason."""
+    """Add rows at the end, in pieces for the same reason."""
     infinity = load_highs().kHighsInf
     lower, upper = np.maximum(rows.lower, -infinity), np.minimum(rows.upper, infinity)
     ptr, indices, data = rows.matrix.indptr, rows.matrix.indices, rows.matrix.data
@@ -158,12 +158,12 @@ def _add_rows(highs: Any, rows: Rows) -> None:
 
 
 def _solve_relaxation(highs: Any, report: SolverReport) -> None:
-    """Run HiGHS on a linear program; its point and multipliers stay in HiGHS."""
+    """Run HiGHS on a linear program; point and multipliers remain in HiGHS."""
     types = load_highs().cb.HighsCallbackType
 
     def watch(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
         report.iterations = _iterations(out)
-        into.user_interrupt = report.must_stop()  # set every time: HiGHS keeps the last answer for its next run
+        into.user_interrupt = report.must_stop()  # set every time: HiGHS keeps the last value for its next run
 
     highs.setCallback(watch, None)
     highs.startCallback(types.kCallbackSimplexInterrupt)
@@ -174,13 +174,13 @@ def _solve_relaxation(highs: Any, report: SolverReport) -> None:
 
 
 def _iterations(figures: Any) -> int:
-    """Iterations of a linear program, where -1 or 0 stands for a solver that did not run."""
+    """Return the iterations on a linear program; -1 or 0 stand for a solver that did not run."""
     simplex, ipm = figures.simplex_iteration_count, figures.ipm_iteration_count
     return int((simplex if simplex > 0 else 0) + (ipm if ipm > 0 else 0))
 
 
 def _listen_to_branching(highs: Any, report: SolverReport) -> None:
-    """Have HiGHS report its points, bound and nodes, and check the stop flag."""
+    """Register a callback that reports points, bound and nodes, and checks the stop flag."""
     types = load_highs().cb.HighsCallbackType
 
     def watch(kind: Any, message: str, out: Any, into: Any, data: Any) -> None:
@@ -198,7 +198,7 @@ def _listen_to_branching(highs: Any, report: SolverReport) -> None:
         if report.must_stop():
             into.user_interrupt = True
 
-    feed = getattr(types, "kCallbackMipUserSolution", None)  # HiGHS 1.8 and later take points while they run
+    feed = getattr(types, "kCallbackMipUserSolution", None)  # HiGHS 1.8 and later accept points during a run
     highs.setCallback(watch, None)
     for kind in (
         types.kCallbackMipInterrupt,
@@ -211,7 +211,7 @@ def _listen_to_branching(highs: Any, report: SolverReport) -> None:
 
 
 def _conclude(highs: Any, report: SolverReport) -> None:
-    """Report how HiGHS ended."""
+    """Report the outcome of HiGHS."""
     status, ended = load_highs().HighsModelStatus, highs.getModelStatus()
     report.message = highs.modelStatusToString(ended)
     report.outcome = {

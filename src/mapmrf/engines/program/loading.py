@@ -1,4 +1,4 @@
-"""HiGHS and SCIP, loaded when first needed: they may be missing, or another library may stand in their way."""
+"""HiGHS and SCIP, imported when first needed: they may be missing, or conflict with another library."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import Any
 
 
 def load_highs() -> Any:
-    """The module highspy."""
+    """Import and return highspy."""
     return importlib.import_module("highspy")
 
 
 def load_scip() -> Any:
-    """The module pyscipopt, of an optional extra."""
+    """Import and return pyscipopt, an optional extra."""
     return importlib.import_module("pyscipopt")
 
 
 def highs_failure() -> str | None:
-    """Why HiGHS cannot be loaded, in one line; None if it can.
+    """Return why HiGHS cannot be loaded, in one line; None if it can.
 
-    A process that has imported OR-Tools, which holds a HiGHS of its own, may be unable to load highspy.
+    A process that has imported OR-Tools, which bundles another HiGHS, may be unable to load highspy.
     """
     return _failure("highspy", "HiGHS")
 
 
 def scip_failure() -> str | None:
-    """Why SCIP cannot be loaded, in one line; None if it can."""
+    """Return why SCIP cannot be loaded, in one line; None if it can."""
     if importlib.util.find_spec("pyscipopt") is None:
         return "SCIP needs the optional extra: pip install 'mapmrf[exact]'"
     return _failure("pyscipopt", "SCIP")
@@ -35,7 +35,7 @@ def scip_failure() -> str | None:
 def _failure(module: str, title: str) -> str | None:
     try:
         importlib.import_module(module)
-    except Exception as error:  # an extension that does not fit may raise anything while it is loaded
+    except Exception as error:  # an incompatible extension may raise anything on import
         return f"{title} cannot be loaded: {_first_line(error)}"
     return None
 

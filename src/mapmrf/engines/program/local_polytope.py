@@ -1,4 +1,4 @@
-"""The local polytope L_G as a program: a relaxation (lp), or with 0/1 variables the whole model (cuts)."""
+"""The local polytope L_G as a program: a relaxation (lp), or the whole model with 0/1 variables (cuts)."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class LocalPolytope:
     """Columns: the entries of mu_v, 0 or 1, and of mu_f that may be positive.
 
     Rows: total mass 1 of every variable, then mu_i - M_ia mu_a = 0, laid out like `lam_e`. Entries of -inf potential
-    have no column, nor have variables without factors and constraints, whose best state is their solution. Costs are
-    relative to the best entry of their block. Constraints are left out, see `ConstrainedPolytope`.
+    have no column, nor do variables without factors and constraints, which take their best state. Costs are relative to
+    the best entry of their block. Constraints are not included, see `ConstrainedPolytope`.
 
     Attributes
     ----------
     program
         The program.
     problem
-        The problem that it was built from.
+        The underlying problem.
     entries
-        The place of every column in (mu_v, mu_f), in ascending order.
+        The index of every column in (mu_v, mu_f), ascending.
     n_mass
-        Rows of total mass.
+        Number of mass rows.
     """
 
     program: Program
@@ -72,12 +72,12 @@ class LocalPolytope:
 
     @property
     def relaxation(self) -> Program:
-        """The program without integrality, and without the upper bounds of its columns: its rows imply them."""
+        """The program without integrality, and without column upper bounds, which its rows imply."""
         program = self.program
         return dataclasses.replace(program, n_integer=0, upper=np.full(len(program.upper), np.inf))
 
     def columns(self, labels: Ints) -> Floats:
-        """The vertex of a labelling."""
+        """Return the vertex of a labelling."""
         problem = self.problem
         taken = [(problem.graph.var_ptr[:-1] + labels)[linked_variables(problem)]]
         for batch in problem.batches:
@@ -88,7 +88,7 @@ class LocalPolytope:
         return columns
 
     def labels(self, columns: Floats) -> Ints:
-        """The labelling of an integer point, of which mu_v is enough."""
+        """Return the labelling of an integer point; mu_v is sufficient."""
         n = self.program.n_integer
         mu_v = np.full(self.problem.n_states, -1.0)
         mu_v[self.entries[:n]] = columns[:n]
@@ -96,7 +96,7 @@ class LocalPolytope:
         return segment_argmax(mu_v, self.problem.graph.var_ptr)
 
     def marginals(self, columns: Floats) -> tuple[Floats, Floats]:
-        """(mu_v, mu_f) of a point."""
+        """Return (mu_v, mu_f) of a point."""
         problem = self.problem
         mu = np.zeros(problem.n_states + problem.n_configs)
         mu[self.entries] = columns
@@ -104,29 +104,29 @@ class LocalPolytope:
         return mu[: problem.n_states], mu[problem.n_states :]
 
     def multipliers(self, weights: Floats) -> Floats:
-        """`lam_e` of the rows' multipliers."""
+        """Return `lam_e` from the rows' multipliers."""
         return weights[self.n_mass :] * self.program.scale
 
     def bound(self, weights: Floats) -> float:
-        """The upper bound that any multipliers of the rows give."""
+        """Return the upper bound given by any multipliers of the rows."""
         return dual_bound(self.problem, self.multipliers(weights))
 
     def indicator(self, i: int, k: int) -> tuple[int, float, float]:
-        """A state as a column, its coefficient and a constant; column -1 if the state is forbidden."""
+        """Express a state by a column, its coefficient and a constant; column -1 if the state is forbidden."""
         place = int(self.problem.graph.var_ptr[i]) + k
         column = int(np.searchsorted(self.entries, place))
         known = column < len(self.entries) and self.entries[column] == place
         return (column, 1.0, 0.0) if known else (-1, 0.0, 0.0)
 
     def _alone(self) -> Ints:
-        """The best states of the variables without factors, as places in mu_v."""
+        """Indices in mu_v of the best states of the variables without factors."""
         graph = self.problem.graph
         best = graph.var_ptr[:-1] + segment_argmax(graph.theta_v, graph.var_ptr)
         return np.asarray(best[~linked_variables(self.problem)])
 
 
 def linked_variables(problem: Problem) -> Bools:
-    """Which variables have a factor or a constraint, (n_vars,)."""
+    """Return which variables have a factor or a constraint, (n_vars,)."""
     linked = problem.degree > 0
     if problem.graph.constraints is not None:
         linked[problem.graph.constraints.var] = True
@@ -134,8 +134,8 @@ def linked_variables(problem: Problem) -> Bools:
 
 
 def _constraints(problem: Problem) -> csr_array:
-    """The left sides over all entries of (mu_v, mu_f)."""
-    from scipy import sparse  # not loaded for models that need no program
+    """Return the constraint matrix over all entries of (mu_v, mu_f)."""
+    from scipy import sparse  # not imported for models that need no program
 
     linked, card = linked_variables(problem), problem.graph.card
     states = np.flatnonzero(np.repeat(linked, card)).astype(np.int32)
@@ -147,9 +147,9 @@ def _constraints(problem: Problem) -> csr_array:
 
 
 def _marginal_rows(problem: Problem, batch: Batch) -> tuple[Ints, Ints, Floats]:
-    """mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, their columns and values.
+    """Build mu_i - M_ia mu_a for the factors of a batch, laid out like `lam_e`: entries per row, columns and values.
 
-    Put together by hand: all factors have the same pattern, and products of sparse matrices take ten times as long.
+    Built directly: all factors have the same pattern, and products of sparse matrices take ten times as long.
     """
     n_configs, arity = batch.config.shape
     states = (batch.config + batch.state_at[:-1]).ravel()

@@ -1,13 +1,13 @@
 """Odd cycles of the cut polytope: separation by shortest paths in the double graph, and rounding along a tree.
 
-A labelling x of binary variables cuts the pair (i, j) if x_i != x_j; ``cut`` holds these numbers, 0 to 1, of a relaxed
-solution. In every cycle C an even number of pairs is cut, so that for every odd subset F of C
+A labelling x of binary variables cuts the pair (i, j) if x_i != x_j; ``cut`` holds these values, from 0 to 1, for a
+relaxed solution. Every cycle C contains an even number of cut pairs, so that for every odd subset F of C
 
     sum_F (1 - cut) + sum_{C without F} cut >= 1.
 
-The double graph has the nodes 2 v and 2 v + 1 for every variable v; a pair leads from v to w on the same side at the
-price `cut`, and to the other side, for a pair in F, at the price 1 - `cut`. A closed walk from 2 v to 2 v + 1 of length
-below 1 is a violated inequality (Barahona and Mahjoub 1986).
+The double graph has nodes 2 v and 2 v + 1 for every variable v; a pair leads from v to w on the same side at length
+`cut`, and to the other side, for a pair in F, at length 1 - `cut`. A walk from 2 v to 2 v + 1 of length below 1 is a
+violated inequality (Barahona and Mahjoub 1986).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class PairAdjacency(NamedTuple):
 
 
 class ShortestPaths(NamedTuple):
-    """Scratch of the paths from one source: per node of the double graph, and a heap.
+    """Scratch for the shortest paths from one source: per node of the double graph, and a heap.
 
-    `stamp` is the last source from which a node was reached, or -1; `came_from` and `came_by` are the node and
-    the pair before it. The heap has room for 4 entries per pair and one more.
+    `stamp` is the last source from which a node was reached, or -1; `came_from` and `came_by` are the node and the pair
+    before it. The heap has room for 4 entries per pair plus one.
     """
 
     dist: Floats
@@ -45,7 +45,7 @@ class ShortestPaths(NamedTuple):
 class ClosedWalk(NamedTuple):
     """A walk: pair ``edge[t]`` leads from variable ``var[t]`` to the next and is in F if ``odd[t]``.
 
-    Room for 4 entries per variable and one more. place_of : scratch per variable, -1, and left so.
+    Room for 4 entries per variable plus one. `place_of` is scratch per variable, all -1 between calls.
     """
 
     var: Ints
@@ -65,7 +65,7 @@ class OddCycles(NamedTuple):
 
 
 class SeparationLimits(NamedTuple):
-    """Pairs to look at in one call and from one source, the least violation, and a pair's cost beyond its price."""
+    """Pairs to visit per call and per source, the minimum violation, and a surcharge on the length of a pair."""
 
     max_work: int
     violation: float
@@ -74,7 +74,7 @@ class SeparationLimits(NamedTuple):
 
 
 class SeparationPlace(NamedTuple):
-    """How far a separation is: the number of sources done and of cycles found."""
+    """Progress of a separation: the number of sources processed and of cycles found."""
 
     turn: int
     n_found: int
@@ -91,7 +91,7 @@ class Meeting(NamedTuple):
 
 @inlined
 def push(size: int, key: float, node: int, heap_key: Floats, heap_node: Ints) -> int:
-    """Put a node on the heap; return how many are on it."""
+    """Push a node on the heap; return the heap's size."""
     at = size
     while at > 0:
         up = (at - 1) >> 1
@@ -105,7 +105,7 @@ def push(size: int, key: float, node: int, heap_key: Floats, heap_node: Ints) ->
 
 @inlined
 def pop(size: int, heap_key: Floats, heap_node: Ints) -> int:
-    """Take the first node, which the caller has read, off the heap; return how many are left."""
+    """Pop the first node, which the caller has read, from the heap; return the heap's size."""
     size -= 1
     key, node = heap_key[size], heap_node[size]
     at = 0
@@ -125,9 +125,9 @@ def pop(size: int, heap_key: Floats, heap_node: Ints) -> int:
 
 @inlined
 def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
-    """Cut a closed odd walk down to a simple odd cycle, in place; return its length.
+    """Reduce a closed odd walk to a simple odd cycle, in place; return its length.
 
-    Even loops are left out; the first odd one is the answer.
+    Even loops are removed; the first odd one is the result.
     """
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
     size, begin = 0, 0
@@ -145,7 +145,7 @@ def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
                 place_of[var[k]] = -1
             size = first
         place_of[v] = size
-        # What is kept moves to the front: never past the place where the walk is read.
+        # Kept entries move to the front, never past the reading position.
         var[size], edge[size], is_odd[size] = v, edge[t], is_odd[t]
         size += 1
     for k in range(size):
@@ -158,7 +158,7 @@ def simple_cycle(n_walk: int, walk: ClosedWalk) -> int:
 
 @inlined
 def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
-    """Left side of the inequality over some pairs of a cycle."""
+    """Return the left-hand side of the inequality over some pairs of a cycle."""
     edge, odd = walk.edge, walk.odd
     total = 0.0
     for k in range(begin, end):
@@ -168,9 +168,10 @@ def cycle_length(begin: int, end: int, walk: ClosedWalk, cut: Floats) -> float:
 
 @inlined
 def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int:
-    """Cut an odd cycle at a chord and keep the half of the smaller left side, in place; return its length.
+    """Split an odd cycle at a chord and keep the half with the smaller left-hand side, in place; return its length.
 
-    Returns the length unchanged where there is no chord. The two halves' left sides add up to 1 plus that of the whole.
+    Returns the length unchanged if there is no chord. The left-hand sides of the halves sum to 1 plus that of the
+    whole.
     """
     var, edge, is_odd, place_of = walk.var, walk.edge, walk.odd, walk.place_of
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
@@ -212,9 +213,9 @@ def halve(size: int, graph: PairAdjacency, cut: Floats, walk: ClosedWalk) -> int
 def find_meeting(
     source: int, limits: SeparationLimits, cut: Floats, graph: PairAdjacency, paths: ShortestPaths
 ) -> Meeting:
-    """The shortest closed walk from ``2 source`` to its mirror, if it is shorter than 1 - violation.
+    """Find the shortest walk from ``2 source`` to its mirror, if it is shorter than 1 - violation.
 
-    Only the paths up to half the length are followed: two of them that meet at the ends of a pair close the walk.
+    Paths are only followed up to half the length: two that meet at the ends of a pair close the walk.
     """
     ptr, nbr, edge_of = graph.ptr, graph.nbr, graph.edge_of
     dist, stamp, came_from, came_by = paths.dist, paths.stamp, paths.came_from, paths.came_by
@@ -248,9 +249,9 @@ def find_meeting(
 
 @inlined
 def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
-    """Write down the closed walk of two paths that meet; return its length.
+    """Write the closed walk of two paths that meet; return its length.
 
-    It begins at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
+    It starts at one end of the pair where they meet, goes back to the source, out to the other end and over the pair.
     """
     came_from, came_by = paths.came_from, paths.came_by
     var, edge, odd = walk.var, walk.edge, walk.odd
@@ -274,14 +275,14 @@ def write_walk(meeting: Meeting, paths: ShortestPaths, walk: ClosedWalk) -> int:
         odd[k], odd[end] = odd[end], odd[k]
         k, end = k + 1, end - 1
     var[size], edge[size] = meeting.to_node >> 1, meeting.by
-    # The mirror of to_node is what the pair leads to.
+    # The pair leads to the mirror of to_node.
     odd[size] = 1 ^ ((meeting.from_node ^ meeting.to_node) & 1)
     return size + 1
 
 
 @inlined
 def keep_cycle(size: int, violated: float, n_found: int, walk: ClosedWalk, found: OddCycles) -> int:
-    """Append a cycle to those found, if there is room; return how many there are."""
+    """Append a cycle to those found, if there is room; return their number."""
     at = found.ptr[n_found]
     if at + size > len(found.edge):
         return n_found
@@ -303,11 +304,11 @@ def odd_cycles(
     walk: ClosedWalk,
     found: OddCycles,
 ) -> SeparationPlace:
-    """The shortest odd cycle through one source after another, if it is violated by more than ``limits.violation``.
+    """Find the shortest odd cycle through one source after another, if violated by more than ``limits.violation``.
 
-    Goes through the variables `sources` from `place` on until the work or the space is used up, and returns where it
-    stopped. Every pair costs ``limits.hop`` more than its price, so that of equal cycles the one with fewer pairs is
-    found. Chords are cut off.
+    Processes the variables `sources` from `place` on until the work or the space is used up, and returns its progress.
+    Every pair is longer by ``limits.hop``, so that among equal cycles the one with fewer pairs is found. Chords are cut
+    off.
     """
     turn, n_found, work = place.turn, place.n_found, 0
     while turn < len(sources) and work < limits.max_work and n_found < len(found.violation):
@@ -329,11 +330,11 @@ def odd_cycles(
 
 @compiled
 def sources_of(node1: Ints, node2: Ints, cut: Floats, tol: float, parent: Ints, parity: Ints, is_source: Ints) -> None:
-    """Mark the variables through which a violated odd cycle may go: is_source is 1 there and 0 elsewhere.
+    """Mark the variables that may lie on a violated odd cycle: is_source is 1 there and 0 elsewhere.
 
-    These are the ends of pairs that are neither cut nor uncut, and all variables of a part, connected by the other
-    pairs, in which these contradict one another. A cycle without either holds an even number of cut pairs. parent,
-    parity : scratch per variable.
+    These are the ends of pairs that are neither cut nor uncut, and all variables of a component, connected by the other
+    pairs, in which these are inconsistent. A cycle without either has an even number of cut pairs. parent, parity :
+    scratch per variable.
     """
     for u in range(len(parent)):
         parent[u], parity[u], is_source[u] = u, 0, 0
@@ -362,9 +363,9 @@ def sources_of(node1: Ints, node2: Ints, cut: Floats, tol: float, parent: Ints, 
 
 @compiled
 def round_by_tree(order: Ints, node1: Ints, node2: Ints, cut: Floats, parent: Ints, parity: Ints, labels: Ints) -> None:
-    """Labels from a spanning tree of the pairs that are surest to be cut or not: `order` has the surest first.
+    """Label along a spanning tree of the pairs with the clearest cut values: `order` lists the clearest first.
 
-    The last node stands for the label 0: a pair with it is a variable, and its `cut` is that variable's x. parent,
+    The last node represents the label 0: a pair with it is a variable, and its `cut` is that variable's x. parent,
     parity : scratch per node.
     """
     for u in range(len(parent)):

@@ -1,4 +1,4 @@
-"""The search for violated odd cycles at a point of the compact program."""
+"""Separation of odd-cycle inequalities at a point of the compact program."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STEP_WORK = 1_000_000
 
 
 class OddCycleSeparation:
-    """The search for violated odd cycles of a compact program.
+    """Separation of odd cycles for a compact program.
 
     Attributes
     ----------
     found, n_found
-        The cycles of the last search, and how many there are.
+        The cycles of the last search, and their number.
     """
 
     found: OddCycles
@@ -46,17 +46,17 @@ class OddCycleSeparation:
             np.concatenate([np.arange(m), np.arange(m)])[order],
         )
         self._paths, self._walk = _paths(n, m), _walk(n)
-        # Sums of these tell cycles apart, which are the same if all their columns are.
+        # Sums of these identify cycles, which are equal if all their columns are.
         column = np.arange(m) if column is None else column
         self._code = np.random.default_rng(0).random((int(column.max(initial=0)) + 1, 2))[column].ravel()
 
     def run(
         self, cut: Floats, violation: float, hop: float, fraction: float = 1e-9, reach: int = sys.maxsize
     ) -> Iterator[None]:
-        """Look for the shortest odd cycles through all variables that may have a violated one, in short steps.
+        """Search for the shortest odd cycles through all variables that may have a violated one, in short steps.
 
-        Pairs within `fraction` of 0 or 1 count as such when these variables are chosen; from each of them some `reach`
-        pairs are looked at.
+        For this choice of variables, cut values within `fraction` of 0 or 1 count as integral; about `reach` pairs are
+        visited from each.
         """
         sources = self._sources(cut, fraction)
         limits = SeparationLimits(STEP_WORK, violation, hop, reach)
@@ -68,7 +68,7 @@ class OddCycleSeparation:
         self.found, self.n_found = found, place.n_found
 
     def best(self, n_most: int) -> OddCycles:
-        """The cycles found, each once, the most violated if there are too many."""
+        """Return the distinct cycles found, the most violated ones if there are too many."""
         n, found = self.n_found, self.found
         ptr, violation = found.ptr[: n + 1], found.violation[:n]
         if n == 0:
@@ -81,7 +81,7 @@ class OddCycleSeparation:
         return OddCycles(offsets(counts), found.var[places], found.edge[places], found.odd[places], violation[chosen])
 
     def codes(self, cycles: OddCycles) -> Floats:
-        """A positive number for every cycle, by which they can be told apart."""
+        """Return a positive number that identifies each cycle."""
         if len(cycles.ptr) == 1:
             return np.zeros(0)
         end = cycles.ptr[-1]
@@ -89,26 +89,26 @@ class OddCycleSeparation:
         return np.asarray(np.round(np.add.reduceat(of_entries, cycles.ptr[:-1]), 9))
 
     def _sources(self, cut: Floats, fraction: float) -> Ints:
-        """The variables through which a violated cycle may go."""
+        """Return the variables that may lie on a violated cycle."""
         parent, parity, is_source = np.zeros((3, self.n), dtype=np.int64)
         sources_of(self.first, self.second, cut, fraction, parent, parity, is_source)
         return np.flatnonzero(is_source)
 
     def _room(self) -> OddCycles:
-        """Room for a cycle per variable."""
+        """Allocate a cycle per variable."""
         n = self.n
         var, edge, odd = np.zeros((3, min(32 * n, 8 * n + 2_000_000)), dtype=np.int32)
         return OddCycles(np.zeros(n + 1, dtype=np.int64), var, edge, odd, np.zeros(n))
 
 
 def _paths(n: int, m: int) -> ShortestPaths:
-    """Scratch for n variables and m pairs."""
+    """Allocate scratch for n variables and m pairs."""
     came_from, came_by = np.zeros((2, 2 * n), dtype=np.int64)
     heap_key, heap_node = np.zeros(4 * m + 1), np.zeros(4 * m + 1, dtype=np.int64)
     return ShortestPaths(np.zeros(2 * n), np.full(2 * n, -1), came_from, came_by, heap_key, heap_node)
 
 
 def _walk(n: int) -> ClosedWalk:
-    """Scratch for n variables."""
+    """Allocate scratch for n variables."""
     var, edge, odd = np.zeros((3, 4 * n + 1), dtype=np.int64)
     return ClosedWalk(var, edge, odd, place_of=np.full(n, -1))

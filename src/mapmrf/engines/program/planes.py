@@ -1,7 +1,7 @@
-"""Rounds of cutting planes over a first-order solver, for any form in spins.
+"""Rounds of cutting planes with a first-order solver, for any form in spins.
 
-A point that is nearly optimal shows most of the violated cycles, and multipliers that are nearly optimal prove nearly
-the bound of the relaxation. On large models a round takes a small part of the time of the simplex method.
+A nearly optimal point violates most of the relevant cycles, and nearly optimal multipliers prove nearly the bound of
+the relaxation. On large models, a round takes a small fraction of the time of the simplex method.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from mapmrf.engines.program.spin_form import SpinForm
 
 
 class SeparationEffort(NamedTuple):
-    """How hard violated cycles are looked for.
+    """Effort of separation.
 
     Attributes
     ----------
     violation
-        Least violation.
+        Minimum violation.
     hop
         Surcharge per pair of a cycle.
     fraction
-        How far from 0 or 1 a pair is neither cut nor uncut.
+        Distance from 0 or 1 beyond which a cut value is fractional.
     reach
-        Pairs that are looked at from one variable.
+        Pairs visited from one variable.
     """
 
     violation: float
@@ -41,33 +41,33 @@ class SeparationEffort(NamedTuple):
 
 
 QUIET = 2
-"""Rounds in a row without new inequalities after which the next effort is made: the point may not be good yet."""
+"""Rounds in a row without new inequalities after which the effort is increased: the point may still be inaccurate."""
 
 ROUND, QUIET_ROUND = IterationLimits(60, 300, 0.2), IterationLimits(60, 600, 0.05)
-"""Limits of a round's iterations, and those where the last round has found nothing new."""
+"""Iteration limits of a round, and those after a round that has found nothing new."""
 
 CLOSING_ROUND, CLOSING_RUNS = IterationLimits(60, 1000, 0.01), 4
-"""Limits of further iterations where the gap is nearly closed, and how often they are added at most."""
+"""Limits of further iterations if the gap is nearly closed, and their maximum number."""
 
 SLACK = 0.05
-"""Slack above which a row without a multiplier is removed."""
+"""Slack above which a row with zero multiplier is removed."""
 
 
 class Planes(ABC):
-    """A relaxation with the cuts so far, its solver and its bound.
+    """A relaxation with the current cuts, its solver and its bound.
 
     Attributes
     ----------
     bound
-        The best upper bound so far, as a log potential.
+        The best upper bound so far, in log potentials.
     now
-        The bound of the last round, with the columns that are fixed.
+        The bound of the last round, with the fixed columns.
     n_rounds, n_cuts, n_fixed
-        Rounds, inequalities that were added in all of them, and columns that are fixed.
+        Number of rounds, of inequalities added so far, and of fixed columns.
     """
 
     tail: ClassVar[tuple[int, float]]
-    """The rounds end when the last so many of them left more than this share of the gap."""
+    """The rounds end when this many of them left more than this share of the gap."""
 
     def __init__(self, form: SpinForm | ProductForm) -> None:
         self.solver = PrimalDual(form)
@@ -82,37 +82,37 @@ class Planes(ABC):
     @property
     @abstractmethod
     def round_off(self) -> float:
-        """What the sums of a bound may be off."""
+        """Possible error of the sums in a bound."""
 
     @abstractmethod
     def separate(self) -> Iterator[None]:
-        """Add violated inequalities, in short steps, and remove those that are neither tight nor have a multiplier."""
+        """Add violated inequalities, in short steps, and remove slack ones with zero multiplier."""
 
     @abstractmethod
     def rounded(self) -> Ints:
-        """A labelling near the point of the last round."""
+        """Round the point of the last round to a labelling."""
 
     @property
     def n_fixed(self) -> int:
-        """Columns that are fixed."""
+        """Number of fixed columns."""
         return int(np.count_nonzero(self.solver.lower == self.solver.upper))
 
     def solve(self, value: float) -> Iterator[None]:
-        """A round's iterations, in short steps, and what they give; a labelling of this value is known."""
+        """Run the iterations of a round, in short steps, given the value of the incumbent."""
         self.n_rounds += 1
         yield from self._run(ROUND if self._n_quiet == 0 else QUIET_ROUND, value)
 
     def is_closing(self, value: float, tolerance: float) -> bool:
-        """Whether the gap is nearly closed and worth closing: a better labelling may be left within it."""
+        """Return whether the gap is nearly closed but may still contain a better labelling."""
         return self.now - value <= tolerance and self._n_closing < CLOSING_RUNS and self.decided() is None
 
     def close(self, value: float) -> Iterator[None]:
-        """More iterations in the same round."""
+        """Run more iterations in the same round."""
         self._n_closing += 1
         yield from self._run(CLOSING_ROUND, value)
 
     def _run(self, limits: IterationLimits, value: float) -> Iterator[None]:
-        """Iterations within limits, the bound after them, and the columns that it decides."""
+        """Iterate within limits, then compute the bound and fix columns by it."""
         known = self._objective(value - 2 * self.round_off)
         yield from self.solver.run(limits._replace(known=known))
         self.now = self._value(self.solver.bound) + self.round_off
@@ -120,7 +120,7 @@ class Planes(ABC):
         self.fix_by_cost(value)
 
     def fix_by_cost(self, value: float) -> None:
-        """Fix the columns whose reduced cost rules out all but one of -1 and 1, given a labelling of this value."""
+        """Fix columns whose reduced cost excludes all but one of -1 and 1, given the value of a labelling."""
         solver = self.solver
         price = 2 * self._scale * np.abs(solver.reduced)
         free = solver.lower < solver.upper
@@ -128,12 +128,12 @@ class Planes(ABC):
         solver.fix(places, np.sign(solver.reduced[places]))
 
     def decided(self) -> Ints | None:
-        """The only labelling that can be better than the one by which columns were fixed, if they all are."""
+        """Return the only labelling that can be better than the one used for fixing, if all columns are fixed."""
         lower = self.solver.lower[: self._n_spins]
         return (lower > 0).astype(np.int64) if np.all(lower == self.solver.upper[: self._n_spins]) else None
 
     def tails_off(self, value: float) -> bool:
-        """Whether the last rounds have closed little of the gap."""
+        """Return whether the last rounds have closed little of the gap."""
         n, gain = self.tail
         self._gaps.append(self.bound - value)
         return len(self._gaps) > n and not self._gaps[-1] < gain * self._gaps[-1 - n]

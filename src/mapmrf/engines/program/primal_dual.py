@@ -1,4 +1,4 @@
-"""A first-order solver for the relaxation of a binary pairwise program: cheap, inexact, and its bounds hold."""
+"""A first-order solver for the relaxation of a binary program in spins: cheap, inexact, with valid bounds."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from mapmrf.engines.program.product_form import ProductForm
 from mapmrf.engines.program.spin_form import SpinCuts, SpinForm
 
 CHECK = 20
-"""Iterations between two looks at the length of a step."""
+"""Iterations between checks of the step length."""
 
 STEP_WORK = 3_000_000
-"""Entries of the program that the iterations of one call go through: some 10 ms."""
+"""Program entries processed by the iterations of one call: some 10 ms."""
 
 FIRST_WEIGHT, LEAST_WEIGHT, MOST_WEIGHT = 10.0, 1e-3, 1e4
-"""Primal weight at the start, and its limits."""
+"""Initial primal weight, and its limits."""
 
 SUFFICIENT, NECESSARY, LONGEST = 0.2, 0.8, 0.36
-"""Shares of the step's length at the anchor below which there is a restart: at once, or if it grows again; and the
-share of all iterations after which there is one anyway (Applegate et al. 2021)."""
+"""Restart conditions: the step length has fallen below the first share of that at the anchor, or below the second and
+grows again; or the share of all iterations since the anchor exceeds the third (Applegate et al. 2021)."""
 
 
 class IterationLimits(NamedTuple):
-    """Iterations of a run, at least and at most, and the factor by which a step's length is to come down.
+    """Minimum and maximum number of iterations of a run, and the factor by which the step length must decrease.
 
     A run also ends when its bound decides all spins, given a labelling with the objective `known`.
     """
@@ -49,16 +49,16 @@ class IterationLimits(NamedTuple):
 
 
 class PrimalDual:
-    """The primal-dual hybrid gradient on the spin form with cuts, restarted, with Halpern's iteration.
+    """Restarted primal-dual hybrid gradient with Halpern iteration, on the spin form with cuts.
 
     Attributes
     ----------
     form, cuts
-        The program in spins, and the rows beyond those of its pairs.
+        The program in spins, and the rows in addition to those of its pairs.
     z, y_pair, y_cut
-        The point and the multipliers; within their bounds after a run.
+        The point and the multipliers, within their bounds after a run.
     bound
-        The upper bound that the multipliers prove after a run, in the unit of the form.
+        The upper bound proven by the multipliers after a run, in the unit of the form.
     """
 
     def __init__(self, form: SpinForm | ProductForm) -> None:
@@ -95,17 +95,17 @@ class PrimalDual:
         self._program, self._steps = self._arrays()
 
     def fix(self, places: Ints, values: Floats) -> None:
-        """Fix some columns; of the program's arrays only the bounds change."""
+        """Fix some columns by their bounds."""
         self.lower[places] = self.upper[places] = values
         self.z[places] = values
 
     def slack(self) -> Floats:
-        """How far each cut is from being tight."""
+        """Slack of each cut."""
         left: Floats = self.cuts.matrix(len(self.z)) @ self.z
         return self.cuts.upper - left
 
     def run(self, limits: IterationLimits) -> Iterator[None]:
-        """Iterate until a step's length has come down by a factor, but within limits; in steps of some milliseconds."""
+        """Iterate until the step length has decreased by a factor, within limits; in steps of some milliseconds."""
         now = SpinPoint(self.z, self.y_pair, self.y_cut, self.y_block, self._pushed)
         anchor = SpinPoint(*(part.copy() for part in now))
         done, turn, first, at_anchor, before = 0, 0, math.inf, math.inf, math.inf
@@ -122,12 +122,12 @@ class PrimalDual:
                     kept[:] = part
                 turn, at_anchor = 0, length
             before = length
-        if len(self.y_block):  # with rows of factors a round often ends before its first restart
+        if len(self.y_block):  # with rows of factors, a round often ends before its first restart
             self._weigh(now, anchor)
         self.bound = settle(self._program, now, self._scratch.values).bound
 
     def _advance(self, turn: int, now: SpinPoint, anchor: SpinPoint) -> Generator[None, None, float]:
-        """`CHECK` iterations, in one call or several; the length of the last step."""
+        """Run `CHECK` iterations, in one call or several; return the length of the last step."""
         size = len(self.z) + len(self.y_pair) + len(self.cuts.column) + 4 * len(self.y_block)
         at_once = max(1, min(CHECK, STEP_WORK // size))
         length, end = math.inf, turn + CHECK
@@ -140,18 +140,18 @@ class PrimalDual:
         return length
 
     def _decides(self, proven: SettledBound, known: float) -> bool:
-        """Whether no labelling better than one that is known has another state of any variable."""
+        """Return whether the bound excludes all other states in any labelling better than the known one."""
         return proven.bound - 2 * proven.least < known
 
     def _is_due(self, turn: int, length: float, at_anchor: float, before: float) -> bool:
-        """Whether it is time for a restart."""
+        """Return whether a restart is due."""
         if turn <= CHECK:
             return False
         enough = length <= SUFFICIENT * at_anchor or (length <= NECESSARY * at_anchor and length > before)
         return enough or turn >= max(LONGEST * self.n_iterations, 4 * CHECK)
 
     def _weigh(self, now: SpinPoint, anchor: SpinPoint) -> None:
-        """Balance the primal steps and the dual ones by how far each have come since the anchor."""
+        """Balance primal and dual steps by the distances moved since the anchor."""
         primal = math.sqrt(float(np.sum((now.z - anchor.z) ** 2 / self._steps.of_column)))
         pairs = float(np.sum((now.y_pair - anchor.y_pair) ** 2)) / PAIR_STEP
         cuts = float(np.sum((now.y_cut - anchor.y_cut) ** 2 / self._steps.of_cut))
@@ -164,7 +164,7 @@ class PrimalDual:
     def _arrays(self) -> tuple[SpinProgram, SpinSteps]:
         form, cuts = self.form, self.cuts
         load = self._load + np.bincount(cuts.column, minlength=len(self.z))
-        # One type for all, so that one specialisation of the kernels serves them.
+        # one type for all, so that kernels need only one specialisation
         ptr, middle, column = (part.astype(np.int64, copy=False) for part in (cuts.ptr, cuts.middle, cuts.column))
         first, second = (part.astype(np.int64, copy=False) for part in (form.first, form.second))
         program = SpinProgram(

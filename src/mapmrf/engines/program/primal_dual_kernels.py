@@ -27,7 +27,7 @@ PAIR_STEP = 1.0 / 3.0
 class SpinProgram(NamedTuple):
     """The program: costs and bounds by column, the pairs, and the cuts.
 
-    Cut r is the sum of ``column[ptr[r]:middle[r]]`` without that of ``column[middle[r]:ptr[r + 1]]``.
+    Cut r is the sum over ``column[ptr[r]:middle[r]]`` minus that over ``column[middle[r]:ptr[r + 1]]``.
     """
 
     cost: Floats
@@ -45,14 +45,14 @@ class SpinProgram(NamedTuple):
 
 
 class SpinSteps(NamedTuple):
-    """Steps by column and by cut; the former are multiplied by a weight, the latter divided by it."""
+    """Step sizes by column and by cut; the former are multiplied by the primal weight, the latter divided by it."""
 
     of_column: Floats
     of_cut: Floats
 
 
 class SpinPoint(NamedTuple):
-    """Primal and dual: z by column; y by pair, two each, by cut, and by place of a block; and A' y by column."""
+    """Primal and dual: z by column; y by pair, two each, by cut, and by entry of a block; and A' y by column."""
 
     z: Floats
     y_pair: Floats
@@ -62,14 +62,14 @@ class SpinPoint(NamedTuple):
 
 
 class SettledBound(NamedTuple):
-    """An upper bound, without the constant, and the least reduced cost of a spin that is not fixed."""
+    """An upper bound, without the constant, and the smallest reduced cost of a spin that is not fixed."""
 
     bound: float
     least: float
 
 
 class SpinScratch(NamedTuple):
-    """By column: 2 z' - z, and what the rows' changes add to A' y; and room for a block."""
+    """By column: 2 z' - z, and the change of A' y; and room for a block."""
 
     ahead: Floats
     push: Floats
@@ -86,7 +86,7 @@ def move_columns(
     anchor: SpinPoint,
     ahead: Floats,
 ) -> None:
-    """The primal half of an iteration."""
+    """Take the primal half of an iteration."""
     cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
     z, pushed, z_anchor = now.z, now.pushed, anchor.z
     for j in range(len(z)):
@@ -100,7 +100,7 @@ def move_columns(
 def move_pairs(
     share: float, weight: float, program: SpinProgram, now: SpinPoint, anchor: SpinPoint, scratch: SpinScratch
 ) -> float:
-    """The dual half for the rows of pairs; returns the squared length of the step."""
+    """Take the dual half for the rows of pairs; return the squared length of the step."""
     first, second, sign = program.first, program.second, program.sign
     y, y_anchor, ahead, push = now.y_pair, anchor.y_pair, scratch.ahead, scratch.push
     n, step, total = len(ahead) - len(first), PAIR_STEP / weight, 0.0
@@ -129,7 +129,7 @@ def move_cuts(
     anchor: SpinPoint,
     scratch: SpinScratch,
 ) -> float:
-    """The dual half for the cuts; returns the squared length of the step."""
+    """Take the dual half for the cuts; return the squared length of the step."""
     ptr, middle, column, upper = program.ptr, program.middle, program.column, program.cut_upper
     y, y_anchor, ahead, push = now.y_cut, anchor.y_cut, scratch.ahead, scratch.push
     total = 0.0
@@ -162,7 +162,7 @@ def advance(
     anchor: SpinPoint,
     scratch: SpinScratch,
 ) -> float:
-    """Some iterations in place, `turn` of them done since the anchor; returns the length of the last one's step."""
+    """Run some iterations in place, `turn` after the anchor; return the length of the last step."""
     pushed, pushed_anchor, push = now.pushed, anchor.pushed, scratch.push
     total = 0.0
     for k in range(turn, turn + n_iterations):
@@ -185,7 +185,7 @@ def advance(
 
 @inlined
 def primal_length(weight: float, program: SpinProgram, steps: SpinSteps, now: SpinPoint) -> float:
-    """The squared length of the step that the primal half is about to take."""
+    """Return the squared length of the next primal step."""
     cost, lower, upper, of_column = program.cost, program.lower, program.upper, steps.of_column
     z, pushed, total = now.z, now.pushed, 0.0
     for j in range(len(z)):
@@ -197,7 +197,7 @@ def primal_length(weight: float, program: SpinProgram, steps: SpinSteps, now: Sp
 
 @compiled
 def settle(program: SpinProgram, now: SpinPoint, values: Floats) -> SettledBound:
-    """Bring a point into its bounds, write A' y anew, and return what y proves."""
+    """Project a point onto its bounds, recompute A' y, and return the bound that y proves."""
     z, y_pair, y_cut, y_block, pushed = now
     n, bound, least = len(z) - len(program.first), 0.0, np.inf
     pushed[:] = 0.0

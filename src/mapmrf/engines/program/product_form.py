@@ -1,6 +1,6 @@
-"""A binary model as a polynomial in spins, with a column for every product of spins that have a factor in common.
+"""A binary model as a polynomial in spins, with a column for every product of spins that share a factor.
 
-Factors that share two variables or more agree on their product, which the local polytope does not ask for.
+Factors that share two or more variables agree on their product, which the local polytope does not enforce.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 MAX_ARITY = 6
-"""Variables of the largest factor: it has a row for each of its 64 configurations, and 63 columns."""
+"""Maximum number of variables of a factor, which has a row for each of its 64 configurations, and 63 columns."""
 
 MAX_PLACES = 4_000_000
-"""Configurations of all factors up to which a model is written in products."""
+"""Maximum number of configurations over all factors for which a model is written in products."""
 
 
 def has_products(problem: Problem) -> bool:
-    """Whether all variables are binary, and all factors small enough for a column per product."""
+    """Return whether all variables are binary, and all factors small enough for a column per product."""
     sizes = [(batch.arity, batch.n * batch.n_configs) for batch in problem.batches]
     small = all(arity <= MAX_ARITY for arity, _ in sizes) and sum(places for _, places in sizes) <= MAX_PLACES
     return small and len(sizes) > 0 and problem.only_binary
 
 
 class Splits(NamedTuple):
-    """Columns that are products of two others: along a cycle of splits an even number of them is -1."""
+    """Columns that are products of two others: along a cycle of splits, an even number of them is -1."""
 
     column: Ints
     one: Ints
@@ -45,20 +45,20 @@ class Splits(NamedTuple):
 
 @dataclass(frozen=True)
 class ProductForm:
-    """Maximise constant + scale cost z; z are the n spins s = 2 x - 1, and then products of two spins or more.
+    """Maximise constant + scale cost z; z are the n spins s = 2 x - 1, followed by products of two or more spins.
 
     Attributes
     ----------
     constant, scale
-        What makes an objective a log potential.
+        Conversion from an objective to a log potential.
     cost
         Costs of the columns; a typical one is 1.
     member : (n_columns, largest arity)
-        The spins of every column, ascending, filled up with n.
+        The spins of every column, ascending, padded with n.
     blocks
         The rows of every factor.
     round_off
-        What sums over the program may be off, as a log potential.
+        Possible error of sums over the program, in log potentials.
     """
 
     constant: float
@@ -71,7 +71,7 @@ class ProductForm:
 
     @classmethod
     def of(cls, problem: Problem) -> ProductForm:
-        """The Walsh transforms of all tables, summed up by product; what is forbidden counts as the least allowed."""
+        """Sum the Walsh transforms of all tables by product; forbidden entries count as the smallest allowed one."""
         n, batches = problem.n_vars, problem.batches
         unary, barred = _allowed(problem.graph.theta_v.reshape(-1, 2))
         tables = [_allowed(batch.tables(problem.graph.theta_t, slice(0, batch.n))) for batch in batches]
@@ -93,7 +93,7 @@ class ProductForm:
         return form.without(barred)
 
     def without(self, barred: Bools) -> ProductForm:
-        """The same; spins that have a forbidden state are blocks of one variable."""
+        """Return the same with some states forbidden: their spins become blocks of one variable."""
         spins = np.flatnonzero(barred.any(axis=1))
         ptr, column, forbidden = self.blocks
         more = np.stack([np.zeros(len(spins), dtype=np.int64), spins], axis=1).ravel()
@@ -104,41 +104,41 @@ class ProductForm:
         )
         return ProductForm(self.constant, self.scale, self.cost, self.n_spins, self.member, blocks, self.round_off)
 
-    # -- what the first-order solver asks for -------------------------------------------------------------------------
+    # -- interface of the first-order solver --------------------------------------------------------------------------
 
     @property
     def n_columns(self) -> int:
-        """Spins and products."""
+        """Number of spins and products."""
         return len(self.cost)
 
     @property
     def n_before(self) -> int:
-        """Columns before those of pairs with rows of their own: all of them."""
+        """Number of columns before those of pairs with separate rows: all of them."""
         return len(self.cost)
 
     @property
     def first(self) -> Ints:
-        """No pairs with rows of their own."""
+        """Empty: there are no pairs with separate rows."""
         return np.zeros(0, dtype=np.int64)
 
     @property
     def second(self) -> Ints:
-        """No pairs with rows of their own."""
+        """Empty: there are no pairs with separate rows."""
         return np.zeros(0, dtype=np.int64)
 
     def value(self, objective: float) -> float:
-        """An objective, without the constant, as a log potential."""
+        """Convert an objective, without the constant, to a log potential."""
         return self.constant + self.scale * objective
 
     def objective(self, value: float) -> float:
-        """The objective, without the constant, of a log potential."""
+        """Convert a log potential to an objective, without the constant."""
         return (value - self.constant) / self.scale
 
     # -- cycles -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def degree(self) -> Ints:
-        """Spins of every column, ascending."""
+        """Number of spins of every column, ascending."""
         return np.asarray(np.count_nonzero(self.member < self.n_spins, axis=1), dtype=np.int64)
 
     @cached_property
@@ -148,14 +148,14 @@ class ProductForm:
 
     @cached_property
     def splits(self) -> Splits:
-        """Every product of two to four spins as that of two columns, each one or two of these spins."""
+        """Every product of two to four spins as a product of two columns, of one or two spins each."""
         parts = [self._split(2, [0], [1])]
         parts += [self._split(3, [k], [j for j in range(3) if j != k]) for k in range(3)]
         parts += [self._split(4, [0, k], [j for j in range(1, 4) if j != k]) for k in range(1, 4)]
         return Splits(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
     def _split(self, degree: int, one: list[int], other: list[int]) -> Splits:
-        """The products of so many spins as those of these two parts."""
+        """Split the products of `degree` spins into these two parts."""
         column = np.flatnonzero(self.degree == degree)
         if len(column) == 0:
             return Splits(column, column, column)
@@ -163,7 +163,7 @@ class ProductForm:
         return Splits(column, self._columns_of(member[:, one]), self._columns_of(member[:, other]))
 
     def _columns_of(self, spins: Ints) -> Ints:
-        """The columns of spins, (n, 1), or of pairs, (n, 2)."""
+        """Return the columns of spins, (n, 1), or of pairs, (n, 2)."""
         if spins.shape[1] == 1:
             return spins[:, 0].copy()
         radix = self.n_spins + 1
@@ -171,16 +171,16 @@ class ProductForm:
         return self.n_spins + np.searchsorted(known, spins[:, 0] * radix + spins[:, 1])
 
     def cut(self, z: Floats) -> Floats:
-        """How far each split is cut: the chance that its parts differ."""
+        """Return the cut value of each split: the probability that its parts differ."""
         return np.clip((1.0 - z[self.splits.column]) / 2, 0.0, 1.0)
 
     def cycles(self, found: OddCycles, code: Floats) -> SpinCuts:
-        """Odd-cycle inequalities: the sum of the even splits without that of the odd ones is at most |C| - 2."""
+        """Return odd-cycle inequalities: the sum of the even splits minus that of the odd ones is at most |C| - 2."""
         upper = (np.diff(found.ptr) - 2).astype(np.float64)
         return SpinCuts.of_entries(found.ptr, self.splits.column[found.edge], found.odd == 0, upper, code)
 
     def rounded(self, z: Floats) -> Ints:
-        """A labelling near a point: rounded along the tree of the pairs that are surest to be cut or not."""
+        """Round a point to a labelling, along a tree of the pairs whose cut values are closest to 0 or 1."""
         n = self.n_spins
         cut = np.clip(np.concatenate([(1.0 + z[:n]) / 2, (1.0 - z[self.pairs]) / 2]), 0.0, 1.0)
         node1 = np.concatenate([np.arange(n), self.member[self.pairs, 0]])
@@ -193,14 +193,14 @@ class ProductForm:
 
 @dataclass(frozen=True)
 class Products:
-    """A product form as a 0/1 program: a column u = (1 + z) / 2 for each of z, the spins' integer.
+    """A product form as a 0/1 program: a column u = (1 + z) / 2 for each of z, with integer spins.
 
     Attributes
     ----------
     form
         The product form.
     program
-        The program; `of` gives it the rows of the factors and further ones.
+        The program, with the rows of the factors and the cuts.
     """
 
     form: ProductForm
@@ -208,7 +208,7 @@ class Products:
 
     @classmethod
     def of(cls, form: ProductForm, cuts: SpinCuts, lower: Floats, upper: Floats) -> Products:
-        """The program with some cuts, over columns z that are within bounds."""
+        """Build the program with some cuts, over columns z within bounds."""
         n, matrix = form.n_columns, block_matrix(form.blocks, form.n_columns)
         in_spins = cuts.matrix(n)
         # a z <= b with z = 2 u - 1 is a u <= (b + a 1) / 2.
@@ -221,17 +221,17 @@ class Products:
         return cls(form, Program(form.cost, *u, form.n_spins, rows.plus(more), offset, scale, mass=float(n)))
 
     def columns(self, labels: Ints) -> Floats:
-        """The point that stands for a labelling."""
+        """Return the point that represents a labelling."""
         spins = np.append(2.0 * labels - 1.0, 1.0)
         return np.asarray((1.0 + spins[self.form.member].prod(axis=1)) / 2)
 
     def labels(self, columns: Floats) -> Ints:
-        """The labelling of an integer point, of which the spins are enough."""
+        """Return the labelling of an integer point; the spins are sufficient."""
         return (columns[: self.form.n_spins] > 0.5).astype(np.int64)
 
 
 def block_matrix(blocks: FactorBlocks, n_columns: int) -> csr_array:
-    """The rows of all factors, one by configuration: -sigma z <= 1, sigma the signs of its products."""
+    """Return the rows of all factors, one per configuration: -sigma z <= 1, with sigma the signs of its products."""
     from scipy import sparse
 
     row, column, sign = [], [], []
@@ -239,7 +239,7 @@ def block_matrix(blocks: FactorBlocks, n_columns: int) -> csr_array:
         at = blocks.ptr[:-1][np.diff(blocks.ptr) == size]
         n_products = int(size) - 1
         t, m = np.arange(size)[:, None], np.arange(1, size)
-        parity = np.bitwise_count(m & ~t) & 1  # spins -1 of the product
+        parity = np.bitwise_count(m & ~t) & 1  # number of spins in the product that are -1
         row.append(np.repeat(at[:, None] + np.arange(size), n_products))
         column.append(np.tile(blocks.column[at[:, None] + m][:, None, :], (1, int(size), 1)).ravel())
         sign.append(np.tile((2.0 * parity - 1.0).ravel(), len(at)))
@@ -248,7 +248,7 @@ def block_matrix(blocks: FactorBlocks, n_columns: int) -> csr_array:
 
 
 def _allowed(tables: Floats) -> tuple[Floats, Bools]:
-    """Tables in which what is forbidden has the least allowed value, 0 if there is none; and what is forbidden."""
+    """Replace forbidden entries by the smallest allowed one, 0 if there is none; also return the forbidden mask."""
     forbidden = np.isneginf(tables)
     if not forbidden.any():
         return tables, forbidden
@@ -257,7 +257,7 @@ def _allowed(tables: Floats) -> tuple[Floats, Bools]:
 
 
 def _transformed(tables: Floats, arity: int) -> Floats:
-    """The coefficients of the products of every factor, (factors, 2^arity); the bits of a product say its spins."""
+    """Return the coefficients of the products of every factor, (factors, 2^arity); bits of a product are its spins."""
     values = tables.reshape((len(tables),) + (2,) * arity)
     for axis in range(1, arity + 1):
         low, high = np.take(values, 0, axis), np.take(values, 1, axis)
@@ -266,7 +266,7 @@ def _transformed(tables: Floats, arity: int) -> Floats:
 
 
 def _members(batch: Batch, width: int, n: int) -> Ints:
-    """The spins of every product of the factors, ascending, filled up with n: a row for each."""
+    """Return the spins of every product of the factors, ascending, padded with n: a row for each."""
     k = batch.arity
     bits = (np.arange(1, 2**k)[:, None] >> np.arange(k)[::-1]) & 1
     members = np.full((batch.n, 2**k - 1, width), n)
@@ -276,7 +276,7 @@ def _members(batch: Batch, width: int, n: int) -> Ints:
 
 
 def _numbered(members: Ints, n: int) -> tuple[Ints, Ints]:
-    """The different products, those of fewer spins first, and the number of each of the given ones."""
+    """Return the distinct products, those of fewer spins first, and the index of each of the given ones."""
     different, number = np.unique(members, axis=0, return_inverse=True)
     order = np.argsort(np.count_nonzero(different < n, axis=1), kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
@@ -285,7 +285,7 @@ def _numbered(members: Ints, n: int) -> tuple[Ints, Ints]:
 
 
 def _blocks(batches: tuple[Batch, ...] | list[Batch], column: Ints, forbidden: list[Bools]) -> FactorBlocks:
-    """The blocks of all factors; `column` has those of their products."""
+    """Build the blocks of all factors; `column` holds the columns of their products."""
     ptr = offsets(np.concatenate([np.full(batch.n, batch.n_configs) for batch in batches])).astype(np.int64)
     inside = np.ones(int(ptr[-1]), dtype=bool)
     inside[ptr[:-1]] = False

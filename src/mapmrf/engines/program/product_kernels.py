@@ -1,8 +1,8 @@
 """Rows of whole factors in products of spins: no configuration of a factor has a negative weight.
 
-A block is a factor of k binary variables. Its places 1 to 2^k - 1 are the columns of the products of some of its
-spins, a bit for each variable; place 0 is the constant 1. The Walsh transform of these values is 2^k times the weight
-of every configuration, and all rows of a block together have the norm of that transform, 2^(k/2).
+A block is a factor of k binary variables. Its entries 1 to 2^k - 1 are the columns of the products of subsets of its
+spins, encoded by one bit per variable; entry 0 is the constant 1. The Walsh transform of these values is 2^k times the
+weight of every configuration, and all rows of a block together have the norm of that transform, 2^(k/2).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from mapmrf.kernels.jit import bare
 
 
 class FactorBlocks(NamedTuple):
-    """Blocks one after another: where they start, their columns, and which configurations are forbidden.
+    """Concatenated blocks: their offsets, their columns, and which configurations are forbidden.
 
-    The weight of a forbidden configuration is 0: its multiplier may have any sign.
+    The weight of a forbidden configuration is 0, so that its multiplier may have any sign.
     """
 
     ptr: Ints
@@ -26,7 +26,7 @@ class FactorBlocks(NamedTuple):
 
 @bare
 def to_weights(values: Floats, size: int) -> None:
-    """Products of spins to 2^k times the weights of configurations, in place."""
+    """Transform products of spins to 2^k times the weights of configurations, in place."""
     half = 1
     while half < size:
         for start in range(0, size, 2 * half):
@@ -38,7 +38,7 @@ def to_weights(values: Floats, size: int) -> None:
 
 @bare
 def to_products(values: Floats, size: int) -> None:
-    """Figures of configurations to sums by product, the transpose of `to_weights`, in place."""
+    """Transform values per configuration to sums per product, the transpose of `to_weights`, in place."""
     half = 1
     while half < size:
         for start in range(0, size, 2 * half):
@@ -59,7 +59,7 @@ def move_blocks(
     push: Floats,
     values: Floats,
 ) -> float:
-    """The dual half of an iteration for the rows of factors; returns the squared length of the step."""
+    """Take the dual half of an iteration for the rows of factors; return the squared length of the step."""
     ptr, column, forbidden = blocks
     total = 0.0
     for b in range(len(ptr) - 1):
@@ -89,7 +89,7 @@ def move_blocks(
 
 @bare
 def settle_blocks(blocks: FactorBlocks, y: Floats, pushed: Floats, values: Floats) -> float:
-    """Bring multipliers into their bounds, add A' y to `pushed`, and return what y adds to the bound."""
+    """Project multipliers onto their bounds, add A' y to `pushed`, and return their contribution to the bound."""
     ptr, column, forbidden = blocks
     bound = 0.0
     for b in range(len(ptr) - 1):

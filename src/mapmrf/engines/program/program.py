@@ -1,4 +1,4 @@
-"""The program that the solvers work on: sparse rows, bounded columns, and a bound that holds for any multipliers."""
+"""The program passed to the solvers: sparse rows, bounded columns, and bounds valid for any multipliers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 DUAL_TOL = 1e-9
-"""Dual feasibility tolerance asked of a branch and cut: what a reduced cost may be off, in the program's unit."""
+"""Dual feasibility tolerance of branch and cut: possible error of a reduced cost, in the program's unit."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Rows:
         return len(self.upper)
 
     def plus(self, *more: Rows) -> Rows:
-        """These rows and some more below."""
-        from scipy import sparse  # not loaded for models that need no program
+        """Append further rows."""
+        from scipy import sparse  # not imported for models that need no program
 
         parts = (self, *more)
         matrix = sparse.vstack([part.matrix for part in parts], format="csr")
@@ -41,7 +41,7 @@ class Rows:
         return Rows(matrix, lower, np.concatenate([part.upper for part in parts]))
 
     def only(self, kept: Bools) -> Rows:
-        """Some of the rows."""
+        """Return a subset of the rows."""
         return Rows(self.matrix[np.flatnonzero(kept)], self.lower[kept], self.upper[kept])
 
 
@@ -49,8 +49,8 @@ class Rows:
 class Program:
     """Maximise offset + scale cost x over rows and lower <= x <= upper; the first `n_integer` columns are 0 or 1.
 
-    The cost is in a unit in which a typical entry is 1, so that the solvers' absolute tolerances suit any model. No
-    point has a larger sum of columns than `mass`.
+    The cost is in a unit in which a typical entry is 1, so that the solvers' absolute tolerances suit any model. The
+    sum of the columns of any point is at most `mass`.
     """
 
     cost: Floats
@@ -64,22 +64,22 @@ class Program:
 
     @property
     def round_off(self) -> float:
-        """What long sums over the program may be off."""
+        """Possible error of long sums over the program."""
         size = abs(self.offset) + self.scale * float(np.abs(self.cost).sum())
         return 8 * float(np.finfo(float).eps) * size
 
     @property
     def margin(self) -> float:
-        """What is added to a solver's bound: its dual tolerance on all columns of a point, and round-off."""
+        """Margin added to a solver's bound: its dual tolerance on all columns of a point, and round-off."""
         return self.scale * DUAL_TOL * self.mass + self.round_off
 
     def in_unit(self, tolerance: float) -> Program:
-        """The program in a smaller unit, if that brings the margin down to a tolerance; at most a thousandth."""
+        """Return the program in a smaller unit, at most a thousandth, if that brings the margin down to a tolerance."""
         factor = min(1.0, max(1e-3, tolerance / max(self.scale * DUAL_TOL * self.mass, 1e-300)))
         return dataclasses.replace(self, cost=self.cost / factor, scale=self.scale * factor)
 
     def value(self, objective: float) -> float:
-        """An objective of the program as a log potential."""
+        """Convert an objective of the program to a log potential."""
         return self.offset + self.scale * objective
 
 
@@ -91,26 +91,26 @@ class Formulation(Protocol):
         """The program."""
 
     def columns(self, labels: Ints) -> Floats:
-        """The point that stands for a labelling."""
+        """Return the point that represents a labelling."""
 
     def labels(self, columns: Floats) -> Ints:
-        """The labelling of an integer point, given at least its integer columns."""
+        """Return the labelling of an integer point, given at least its integer columns."""
 
 
 def lagrangian(program: Program, rows: Rows, weights: Floats) -> tuple[float, Floats]:
-    """A bound on the program with `rows` (all of the form A x <= upper), in its unit, and the reduced costs.
+    """Return a bound on the program with `rows` (all of the form A x <= upper), in its unit, and the reduced costs.
 
-    ``w upper + sum_j max over x_j of (cost - A' w)_j x_j`` holds for all weights w >= 0, however inexact the solver
-    that they come from.
+    ``w upper + sum_j max over x_j of (cost - A' w)_j x_j`` is valid for all multipliers w >= 0, however inexact the
+    solver that produced them.
     """
     reduced: Floats = program.cost - rows.matrix.T @ weights
     return float(weights @ rows.upper + np.maximum(reduced * program.lower, reduced * program.upper).sum()), reduced
 
 
 def any_rows_bound(program: Program, weights: Floats) -> float:
-    """A bound on the program, in its unit, for any multipliers of its rows, each between two limits.
+    """Return a bound on the program, in its unit, for any multipliers of its two-sided rows.
 
-    A positive multiplier holds a row to its upper limit, a negative one to its lower; all columns are bounded.
+    A positive multiplier refers to the upper side of a row, a negative one to the lower; all columns are bounded.
     """
     rows = program.rows
     weights = np.where((weights > 0) & np.isinf(rows.upper), 0.0, weights)
@@ -121,7 +121,7 @@ def any_rows_bound(program: Program, weights: Floats) -> float:
 
 
 def spread(problem: Problem) -> float:
-    """How far the values of two labellings can be apart at most, -inf left out."""
+    """Return the maximum difference between the values of two labellings, ignoring -inf."""
     graph = problem.graph
     sizes = None if graph.weight is None else np.abs(graph.weight)
     used = np.bincount(graph.table_of, weights=sizes, minlength=graph.n_tables)
@@ -132,7 +132,7 @@ def spread(problem: Problem) -> float:
 
 
 def block_losses(theta: Floats, ptr: Ints) -> tuple[Floats, Floats, Floats]:
-    """How far every entry is below the best of its block, the bests, and the largest finite loss of each block."""
+    """Return the loss of every entry against the best of its block, the best entries, and the largest finite losses."""
     best = segment_max(theta, ptr)
     safe = np.where(best > -np.inf, best, 0.0)
     loss = np.repeat(safe, np.diff(ptr)) - theta

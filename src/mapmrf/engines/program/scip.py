@@ -1,4 +1,4 @@
-"""SCIP at work on a branch and bound, through pyscipopt, an optional extra."""
+"""Branch and bound by SCIP, through pyscipopt, an optional extra."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTCOMES = {
     "optimal": SolverOutcome.OPTIMAL,
     "gaplimit": SolverOutcome.OPTIMAL,
     "infeasible": SolverOutcome.INFEASIBLE,
-    "inforunbd": SolverOutcome.INFEASIBLE,  # all columns are bounded, so it cannot be the other
+    "inforunbd": SolverOutcome.INFEASIBLE,  # all columns are bounded, so it cannot be unbounded
     "nodelimit": SolverOutcome.LIMIT,
     "totalnodelimit": SolverOutcome.LIMIT,
     "userinterrupt": SolverOutcome.STOPPED,
@@ -24,12 +24,12 @@ OUTCOMES = {
 
 
 def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
-    """Branch and bound on a task. SCIP works without the GIL and takes it for its reports alone."""
+    """Run branch and bound on a task. SCIP works without the GIL and acquires it for its reports only."""
     scip = load_scip()
     model = scip.Model()
     model.hideOutput()
     for key, value in {
-        "misc/catchctrlc": False,  # Ctrl-C belongs to the loop
+        "misc/catchctrlc": False,  # Ctrl-C is handled by the loop
         "limits/absgap": task.gap,
         "limits/totalnodes": min(task.max_nodes, 2**62),
         "limits/memory": task.memory,
@@ -46,7 +46,7 @@ def solve_by_scip(task: BranchTask, report: SolverReport) -> None:
     if report.must_stop():
         report.outcome = SolverOutcome.STOPPED
         return
-    # Sets a flag in SCIP and nothing else: safe from any thread, and seen inside long rounds without a report.
+    # Only sets a flag in SCIP: safe from any thread, and noticed within long rounds without a report.
     report.interrupt = model.interruptSolve
     try:
         model.optimizeNogil()
@@ -79,7 +79,7 @@ def _give_start(model: Any, columns: list[Any], start: Floats) -> None:
 
 
 def _solution(model: Any, columns: list[Any], point: Floats, heuristic: Any = None) -> Any:
-    """A point as a solution of the program as it was given: presolving may have removed some of its columns."""
+    """Convert a point to a solution of the original program: presolving may have removed some of its columns."""
     solution = model.createOrigSol(heuristic)
     for place in np.flatnonzero(point).tolist():
         model.setSolVal(solution, columns[place], float(point[place]))
@@ -87,7 +87,7 @@ def _solution(model: Any, columns: list[Any], point: Floats, heuristic: Any = No
 
 
 def _feed(scip: Any, model: Any, columns: list[Any], report: SolverReport) -> None:
-    """Have SCIP take the points that are found elsewhere, before every node."""
+    """Register a heuristic that passes points found elsewhere to SCIP before every node."""
 
     class OfferedPoints(scip.Heur):  # type: ignore[misc]
         def heurexec(self, heurtiming: Any, nodeinfeasible: bool) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _feed(scip: Any, model: Any, columns: list[Any], report: SolverReport) -> No
 
 
 def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> None:
-    """Have SCIP report its points, bound and nodes, and check the stop flag."""
+    """Register a handler that reports points, bound and nodes, and checks the stop flag."""
     types = scip.SCIP_EVENTTYPE
     caught = (types.BESTSOLFOUND, types.NODESOLVED, types.LPSOLVED, types.FIRSTLPSOLVED, types.PRESOLVEROUND)
 
@@ -133,7 +133,7 @@ def _listen(scip: Any, model: Any, integer: list[Any], report: SolverReport) -> 
 
 
 def _conclude(model: Any, columns: list[Any], report: SolverReport) -> None:
-    """Report how SCIP ended."""
+    """Report the outcome of SCIP."""
     status = model.getStatus()
     report.outcome = OUTCOMES.get(status, SolverOutcome.FAILED)
     report.message = status

@@ -1,4 +1,4 @@
-"""A solver at work on a thread of its own: what it is asked, and what it reports."""
+"""A solver in a separate thread: its tasks and its reports."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from mapmrf.arrays import Floats
 from mapmrf.engines.program.program import Program
 
 CHECK_STOP = 0.5
-"""Seconds after which a solver that waits for its turn looks whether anybody is left to give it one."""
+"""Seconds after which a solver that waits for its turn checks whether it must stop."""
 
 
 class SolverOutcome(Enum):
-    """How a solver ended."""
+    """Outcome of a solver."""
 
     OPTIMAL = auto()
     INFEASIBLE = auto()
@@ -29,7 +29,7 @@ class SolverOutcome(Enum):
 
 @dataclass(frozen=True)
 class BranchTask:
-    """A branch and bound that a solver is asked for.
+    """A branch-and-bound task for a solver.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class BranchTask:
     start
         A point to start from, or None.
     gap
-        Difference of bound and value, in the program's unit, at which the search may end.
+        Difference between bound and value, in the program's unit, at which the search may end.
     max_nodes, seed, memory
-        Limit on nodes; seed; megabytes.
+        Node limit, seed, and memory limit in megabytes.
     """
 
     program: Program
@@ -53,10 +53,10 @@ class BranchTask:
 
 
 class Allowance:
-    """Reports that a solver may make before it waits for its next turn.
+    """Number of reports that a solver may make before it waits for its next turn.
 
-    A solver that takes turns with other work counts its own reports, never seconds: so it stands at the same place
-    after the same turns, in every run.
+    A solver that takes turns with other work counts its reports rather than seconds, so that it is in the same state
+    after the same turns in every run.
     """
 
     def __init__(self, reports: float = math.inf) -> None:
@@ -65,13 +65,13 @@ class Allowance:
         self._waiting = self._finished = False
 
     def grant(self, reports: float) -> None:
-        """Let the solver go on for so many reports."""
+        """Let the solver continue for this many reports."""
         with self._changed:
             self._left, self._waiting = reports, self._finished
             self._changed.notify_all()
 
     def spend(self, must_stop: Callable[[], bool]) -> None:
-        """Count a report; called by the solver's thread, which waits here once nothing is left."""
+        """Count a report; called by the solver's thread, which waits here once none is left."""
         with self._changed:
             self._left -= 1
             while self._left <= 0 and not must_stop():
@@ -80,44 +80,44 @@ class Allowance:
                 self._changed.wait(CHECK_STOP)
 
     def finish(self) -> None:
-        """The solver has ended: it will never use up what it has."""
+        """Note that the solver has ended and will not use up its allowance."""
         with self._changed:
             self._waiting = self._finished = True
             self._changed.notify_all()
 
     def wake(self) -> None:
-        """Have a waiting solver look whether it must stop."""
+        """Let a waiting solver check whether it must stop."""
         with self._changed:
             self._changed.notify_all()
 
     def used_up(self, seconds: float) -> bool:
-        """Whether the solver waits for its next turn, at the latest after some seconds."""
+        """Wait for some seconds at most; return whether the solver waits for its next turn."""
         with self._changed:
             return self._changed.wait_for(lambda: self._waiting, seconds)
 
 
 @dataclass
 class SolverReport:
-    """Where the solver's thread writes and the loop reads.
+    """Channel between the solver's thread, which writes, and the loop, which reads.
 
-    In the other direction there are `stop`, `allowance` and `offered`.
+    `stop`, `allowance` and `offered` go in the other direction.
 
     Attributes
     ----------
     iterations
-        Nodes of a branch and bound, iterations on a linear program.
+        Nodes of a branch and bound, or iterations on a linear program.
     bound
         The best upper bound, in the program's unit.
     found
-        Integer points that the loop has not taken yet, the best last.
+        Integer points not yet taken by the loop, the best last.
     allowance
-        How long the solver may go on before it waits.
+        Limits how long the solver continues before it waits.
     offered
-        A point that was found elsewhere and the solver has not taken yet.
+        A point found elsewhere that the solver has not taken yet.
     outcome, message
-        How the solver ended, and its own words for it.
+        Outcome of the solver, and its message.
     interrupt
-        What a solver offers to be called when it is to stop, besides its own checks of the flag.
+        Called to stop the solver, in addition to its own checks of the flag.
     """
 
     stop: threading.Event = field(default_factory=threading.Event)
@@ -133,7 +133,7 @@ class SolverReport:
     main_thread: threading.Thread = field(default_factory=threading.main_thread)
 
     def must_stop(self) -> bool:
-        """Whether the loop wants the solver to end, or the interpreter waits for its threads to exit."""
+        """Return whether the solver must stop, for the loop or because the interpreter is exiting."""
         return self.stop.is_set() or not self.main_thread.is_alive()
 
     def spend(self) -> None:
@@ -141,7 +141,7 @@ class SolverReport:
         self.allowance.spend(self.must_stop)
 
     def take_offer(self) -> Floats | None:
-        """The point that was found elsewhere, if there is a new one."""
+        """Return the point found elsewhere, if there is a new one."""
         offered, self.offered = self.offered, None
         return offered
 
@@ -155,46 +155,46 @@ class SolverReport:
 
 
 class SolverRun:
-    """A solver at work: `solve` is called on a thread of its own with a new report.
+    """A running solver: `solve` is called in a separate thread with a new report.
 
-    After so many `reports` it waits, until `grant` gives it another turn.
+    After this many `reports` it waits until `grant` gives it another turn.
     """
 
     def __init__(self, solve: Callable[[SolverReport], None], reports: float = math.inf) -> None:
         self.report = SolverReport(allowance=Allowance(reports))
-        weakref.finalize(self, self.report.stop.set)  # nobody waits any more: the solver need not go on
-        # No daemon, as it would be if one starts it: the interpreter must not end under a solver written in C++.
+        weakref.finalize(self, self.report.stop.set)  # nobody waits any more: stop the solver
+        # Not a daemon, even if started by one: the interpreter must not exit under a running C++ solver.
         self._thread = threading.Thread(target=_work, args=(solve, self.report), name="mapmrf-solver", daemon=False)
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether the solver has ended, at the latest after some seconds."""
+        """Wait for some seconds at most; return whether the solver has ended."""
         return self.report.done.wait(seconds)
 
     def grant(self, reports: float) -> None:
-        """Let the solver go on for so many reports."""
+        """Let the solver continue for this many reports."""
         self.report.allowance.grant(reports)
 
     def turn_is_over(self, seconds: float) -> bool:
-        """Whether the solver has used up its allowance or has ended, at the latest after some seconds."""
+        """Wait for some seconds at most; return whether the solver has used up its allowance or has ended."""
         return self.report.allowance.used_up(seconds)
 
     def stop(self) -> None:
-        """Ask the solver to end."""
+        """Ask the solver to stop."""
         self.report.stop.set()
         self.report.allowance.wake()
         interrupt = self.report.interrupt
         if interrupt is not None:
-            with contextlib.suppress(Exception):  # it may have come to its end meanwhile, where this is an error
+            with contextlib.suppress(Exception):  # an error if it has ended in the meantime
                 interrupt()
 
     def close(self, seconds: float) -> None:
-        """Stop the solver and wait until its thread has ended, at most some seconds."""
+        """Stop the solver and wait for its thread, at most some seconds."""
         self.stop()
         self._thread.join(seconds)
 
     def take(self) -> Floats | None:
-        """The last point found since the last call, if any."""
+        """Return the best point found since the last call, if any."""
         last = None
         while self.report.found:
             last = self.report.found.pop(0)
@@ -204,7 +204,7 @@ class SolverRun:
 def _work(solve: Callable[[SolverReport], None], report: SolverReport) -> None:
     try:
         solve(report)
-    except Exception as error:  # whatever a solver raises must reach the loop, not the thread's end
+    except Exception as error:  # exceptions of a solver must reach the loop
         report.outcome, report.message = SolverOutcome.FAILED, f"{type(error).__name__}: {error}"
     finally:
         report.done.set()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SpinCuts:
-    """Rows with entries 1 and -1: the sum over some columns without that over others is at most `upper`.
+    """Rows with entries 1 and -1: the sum over some columns minus that over others is at most `upper`.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class SpinCuts:
     upper
         Its right-hand side.
     code
-        A number that tells rows apart.
+        A number that identifies rows.
     """
 
     ptr: Ints
@@ -45,7 +45,7 @@ class SpinCuts:
 
     @classmethod
     def of_entries(cls, ptr: Ints, column: Ints, positive: Bools, upper: Floats, code: Floats) -> SpinCuts:
-        """Rows from their columns and signs in any order."""
+        """Build rows from their columns and signs in any order."""
         owner = np.repeat(np.arange(len(upper)), np.diff(ptr))
         order = np.lexsort((~positive, owner))
         middle = ptr[:-1] + np.bincount(owner[positive], minlength=len(upper))
@@ -58,11 +58,11 @@ class SpinCuts:
 
     @property
     def size(self) -> Ints:
-        """Entries of every row."""
+        """Number of entries of every row."""
         return np.diff(self.ptr)
 
     def plus(self, other: SpinCuts) -> SpinCuts:
-        """These rows and others below."""
+        """Append other rows."""
         shift = self.ptr[-1]
         return SpinCuts(
             np.concatenate([self.ptr, other.ptr[1:] + shift]),
@@ -73,18 +73,18 @@ class SpinCuts:
         )
 
     def only(self, kept: Bools) -> SpinCuts:
-        """Some of the rows."""
+        """Return a subset of the rows."""
         size, start = self.size[kept], self.ptr[:-1][kept]
         ptr = offsets(size)
         middle = ptr[:-1] + self.middle[kept] - start
         return SpinCuts(ptr, middle, self.column[ranges(start, size)], self.upper[kept], self.code[kept])
 
     def new(self, known: SpinCuts) -> SpinCuts:
-        """The rows that are not among those known."""
+        """Return the rows that are not among the known ones."""
         return self.only(~np.isin(self.code, known.code))
 
     def matrix(self, n_columns: int) -> csr_array:
-        """The rows as a matrix."""
+        """Return the rows as a matrix."""
         from scipy import sparse
 
         owner = np.repeat(np.arange(self.n), self.size)
@@ -94,7 +94,7 @@ class SpinCuts:
 
 @dataclass(frozen=True)
 class SpinForm:
-    """Maximise constant + cost z, in the unit of the compact program; z are the n spins and the m products of pairs."""
+    """Maximise constant + cost z, in the unit of the compact program; z are the n spins and m products of pairs."""
 
     compact: Compact
     constant: float
@@ -102,7 +102,7 @@ class SpinForm:
 
     @classmethod
     def of(cls, compact: Compact) -> SpinForm:
-        """With x = (1 + s) / 2 and y = (1 + s_i + s_j + d) / 4."""
+        """Substitute x = (1 + s) / 2 and y = (1 + s_i + s_j + d) / 4."""
         n, cost = compact.n, compact.program.cost
         linear, coupling = cost[:n], cost[n:]
         around = np.bincount(compact.first, coupling, n) + np.bincount(compact.second, coupling, n)
@@ -111,7 +111,7 @@ class SpinForm:
 
     @property
     def n_columns(self) -> int:
-        """Spins and products."""
+        """Number of spins and products."""
         return len(self.cost)
 
     @property
@@ -121,12 +121,12 @@ class SpinForm:
 
     @property
     def n_spins(self) -> int:
-        """Spins, which are the first columns."""
+        """Number of spins, which are the first columns."""
         return self.compact.n
 
     @property
     def n_before(self) -> int:
-        """Columns before those of the pairs."""
+        """Number of columns before those of the pairs."""
         return self.compact.n
 
     @property
@@ -141,26 +141,26 @@ class SpinForm:
 
     @property
     def blocks(self) -> FactorBlocks:
-        """No factors of more than two variables."""
+        """Empty: there are no factors of more than two variables."""
         return FactorBlocks(np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=bool))
 
     def value(self, objective: float) -> float:
-        """An objective, without the constant, as a log potential."""
+        """Convert an objective, without the constant, to a log potential."""
         return self.compact.program.value(self.constant + objective)
 
     def objective(self, value: float) -> float:
-        """The objective, without the constant, of a log potential."""
+        """Convert a log potential to an objective, without the constant."""
         program = self.compact.program
         return (value - program.offset) / program.scale - self.constant
 
     def columns(self, z: Floats) -> Floats:
-        """The point of the compact program that stands for one in spins."""
+        """Convert a point in spins to one of the compact program."""
         n, first, second = self.compact.n, self.compact.first, self.compact.second
         spin, product = z[:n], z[n:]
         return np.concatenate([(1 + spin) / 2, (1 + spin[first] + spin[second] + product) / 4])
 
     def rows(self, cuts: SpinCuts) -> Rows:
-        """Cuts as rows of the compact program."""
+        """Convert cuts to rows of the compact program."""
         from scipy import sparse
 
         n, m = self.compact.n, len(self.compact.first)
@@ -177,15 +177,16 @@ class SpinForm:
         return Rows(matrix, np.full(cuts.n, -np.inf), (cuts.upper - in_spins @ at_zero) / 4)
 
     def cycles(self, found: OddCycles, code: Floats) -> SpinCuts:
-        """Odd-cycle inequalities: the sum of the even pairs without that of the odd ones is at most |C| - 2."""
+        """Return odd-cycle inequalities: the sum of the even pairs minus that of the odd ones is at most |C| - 2."""
         size = np.diff(found.ptr)
         column = self.compact.n + found.edge.astype(np.int64)
         return SpinCuts.of_entries(found.ptr, column, found.odd == 0, (size - 2).astype(np.float64), code)
 
     def missing(self, z: Floats, violation: float) -> SpinCuts:
-        """The rows of pairs that the program lacks and a point violates.
+        """Return the rows of pairs that are not in the program and are violated by a point.
 
-        A pair of positive cost has none that keep its product up, one of negative cost none that keep it down.
+        The program lacks lower limits on the product of a pair of positive cost, and upper limits if the cost is
+        negative.
         """
         n, first, second = self.compact.n, self.compact.first, self.compact.second
         up = self.cost[n:] <= 0

@@ -1,4 +1,4 @@
-"""Cutting planes on the spin form of a compact program: odd cycles, and the rows of pairs that it lacks."""
+"""Cutting planes on the spin form of a compact program: odd cycles, and missing rows of pairs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ EFFORTS = (
     SeparationEffort(0.02, 0.005, 0.02, sys.maxsize),
     SeparationEffort(2e-3, 1e-3, 2e-3, sys.maxsize),
 )
-"""The next one is tried after rounds in which one has found nothing new."""
+"""The next effort follows after rounds in which one has found nothing new."""
 
 
 class SpinPlanes(Planes):
-    """The relaxation with the cuts so far, its point and its bound.
+    """The relaxation with the current cuts, its point and its bound.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class SpinPlanes(Planes):
 
     @property
     def round_off(self) -> float:
-        """What the sums of a bound may be off."""
+        """Possible error of the sums in a bound."""
         return 4 * self.compact.program.round_off
 
     @property
@@ -50,11 +50,11 @@ class SpinPlanes(Planes):
         return self.form.columns(self.solver.z)
 
     def rounded(self) -> Ints:
-        """A labelling near the point of the last round."""
+        """Round the point of the last round to a labelling."""
         return self.compact.rounded(self.point)
 
     def separate(self) -> Iterator[None]:
-        """Add violated inequalities, in short steps, and remove those that are neither tight nor have a multiplier."""
+        """Add violated inequalities, in short steps, and remove slack ones with zero multiplier."""
         solver, form = self.solver, self.form
         kept = (solver.y_cut > 0) | (solver.slack() <= SLACK)
         known = solver.cuts.only(kept)
@@ -68,7 +68,7 @@ class SpinPlanes(Planes):
         solver.replace_cuts(kept, new)
 
     def strengthened(self) -> Program:
-        """The compact program with the cuts that have a multiplier, and with the variables that are fixed."""
+        """Return the compact program with the cuts of non-zero multiplier, and with the fixed variables."""
         solver, program, n = self.solver, self.compact.program, self.compact.n
         rows = program.rows.plus(self.form.rows(solver.cuts.only(solver.y_cut > 0)))
         lower, upper = program.lower.copy(), program.upper.copy()

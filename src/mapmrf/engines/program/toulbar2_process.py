@@ -1,4 +1,4 @@
-"""toulbar2 in a process of its own: started, listened to, and ended."""
+"""toulbar2 in a separate process: starting, reading its output, and stopping."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ Messages = queue.SimpleQueue["Toulbar2Message"]
 
 @dataclass(frozen=True)
 class Toulbar2Message:
-    """Something that the process reported.
+    """A message from the process.
 
     Attributes
     ----------
     ready
-        Whether the search has begun.
+        Whether the search has started.
     lower, backtracks
         A lower bound on the cost, and backtracks so far; 0 if the message has none.
     labels
         A labelling, the best so far.
     finished
-        How the search ended, if it did.
+        Status at the end of the search, or None.
     failure
-        How the process ended, if without saying how the search did.
+        Exit status and last output, if the process ended without reporting the end of the search.
     """
 
     ready: bool = False
@@ -54,7 +54,7 @@ class Toulbar2Message:
 
 
 def packed(network: dict[str, Any]) -> bytes:
-    r"""A network for the worker: a line of JSON, in which ``{"size": n}`` stands for bytes, and these after it.
+    r"""Serialise a network for the worker: a line of JSON, in which ``{"size": n}`` stands for bytes that follow it.
 
     Examples
     --------
@@ -76,10 +76,10 @@ def packed(network: dict[str, Any]) -> bytes:
 
 
 class Toulbar2Process:
-    """toulbar2 at work, in a session of its own, which Ctrl-C does not reach; killed when this object is dropped."""
+    """A running toulbar2, in a separate session that Ctrl-C does not reach; killed when this object is dropped."""
 
     def __init__(self, network: bytes, worker: Path = WORKER) -> None:
-        # The worker lives as long as this pipe is open. Nothing is ever written to it: that would count as a sign, too.
+        # The worker lives as long as this pipe is open. Nothing is ever written to it: that would end it, too.
         theirs, ours = os.pipe()
         try:
             process = subprocess.Popen(
@@ -100,7 +100,7 @@ class Toulbar2Process:
         self._reader.start()
 
     def next_message(self, seconds: float) -> Toulbar2Message | None:
-        """The next message, if there is one within some seconds."""
+        """Return the next message, if one arrives within some seconds."""
         if self._unread:
             return self._unread.popleft()
         try:
@@ -109,13 +109,13 @@ class Toulbar2Process:
             return None
 
     def unread(self) -> tuple[Toulbar2Message, ...]:
-        """The messages that have arrived and not been taken; they stay."""
+        """Return the messages that have arrived and not been taken, without taking them."""
         while not self._messages.empty():
             self._unread.append(self._messages.get())
         return tuple(self._unread)
 
     def close(self) -> None:
-        """End the process and the thread that reads from it."""
+        """Stop the process and the thread that reads from it."""
         self._kill()
         self._reader.join()
 
@@ -127,9 +127,9 @@ def _kill(process: subprocess.Popen[bytes], lifeline: int) -> None:
 
 
 def _converse(process: subprocess.Popen[bytes], given: list[bytes], messages: Messages) -> None:
-    """Hand over what is given and pass on all that comes back."""
+    """Send the input and forward all output."""
     assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended: its last line says why
+    with contextlib.suppress(BrokenPipeError):  # the process has ended: its last line says why
         process.stdin.write(given.pop())
     with contextlib.suppress(BrokenPipeError):  # what is left in the buffer
         process.stdin.close()
@@ -154,7 +154,7 @@ ENDS = {"optimal": Status.OPTIMAL, "infeasible": Status.INFEASIBLE, "limit": Sta
 
 
 def parse(line: str) -> Toulbar2Message | None:
-    """What a line of the worker or of toulbar2 says, if anything."""
+    """Parse a line of the worker or of toulbar2."""
     if labels := LABELS.fullmatch(line):
         return Toulbar2Message(labels=np.array(labels[1].split(), dtype=np.int64))
     if end := END.match(line):

@@ -1,7 +1,7 @@
-"""The process in which toulbar2 runs: reads a cost function network from stdin, lets toulbar2 report on stdout.
+"""The process that runs toulbar2: it reads a cost function network from stdin, and toulbar2 reports on stdout.
 
-Started by `toulbar2_process` as a script of its own. It imports nothing but the standard library and pytoulbar2,
-so that it is at work within a tenth of a second. What it prints beside toulbar2's own lines begins with ``mapmrf``.
+Started by `toulbar2_process` as a script. It imports only the standard library and pytoulbar2, so that it starts within
+a tenth of a second. Its own output lines, in addition to those of toulbar2, begin with ``mapmrf``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import IO, Any
 
 
 def main() -> None:
-    """Solve one network and say how it ended."""
+    """Solve one network and print the outcome."""
     _live_no_longer_than_the_parent(int(sys.argv[1]))
     network = _unpacked(json.loads(sys.stdin.buffer.readline()), sys.stdin.buffer)
     _allow_deep_recursion()
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _unpacked(part: Any, rest: IO[bytes]) -> Any:
-    """What `toulbar2_process.packed` packed: a line of JSON, and then the bytes of every {"size": n}."""
+    """Read what `toulbar2_process.packed` wrote: a line of JSON, and then the bytes of every {"size": n}."""
     if isinstance(part, dict):
         if list(part) == ["size"]:
             return rest.read(part["size"])
@@ -60,7 +60,7 @@ def _say(line: str) -> None:
 
 
 def _live_no_longer_than_the_parent(lifeline: int) -> None:
-    """Die when the other end of a pipe closes: the kernel sees to it, even while toulbar2 holds the interpreter."""
+    """Exit when the other end of a pipe closes: the kernel ensures this even while toulbar2 holds the interpreter."""
     if not hasattr(signal, "SIGIO"):
         return
     import fcntl
@@ -74,7 +74,7 @@ def _live_no_longer_than_the_parent(lifeline: int) -> None:
 
 
 def _allow_deep_recursion() -> None:
-    """The search goes as deep as there are variables, on the C stack."""
+    """Raise the stack limit: the search recurses on the C stack as deep as there are variables."""
     try:
         import resource
     except ImportError:
@@ -110,7 +110,7 @@ def _size(shape: list[int]) -> int:
 
 
 def _add_tables(wcsp: Any, top: int, shape: list[int], scopes: bytes, costs: bytes) -> None:
-    """Functions of four and more variables: tuple by tuple, those of the most frequent cost left out."""
+    """Add functions of four and more variables tuple by tuple, with the most frequent cost as default."""
     edges, size = memoryview(scopes).cast("q"), _size(shape)
     tables = memoryview(costs).cast("d")
     for a in range(len(edges) // len(shape)):

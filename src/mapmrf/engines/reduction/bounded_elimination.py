@@ -1,4 +1,4 @@
-"""Eliminate variables whose message stays small, although it may have more variables than any factor before."""
+"""Elimination of variables whose message is small, even if it has more variables than any factor before."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 
 MOST_FACTORS = 20_000
-"""Variables and factors up to which this is tried: numpy takes some microseconds for each."""
+"""Maximum number of variables and factors: numpy takes some microseconds for each."""
 
 MOST_CONFIGS = 2_000_000
-"""Table entries of all factors up to which this is tried: each factor gets a table of its own."""
+"""Maximum number of table entries over all factors: each factor gets its own table."""
 
 LARGEST = 256
-"""Entries of a message, at most."""
+"""Maximum number of entries of a message."""
 
 FEW, TIMES = 7, 4
-"""A message of at most so many variables may have so many times as many entries."""
+"""A message of at most `FEW` variables may have `TIMES` times as many entries."""
 
 
 def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
-    """Maximise out variables, the smallest message first, while messages have at most so many entries.
+    """Maximise out variables, the smallest message first, while messages have at most `largest` entries.
 
-    Messages of up to seven variables may have four times as many. Factors on some of the variables of a message are
-    added to it. Then the model is simplified again.
+    Messages of up to seven variables may have four times as many. Factors on subsets of a message's variables are
+    merged into it. The model is then simplified again.
     """
     elimination = BoundedElimination(small, largest)
     while not elimination.advance(MOST_FACTORS):
@@ -41,7 +41,7 @@ def eliminate_bounded(small: Simplified, largest: int = LARGEST) -> Simplified:
 
 
 class BoundedElimination:
-    """The same, some variables at a time."""
+    """`eliminate_bounded` in steps of some variables."""
 
     def __init__(self, small: Simplified, largest: int = LARGEST) -> None:
         problem = small.problem
@@ -50,7 +50,7 @@ class BoundedElimination:
         self._model = _Tables(problem, largest) if small.feasible and few else None
 
     def advance(self, n: int) -> bool:
-        """Eliminate some variables; True when there are no more."""
+        """Eliminate some variables; True when no more can be eliminated."""
         return self._model is None or self._model.eliminate(n)
 
     def result(self) -> Simplified:
@@ -66,7 +66,7 @@ class BoundedElimination:
 
 
 class _Tables:
-    """The factors of a model as arrays, an axis per variable."""
+    """The factors of a model as arrays with one axis per variable."""
 
     def __init__(self, problem: Problem, largest: int) -> None:
         graph = problem.graph
@@ -87,7 +87,7 @@ class _Tables:
         heapq.heapify(self.heap)
 
     def eliminate(self, n: int) -> bool:
-        """Eliminate some variables, that with the smallest message first; True when none is left that can be."""
+        """Eliminate some variables, smallest message first; True when no more can be eliminated."""
         heap = self.heap
         while n > 0 and heap and heap[0][0] <= TIMES * self.largest:
             size, i = heapq.heappop(heap)
@@ -109,11 +109,11 @@ class _Tables:
         self.tables.append(table)
 
     def _size(self, i: int) -> int:
-        """Entries of the message of a variable."""
+        """Return the number of entries of a variable's message."""
         return math.prod([self.card[j] for j in self.around[i]])
 
     def _maximise_out(self, i: int) -> list[int]:
-        """Replace the factors of a variable by its message; returns the variables of that."""
+        """Replace the factors of a variable by its message; return the message's variables."""
         inside = self.around[i]
         around = sorted(inside)
         scope, members = [i, *around], self.of[i]
@@ -139,7 +139,7 @@ class _Tables:
         return around
 
     def _drop(self, i: int, members: set[int]) -> None:
-        """Take out a variable and some factors."""
+        """Remove a variable and some factors."""
         around = self.around[i]
         for j in around:
             self.of[j] -= members
@@ -148,7 +148,7 @@ class _Tables:
         self.of[i] = set()
 
     def _aligned(self, a: int, scope: list[int]) -> Floats:
-        """The table of a factor with an axis for every variable of a larger scope."""
+        """Return the table of a factor with an axis for every variable of a larger scope."""
         own = self.scopes[a]
         place = {j: k for k, j in enumerate(scope)}
         axes = sorted(range(len(own)), key=lambda k: place[own[k]])
@@ -157,11 +157,11 @@ class _Tables:
 
     @property
     def kept(self) -> Ints:
-        """The variables that are left."""
+        """The remaining variables."""
         return np.flatnonzero(~np.array(self.gone, dtype=np.bool_))
 
     def graph(self) -> FactorGraph:
-        """What is left, as a model."""
+        """Return the remaining model."""
         kept = self.kept
         number = dict(zip(kept.tolist(), range(len(kept)), strict=True))
         live = sorted({a for i in kept.tolist() for a in self.of[i]})
@@ -180,7 +180,7 @@ class _Tables:
         )
 
     def label_map(self) -> LabelMap:
-        """How the labellings of the two models correspond."""
+        """Return the mapping between labellings of the two models."""
         graph, kept = self.problem.graph, self.kept
         own = np.arange(self.problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
         return LabelMap(
@@ -208,7 +208,7 @@ class _Tables:
         )
 
     def _strides(self, scope: list[int]) -> list[int]:
-        """What one state more of each variable adds to the place in a message."""
+        """Return the strides of the variables in a message."""
         found, step = [], 1
         for j in reversed(scope):
             found.append(step)

@@ -1,7 +1,7 @@
 """Connected components of a factor graph.
 
-Not scipy.sparse.csgraph: on a million variables it takes eight times as long, and for the small models that `auto`
-solves within milliseconds its import alone takes a quarter of a second.
+Not scipy.sparse.csgraph: on a million variables it takes eight times as long, and its import alone takes a quarter of a
+second, compared to the milliseconds in which `auto` solves small models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mapmrf.kernels.jit import compiled, inlined
 
 @inlined
 def root_of(parent: Ints, i: int) -> int:
-    """The root of `i`; the path to it is halved."""
+    """Return the root of `i`, halving the path to it."""
     while parent[i] != i:
         parent[i] = parent[parent[i]]
         i = parent[i]
@@ -21,7 +21,7 @@ def root_of(parent: Ints, i: int) -> int:
 
 @compiled
 def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> int:
-    """Number the components by their first variables; return how many there are."""
+    """Number the components by their first variables; return their number."""
     parent = component
     for i in range(len(parent)):
         parent[i] = i
@@ -32,7 +32,7 @@ def find_components(scope_ptr: Ints, scope: Ints, component: Ints) -> int:
             one, two = min(one, two), max(one, two)  # the root of a component is its first variable
             parent[two] = one
     n = 0
-    for i in range(len(parent)):  # what stands before i is numbered already, as -1 - number
+    for i in range(len(parent)):  # entries before i are already numbered, as -1 - number
         if parent[i] == i:
             parent[i] = -1 - n
             n += 1

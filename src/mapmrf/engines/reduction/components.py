@@ -1,4 +1,4 @@
-"""Connected components, and the exact solution of those that are easily eliminated."""
+"""Connected components, and the exact solution of those that are cheap to eliminate."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ MOST_ENTRIES = 2.0**20
 """Table entries of all eliminations together: some tens of milliseconds."""
 
 ONE_BY_ONE = 256
-"""Components that are tried one by one: a limit to the overhead on models of very many components."""
+"""Maximum number of components tried individually, which limits the overhead on models of very many components."""
 
 
 def components(problem: Problem) -> Ints:
-    """The number of every variable's connected component, (n_vars,), in the order of their first variables."""
+    """Return the number of every variable's connected component, (n_vars,), ordered by first variable."""
     component = np.empty(problem.n_vars, dtype=np.int64)
     find_components(problem.scope_ptr, problem.scope, component)
     return component
 
 
 def split(problem: Problem) -> list[tuple[Problem, Ints]]:
-    """The connected components as models of their own, each with its variables; the first one has the constant."""
+    """Return the connected components as separate models with their variables; the first one has the constant."""
     component = components(problem)
     n = int(component.max(initial=-1)) + 1
     if n <= 1:
@@ -47,10 +47,10 @@ def split(problem: Problem) -> list[tuple[Problem, Ints]]:
 
 
 def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: int = ONE_BY_ONE) -> Simplified:
-    """Solve the components that bucket elimination can, with tables of at most so many entries together.
+    """Solve components by bucket elimination, with at most `entries` table entries in total.
 
-    They are taken out of the model: their optimum goes into the constant, and `lift` gives their labels. The largest
-    components, so many of them, are tried one by one; all smaller ones are tried together.
+    They are removed from the model: their optimum is added to the constant, and `lift` restores their labels. The
+    `one_by_one` largest components are tried individually, all smaller ones together.
     """
     problem = small.problem
     if not small.feasible or problem.n_vars == 0:
@@ -72,7 +72,7 @@ def solve_small(small: Simplified, entries: float = MOST_ENTRIES, one_by_one: in
 
 
 def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Problem, Ints, Order]:
-    """The components that fit: a model of their own, the variables in it, and its elimination order."""
+    """Return the components that fit, as a separate model with its variables and elimination order."""
     variables, ends = _candidates(problem, entries)
     part = problem if len(ends) == 1 and len(variables) == problem.n_vars else _restricted(problem, variables)
     graph = PrimalGraph.of(part)
@@ -92,22 +92,22 @@ def _affordable(problem: Problem, entries: float, one_by_one: int) -> tuple[Prob
 
 
 def _candidates(problem: Problem, entries: float) -> tuple[Ints, Ints]:
-    """The variables of components that may fit, the smallest components first, and where each of these ends."""
+    """Return the variables of components that may fit, smallest components first, and the end of each component."""
     component = components(problem)
     states = np.bincount(component, weights=problem.graph.card)
     size = states[component]
     variables = np.lexsort((component, size))
     fits = _least_entries(problem, component) <= entries
-    # every table has the states of a neighbour, too
+    # every table also has the states of a neighbour
     variables = variables[(2.0 * size[variables] <= entries) & fits[component[variables]]]
     return variables, np.flatnonzero(np.diff(component[variables], append=-1)) + 1
 
 
 def _least_entries(problem: Problem, component: Ints) -> Floats:
-    """Entries that the tables of elimination have together at least, for every component.
+    """Return a lower bound on the total entries of the elimination tables, for every component.
 
-    Every factor joins a variable with one that is eliminated later. Tables are smallest together if all of them have
-    the same number of such variables.
+    Every factor joins a variable with one that is eliminated later. The tables are smallest in total if all of them
+    have the same number of such variables.
     """
     n_vars = np.bincount(component)
     n_pairs = np.bincount(component[problem.scope[problem.scope_ptr[:-1]]], minlength=len(n_vars))
@@ -116,19 +116,19 @@ def _least_entries(problem: Problem, component: Ints) -> Floats:
 
 
 def _cuts(ends: Ints, one_by_one: int) -> Iterator[int]:
-    """Where the variables are cut into pieces: the largest components apart, all others together."""
+    """Yield the ends of the pieces: the largest components separately, all others together."""
     yield 0
     yield from ends[max(0, len(ends) - one_by_one - 1) :].tolist()
 
 
 def _piece(graph: PrimalGraph, begin: int, end: int) -> PrimalGraph:
-    """A range of variables without neighbours outside."""
+    """Return the subgraph of a range of variables without neighbours outside."""
     edges = slice(int(graph.ptr[begin]), int(graph.ptr[end]))
     return PrimalGraph(graph.ptr[begin : end + 1] - graph.ptr[begin], graph.nbr[edges] - np.int32(begin))
 
 
 def _joined(orders: list[Order]) -> Order:
-    """Orders of pieces as one order of all of them, one piece after another."""
+    """Concatenate the orders of consecutive pieces."""
     starts = np.cumsum([0, *(order.n_known for order in orders)]).tolist()
     places = [np.zeros(0, dtype=np.int64), *(start + order.order for start, order in zip(starts, orders, strict=False))]
     width, total = max((order.width for order in orders), default=0), sum(order.entries for order in orders)
@@ -136,7 +136,7 @@ def _joined(orders: list[Order]) -> Order:
 
 
 def _eliminated(part: Problem, order: Order) -> tuple[float, Ints]:
-    """Optimum of a model and its labels, by bucket elimination."""
+    """Solve a model by bucket elimination; return its optimum and labels."""
     graph = part.graph
     tree = BucketTree.build(PrimalGraph.of(part), graph.card, order)
     elimination = Elimination(tree, Functions.of_model(part, tree))
@@ -146,7 +146,7 @@ def _eliminated(part: Problem, order: Order) -> tuple[float, Ints]:
 
 
 def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Problem:
-    """Some components as a model of their own, with their variables in the order given."""
+    """Return some components as a separate model, with their variables in the given order."""
     graph = problem.graph
     number = np.full(graph.n_vars, -1, dtype=np.int64)
     number[variables] = np.arange(len(variables))
@@ -171,7 +171,7 @@ def _restricted(problem: Problem, variables: Ints, constant: float = 0.0) -> Pro
 
 
 def _without(problem: Problem, kept: Ints, labels: Ints) -> LabelMap:
-    """How the labellings correspond if all variables but those kept are set to these labels."""
+    """Return the mapping between labellings if all variables but those kept are fixed at these labels."""
     graph = problem.graph
     own = np.arange(problem.n_states) - np.repeat(graph.var_ptr[:-1].astype(np.int64), graph.card)
     return LabelMap(

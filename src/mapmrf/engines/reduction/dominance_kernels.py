@@ -1,4 +1,4 @@
-"""States that are impossible, or for which another state is at least as good whatever the neighbours do."""
+"""Removal of impossible states, and of states dominated by another whatever the neighbours are."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, inlined
 
 CANDIDATES = 8
-"""States, those with the best prospects, that every other state is compared with."""
+"""Number of states, those with the highest scores, that every other state is compared with."""
 
 
 class ComparisonScratch(NamedTuple):
-    """Room to compare the states of one variable.
+    """Scratch to compare the states of one variable.
 
     Attributes
     ----------
     rows, row_at, width
-        The tables around the variable, a row for each of its states: factor `f` has ``width[f]`` entries in each of
-        its rows, from ``rows[row_at[f]]`` on.
+        The tables around the variable, a row for each of its states: factor `f` has ``width[f]`` entries in each of its
+        rows, starting at ``rows[row_at[f]]``.
     best
         The maximum of every row: ``best[f * n_alive + k]``.
     score, verdict : (most states,)
-        The best that a state can be part of, and the state that stands for it: itself, or -1 if it is impossible.
+        Upper bound on labellings with a state, and the state that replaces it: itself, or -1 if it is impossible.
     chosen : (CANDIDATES,)
         The states that others are compared with.
     digit : (largest arity,)
@@ -45,7 +45,7 @@ class ComparisonScratch(NamedTuple):
 
 @inlined
 def gather_pair(model: ReducibleModel, a: int, i: int, i_stride: int, other: int, rows: Floats, at: int) -> None:
-    """`gather` for a factor of two variables."""
+    """`gather` for a pairwise factor."""
     table, base = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])
     j, stride, weight = model.scope[other], model.stride[other], weight_of(model.weight, a)
     first, first_j, n_j = model.var_ptr[i], model.var_ptr[j], model.n_alive[j]
@@ -88,7 +88,7 @@ def gather_table(model: ReducibleModel, a: int, i: int, i_edge: int, rows: Float
 
 @inlined
 def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
-    """Copy the tables of variable `i`, a row for each state of it, and find the maxima of the rows.
+    """Copy the tables of variable `i`, one row per state, and compute the maxima of the rows.
 
     False if the tables do not fit into the scratch.
     """
@@ -122,10 +122,10 @@ def gather(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
 
 @inlined
 def is_dominated(model: ReducibleModel, i: int, k: int, by: int, scratch: ComparisonScratch) -> bool:
-    """Goldstein's criterion: whether the k-th state is nowhere better than another.
+    """Check Goldstein's criterion: whether the k-th state is never better than another.
 
     sum_f max_x (theta_f(k, x) - theta_f(by, x)) + theta_k - theta_by <= 0. Each maximum is at least the difference of
-    the rows' maxima, which are known: `ahead` is the sum if the rest were no larger.
+    the rows' maxima, which are known: `ahead` is a lower bound on the sum.
     """
     rows, row_at, width, best = scratch.rows, scratch.row_at, scratch.width, scratch.best
     n, first = model.n_alive[i], model.var_ptr[i]
@@ -138,7 +138,7 @@ def is_dominated(model: ReducibleModel, i: int, k: int, by: int, scratch: Compar
         one, two = row_at[f] + k * width[f], row_at[f] + by * width[f]
         most = -np.inf
         for x in range(width[f]):
-            difference = rows[one + x] - rows[two + x]  # nan where both are -inf: that decides nothing
+            difference = rows[one + x] - rows[two + x]  # nan if both are -inf, which decides nothing
             if difference > most:
                 most = difference
         work += width[f]
@@ -150,7 +150,7 @@ def is_dominated(model: ReducibleModel, i: int, k: int, by: int, scratch: Compar
 
 @inlined
 def choose(n: int, score: Floats, chosen: Ints) -> int:
-    """The states of the largest scores, the best first; return how many."""
+    """Select the states with the highest scores, best first; return their number."""
     n_chosen = 0
     for k in range(n):
         place = n_chosen
@@ -167,7 +167,7 @@ def choose(n: int, score: Floats, chosen: Ints) -> int:
 
 @inlined
 def drop_dominated(model: ReducibleModel, i: int, scratch: ComparisonScratch) -> bool:
-    """Drop the impossible and the dominated states of variable `i`; True if there were any."""
+    """Remove the impossible and the dominated states of variable `i`; True if there were any."""
     score, verdict, chosen = scratch.score, scratch.verdict, scratch.chosen
     n, first = model.n_alive[i], model.var_ptr[i]
     if model.counters[0].work > model.counters[0].budget or not gather(model, i, scratch):
@@ -195,7 +195,7 @@ def drop_dominated(model: ReducibleModel, i: int, scratch: ComparisonScratch) ->
 
 @inlined
 def remove(model: ReducibleModel, i: int, n: int, verdict: Ints) -> None:
-    """Drop the states for which another one stands, or none."""
+    """Remove the states that are replaced by another one, or impossible."""
     first = model.var_ptr[i]
     for k in range(n):
         if verdict[k] >= 0 and verdict[k] != k:

@@ -1,4 +1,4 @@
-"""Drop states that a dual point excludes, until there are no more."""
+"""Repeated removal of states that a dual solution excludes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mapmrf.problem import Problem
 
 
 class StateDrops:
-    """Rounds of dropping on one problem, with any messages.
+    """Rounds of state removal on one problem, with any messages.
 
     Attributes
     ----------
     reach : (n_states,)
-        What labellings with each state are worth at most, after `settle`; -inf for states that were dropped before.
+        Upper bound on the labellings with each state, after `settle`; -inf for removed states.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class StateDrops:
 
     @property
     def reach(self) -> Floats:
-        """What labellings with each state are worth at most."""
+        """Upper bound on the labellings with each state."""
         return self.room.reach
 
     def settle(self, lam_e: Floats, left: Bools, target: float) -> float:
-        """Drop states from `left` that no labelling above `target` has; return the bound, -inf if nothing is left."""
+        """Remove states from `left` that no labelling above `target` has; return the bound, -inf if nothing is left."""
         return drop_states(self.model, lam_e, left, target, self.room)

@@ -1,4 +1,4 @@
-"""States that a dual point excludes, one round after another."""
+"""Rounds of removing states that a dual solution excludes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from mapmrf.kernels.jit import compiled, inlined
 
 
 class DropModel(NamedTuple):
-    """A model as the rounds see it.
+    """The arrays of a model for these rounds.
 
     Attributes
     ----------
     var_ptr, theta_v
         States of the variables, and their potentials.
     scope_ptr, edge_ptr, state_at
-        Edges of the factors; places of the edges in the messages; and the first state of each edge's variable.
+        Edges of the factors; offsets of the edges in the messages; and the first state of each edge's variable.
     table_at, weight, tables
-        Where the table of a factor begins, and what it is multiplied by.
+        Offset of a factor's table, and its weight.
     constant
-        What is added to all labellings.
+        Constant part of all values.
     """
 
     var_ptr: Ints
@@ -37,7 +37,7 @@ class DropModel(NamedTuple):
 
 
 class DropRoom(NamedTuple):
-    """Working memory: beliefs, what states lose and reach; the best of each edge state; and states of a factor."""
+    """Scratch: beliefs, losses and bounds of states; max-marginals of edge states; and a configuration."""
 
     belief: Floats
     lost: Floats
@@ -48,7 +48,7 @@ class DropRoom(NamedTuple):
 
 @inlined
 def factor_best(a: int, model: DropModel, lam: Floats, left: Bools, best: Floats, digit: Ints) -> float:
-    """The best entry of a factor with each state of its variables, in `best`; return the best of all."""
+    """Compute the max-marginals of a factor over the remaining states in `best`; return the maximum."""
     edge_ptr, state_at, tables = model.edge_ptr, model.state_at, model.tables
     first, end = model.scope_ptr[a], model.scope_ptr[a + 1]
     size = 1
@@ -79,7 +79,7 @@ def factor_best(a: int, model: DropModel, lam: Floats, left: Bools, best: Floats
 
 @inlined
 def begin_round(model: DropModel, lam: Floats, left: Bools, room: DropRoom) -> float:
-    """Set beliefs and what states lose in them; return the sum of the largest, -inf if a variable has no state."""
+    """Compute beliefs and the losses of states; return the sum of the maxima, -inf if a variable has no state."""
     belief, lost = room.belief, room.lost
     for s in range(len(belief)):
         belief[s] = model.theta_v[s]
@@ -102,7 +102,7 @@ def begin_round(model: DropModel, lam: Floats, left: Bools, room: DropRoom) -> f
 
 @inlined
 def end_round(model: DropModel, left: Bools, room: DropRoom, bound: float, target: float) -> tuple[float, bool]:
-    """Drop states that do not reach the target; return the bound, -inf if nothing is left, and whether any was."""
+    """Remove states below the target; return the bound, -inf if nothing is left, and whether any was removed."""
     lowest, dropped = bound, False
     for i in range(len(model.var_ptr) - 1):
         top = -np.inf
@@ -120,9 +120,9 @@ def end_round(model: DropModel, left: Bools, room: DropRoom, bound: float, targe
 
 @compiled
 def drop_states(model: DropModel, lam: Floats, left: Bools, target: float, room: DropRoom) -> float:
-    """Drop states that cannot be in a labelling above `target` until there are no more.
+    """Repeatedly remove states that are in no labelling above `target`.
 
-    Returns the bound of the states left, -inf if a variable has none. `room.reach` is what they reach.
+    Returns the bound over the remaining states, -inf if a variable has none. `room.reach` holds their bounds.
     """
     while True:
         bound = begin_round(model, lam, left, room)

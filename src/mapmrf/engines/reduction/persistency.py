@@ -1,4 +1,4 @@
-"""Dual persistency: states that a bound of the dual excludes from every labelling as good as the incumbent."""
+"""Dual persistency: states that a dual bound excludes from all labellings as good as the incumbent."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from mapmrf.graph import ROUND_OFF
 from mapmrf.problem import Batch, Problem
 
 BLOCK_ENTRIES = 1 << 20
-"""Table entries that are looked at together."""
+"""Table entries processed at a time."""
 
 
 def excluded_states(problem: Problem, bounds: Floats, value: float) -> Bools:
-    """States that no labelling worth `value` or more has: those whose bound is below it by more than round-off.
+    """Return the states that are in no labelling of at least `value`: their bound is lower by more than round-off.
 
-    All optimal labellings are left if some labelling is worth `value`. The state with the largest bound stays in any
-    case, so that every variable keeps one.
+    All optimal labellings remain if some labelling attains `value`. The state with the largest bound always stays, so
+    that every variable keeps one.
 
     Parameters
     ----------
     problem
         The problem.
     bounds : (n_states,)
-        An upper bound on the labellings that have each state: see `belief_bounds` and `dual_bounds`.
+        Upper bounds on the labellings with each state: see `belief_bounds` and `dual_bounds`.
     value
-        What the incumbent is worth.
+        Value of the incumbent.
 
     Examples
     --------
@@ -44,10 +44,10 @@ def excluded_states(problem: Problem, bounds: Floats, value: float) -> Bools:
 
 
 def belief_bounds(problem: Problem, beliefs: Floats, bound: float) -> Floats:
-    """Upper bounds on the labellings that have each state, (n_states,), from beliefs of a reparametrisation.
+    """Compute upper bounds on the labellings with each state, (n_states,), from beliefs of a reparametrisation.
 
     They are ``bound - (max_k' m_i(k') - m_i(k))``, where `m_i` are the reparametrised unary potentials of a variable,
-    or its max-marginals in the reparametrised model, and `bound` is the bound that the reparametrisation gives.
+    or its max-marginals in the reparametrised model, and `bound` is the bound of the reparametrisation.
 
     Examples
     --------
@@ -65,9 +65,9 @@ def belief_bounds(problem: Problem, beliefs: Floats, bound: float) -> Floats:
 
 
 def dual_bounds(problem: Problem, lam_e: Floats) -> Floats:
-    """Upper bounds on the labellings that have each state, (n_states,), from the messages of `polytope.dual_bound`.
+    """Compute upper bounds on the labellings with each state, (n_states,), from the messages of `polytope.dual_bound`.
 
-    A state lowers the bound by what its variable and each factor around it lose.
+    A state lowers the bound by its loss at its variable and at each of its factors.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def dual_bounds(problem: Problem, lam_e: Floats) -> Floats:
 
 
 def _factor_losses(problem: Problem, batch: Batch, rows: slice, lam_e: Floats, lost_e: Floats) -> float:
-    """The sum of the best entries of some factors; what each state lowers its factor's to `lost_e`."""
+    """Return the sum of the best entries of some factors, and write each state's loss in its factor to `lost_e`."""
     n = rows.stop - rows.start
     table = batch.tables(problem.graph.theta_t, rows)
     given = lam_e[batch.edge_states].reshape(batch.n, -1)[rows]

@@ -1,7 +1,7 @@
-"""A model under reduction: it loses states, variables and factors in place, and nothing in it ever grows.
+"""A model under reduction: it loses states, variables and factors in place, and never grows.
 
-A factor keeps its slot of edges and a variable its slot in `nbr`; what is alive stands at the front of a slot. A
-message takes the slot of a factor that it replaces, and every variable of it has lost an edge before it gets one.
+A factor keeps its slot of edges and a variable its slot in `nbr`, with live entries first. A message takes the slot of
+a factor that it replaces, and each of its variables loses an edge before it gets one.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ COUNTERS = np.dtype(
     ],
     align=True,
 )
-"""The scalars of a model under reduction: the first place of the queue and its length; how much of the pool, of the
-choices, of the log and of its scopes is in use; table entries looked at, and how many may be; states dropped as
-impossible and as dominated, and variables fixed; the value of what is decided; whether every variable has a state."""
+"""The scalars of a model under reduction: start and length of the queue; used lengths of the pool, the choices, the log
+and its scopes; table entries read, and their limit; states removed as impossible and as dominated, and variables
+fixed; the constant accumulated; whether every variable has a state."""
 
 
 class ReducibleModel(NamedTuple):
@@ -50,27 +50,27 @@ class ReducibleModel(NamedTuple):
     Attributes
     ----------
     var_ptr, theta_v : (n_vars + 1,), (n_states,)
-        Unary potentials; those of a state that is alive may have become -inf while its variable is in the queue.
+        Unary potentials; those of a live state may have become -inf while its variable is in the queue.
     n_alive, alive : (n_vars,), (n_states,)
-        Number of states left to each variable, and these states, ascending, from ``var_ptr[i]`` on.
+        Number of remaining states of each variable, and these states, ascending, from ``var_ptr[i]`` on.
     stand_in : (n_states,)
-        For a state that is gone the state of its variable that is at least as good, or -1 if it was impossible.
+        For a removed state, the state of its variable that is at least as good, or -1 if it was impossible.
     gone : (n_vars,)
         Whether a variable has been fixed or eliminated.
     scope_ptr, arity : (n_factors + 1,), (n_factors,)
-        The slots of the factors' edges, and how many of them are alive; a factor without any is gone.
+        The slots of the factors' edges, and the number of live edges; a factor without any is removed.
     table_at : (n_factors,)
         Where a factor's table starts in `theta_t`, or the complement (``~``) of where it starts in `pool`.
     weight : (n_factors,)
-        What a factor's table is multiplied by; empty if all weights are 1.
+        Weights of the factors' tables; empty if all weights are 1.
     scope, stride, factor_of, where : (n_edges,)
-        Variable, stride in the table, factor of every edge, and its place in `nbr`.
+        Variable, stride in the table and factor of every edge, and its position in `nbr`.
     nbr_ptr, degree, nbr
         The edges of variable `i` are ``nbr[nbr_ptr[i]:][:degree[i]]``.
     queue, queued : (n_vars,)
-        Variables to look at again, in a ring.
+        Ring buffer of variables to be processed.
     theta_t, pool
-        The tables given, and those made.
+        The original tables, and new ones.
     counters : (1,)
         One record of the scalars: see `COUNTERS`.
     """
@@ -109,7 +109,7 @@ class EliminationLog(NamedTuple):
     ptr, scope, stride
         Variable ``var[t]`` depends on ``scope[ptr[t]:ptr[t + 1]]``, which are eliminated later, if at all.
     at, choice
-        Its best states, in a table with these strides, stand in `choice` from ``at[t]`` on.
+        Its best states are stored in `choice` from ``at[t]`` on, in a table with these strides.
     """
 
     var: Ints
@@ -122,7 +122,7 @@ class EliminationLog(NamedTuple):
 
 @compiled
 def set_up(model: ReducibleModel) -> None:
-    """Fill in what follows from var_ptr, theta_v, scope_ptr, scope and nbr_ptr: all states and edges are alive."""
+    """Initialise arrays from var_ptr, theta_v, scope_ptr, scope and nbr_ptr: all states and edges are live."""
     var_ptr, scope_ptr = model.var_ptr, model.scope_ptr
     for i in range(len(model.n_alive)):
         for s in range(var_ptr[i + 1] - var_ptr[i]):
@@ -150,7 +150,7 @@ def set_up(model: ReducibleModel) -> None:
 
 @inlined
 def push(model: ReducibleModel, i: int) -> None:
-    """Look at variable `i` (again)."""
+    """Queue variable `i`, unless it is queued."""
     if not model.queued[i] and not model.gone[i]:
         model.queued[i] = True
         counters = model.counters[0]
@@ -161,7 +161,7 @@ def push(model: ReducibleModel, i: int) -> None:
 
 @inlined
 def pop(model: ReducibleModel) -> int:
-    """The next variable to look at."""
+    """Remove and return the next variable of the queue."""
     counters = model.counters[0]
     at = counters.queue_head
     i = model.queue[at]
@@ -173,7 +173,7 @@ def pop(model: ReducibleModel) -> int:
 
 @bare
 def push_neighbours(model: ReducibleModel, i: int) -> None:
-    """Look at all variables that share a factor with `i`."""
+    """Queue all variables that share a factor with `i`."""
     for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
         a = model.factor_of[model.nbr[at]]
         for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
@@ -183,7 +183,7 @@ def push_neighbours(model: ReducibleModel, i: int) -> None:
 
 @bare
 def detach(model: ReducibleModel, e: int) -> None:
-    """Take an edge away from its variable and from its factor; the last of each takes its place."""
+    """Remove an edge from its variable and its factor; the last of each takes its position."""
     i, a = model.scope[e], model.factor_of[e]
     last = model.nbr[model.nbr_ptr[i] + model.degree[i] - 1]
     model.nbr[model.where[e]] = last
@@ -198,7 +198,7 @@ def detach(model: ReducibleModel, e: int) -> None:
 
 @bare
 def attach(model: ReducibleModel, a: int, i: int, stride: int) -> None:
-    """Give factor `a`, in whose slot there is room, variable `i`."""
+    """Add variable `i` to factor `a`, in whose slot there is room."""
     e = model.scope_ptr[a] + model.arity[a]
     at = model.nbr_ptr[i] + model.degree[i]
     model.scope[e], model.stride[e], model.where[e] = i, stride, at
@@ -209,7 +209,7 @@ def attach(model: ReducibleModel, a: int, i: int, stride: int) -> None:
 
 @bare
 def drop_state(model: ReducibleModel, i: int, place: int, stand_in: int) -> None:
-    """Take the state at this place of `alive` from variable `i`."""
+    """Remove the state at this position of `alive` from variable `i`."""
     first = model.var_ptr[i]
     model.stand_in[first + model.alive[first + place]] = stand_in
     if stand_in < 0:
@@ -225,7 +225,7 @@ def drop_state(model: ReducibleModel, i: int, place: int, stand_in: int) -> None
 
 @inlined
 def drop_impossible(model: ReducibleModel, i: int) -> bool:
-    """Take from variable `i` the states whose unary potential is -inf; True if there were any."""
+    """Remove the states of variable `i` whose unary potential is -inf; True if there were any."""
     before = model.n_alive[i]
     for place in range(before - 1, -1, -1):
         if model.theta_v[model.var_ptr[i] + model.alive[model.var_ptr[i] + place]] == -np.inf:
@@ -235,7 +235,7 @@ def drop_impossible(model: ReducibleModel, i: int) -> bool:
 
 @bare
 def fix(model: ReducibleModel, i: int) -> None:
-    """Take out a variable that has one state left: its factors shrink, and those that become unary are absorbed."""
+    """Remove a variable with one state left: its factors shrink, and those that become unary are absorbed."""
     state = model.alive[model.var_ptr[i]]
     model.counters[0].constant += model.theta_v[model.var_ptr[i] + state]
     model.counters[0].n_fixed += 1
@@ -254,7 +254,7 @@ def fix(model: ReducibleModel, i: int) -> None:
 
 @bare
 def absorb(model: ReducibleModel, a: int) -> None:
-    """Add a factor of one variable to that variable's unary potentials."""
+    """Add a unary factor to the unary potentials of its variable."""
     e = model.scope_ptr[a]
     j, stride = model.scope[e], model.stride[e]
     table, at = (model.theta_t, model.table_at[a]) if model.table_at[a] >= 0 else (model.pool, ~model.table_at[a])

@@ -1,4 +1,4 @@
-"""Let the kernels reduce a copy of a model, and write what is left as a model of its own."""
+"""Reduction of a copy of a model by the kernels, and construction of the reduced model."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from mapmrf.graph import FactorGraph
 from mapmrf.problem import Problem
 
 PASSES = 10
-"""Table entries that may be looked at, in passes over the model's tables from all of their variables."""
+"""Work limit, in passes over the model's tables from all of their variables."""
 
 LEAST_WORK, MOST_WORK = 1_000_000, 200_000_000
-"""Limits of that number: some milliseconds, and some tenths of a second."""
+"""Limits on that work in table entries: some milliseconds, and some tenths of a second."""
 
 MOST_ROWS = 1 << 22
-"""Table entries around one variable up to which its states are compared."""
+"""Maximum number of table entries around one variable for which its states are compared."""
 
 TIMES_MADE, LEAST_MADE, MOST_MADE = 4, 1 << 16, 1 << 25
-"""Entries of tables that elimination may make: so many times those of the model, and the limits of that number."""
+"""Table entries that elimination may create: this multiple of those of the model, and limits on that."""
 
 LEAST_SHARE = 1e-3
-"""Share of the states that must have gone, or the smaller model is not worth writing."""
+"""Minimum share of the states that must be removed for the reduced model to be built."""
 
 
 @dataclass(frozen=True)
 class ReductionCounts:
-    """What has been taken out of a model, by reason.
+    """What has been removed from a model, by reason.
 
     Attributes
     ----------
     states_forbidden
-        States that hard constraints exclude.
+        States excluded by hard constraints.
     states_dominated
-        States that another one is at least as good as.
+        States dominated by another one.
     states_persistent
-        States that a bound excludes, see `mapmrf.engines.reduction.persistency`.
+        States excluded by a bound, see `mapmrf.engines.reduction.persistency`.
     variables_fixed
         Variables with one state left.
     variables_eliminated
-        Variables that were maximised out, one by one.
+        Variables that were maximised out individually.
     variables_solved
-        Variables of components that were solved by themselves.
+        Variables of components that were solved separately.
     """
 
     states_forbidden: int = 0
@@ -58,26 +58,26 @@ class ReductionCounts:
     variables_solved: int = 0
 
     def details(self) -> dict[str, float]:
-        """The numbers that are not 0, for the details of a result."""
+        """The non-zero counts, for the details of a result."""
         return {name: float(count) for name, count in asdict(self).items() if count}
 
 
 @dataclass(frozen=True, eq=False)
 class LabelMap:
-    """How the labellings of a model and of a smaller one with the same optimum correspond.
+    """Mapping between labellings of a model and of a reduced one with the same optimum.
 
     Attributes
     ----------
     kept : (n_vars of the smaller,)
-        The variables of the larger model that are left.
+        The remaining variables of the larger model.
     state, state_ptr
-        The state in the larger model that each state of each of them is.
+        The state in the larger model of each state of the smaller one.
     place
-        Where among the states left to its variable the one is that stands for a state of a variable kept.
+        For each state of a remaining variable, the index of its replacement among the remaining states.
     var_ptr
         Offsets of the larger model's states.
     labels : (n_vars of the larger,)
-        The labels of variables that have been fixed.
+        The labels of fixed variables.
     eliminated
         The variables that have been maximised out.
     """
@@ -91,7 +91,7 @@ class LabelMap:
     eliminated: EliminationLog | None = None
 
     def lift(self, labels: Ints) -> Ints:
-        """A labelling of the smaller model as one of the larger."""
+        """Map a labelling of the smaller model to the larger one."""
         result = self.labels.copy()
         result[self.kept] = self.state[self.state_ptr[:-1] + labels]
         if self.eliminated is not None:
@@ -99,26 +99,26 @@ class LabelMap:
         return result
 
     def project(self, labels: Ints) -> Ints:
-        """A labelling of the larger model as one of the smaller."""
+        """Map a labelling of the larger model to the smaller one."""
         return np.asarray(self.place[self.var_ptr[self.kept] + labels[self.kept]])
 
 
 class Reduction:
-    """A model that the kernels reduce, in as many calls of `advance` as it takes.
+    """A model under reduction, over any number of calls of `advance`.
 
     Parameters
     ----------
     problem
         The model.
     excluded : (n_states,)
-        States that are known to be in no labelling of interest, and are dropped first.
+        States known to be in no labelling of interest, which are removed first.
 
     Attributes
     ----------
     feasible
         At the end: False if some variable has no state left.
     worthwhile
-        At the end: whether enough has gone that the smaller model is worth writing.
+        At the end: whether enough was removed for the reduced model to be built.
     """
 
     def __init__(self, problem: Problem, excluded: Bools | None = None) -> None:
@@ -132,21 +132,21 @@ class Reduction:
         self._rooms = _comparison_scratch(problem), _message_scratch(problem)
 
     def advance(self, max_work: int = MOST_WORK) -> bool:
-        """Reduce by about so much work, in table entries; whether it has ended."""
+        """Reduce for about this much work, in table entries; return whether the reduction is complete."""
         ended = reduce_model(self._model, self._log, *self._rooms, max_work)
         if ended:
             self._measure(self._problem)
         return bool(ended)
 
     def _measure(self, problem: Problem) -> None:
-        """See what is left at the end."""
+        """Evaluate what is left at the end."""
         self._kept = np.flatnonzero(~self._model.gone)
         self.feasible = bool(self._model.counters[0].feasible)
         n_gone = problem.n_states - int(self._model.n_alive[self._kept].sum())
         self.worthwhile = n_gone > LEAST_SHARE * problem.n_states
 
     def counts(self) -> ReductionCounts:
-        """What has gone, by reason."""
+        """What has been removed, by reason."""
         counters = self._model.counters[0]
         return ReductionCounts(
             states_forbidden=int(counters.n_impossible) - self._n_excluded,
@@ -157,17 +157,17 @@ class Reduction:
         )
 
     def smaller(self) -> Problem:
-        """What is left, as a model of its own."""
+        """Build the reduced model."""
         problem = self._problem
         return Problem.compile(_written(problem, self._model, self._kept), problem.threads, problem.memory)
 
     def label_map(self) -> LabelMap:
-        """How the labellings of the two models correspond."""
+        """Return the mapping between labellings of the two models."""
         return _label_map(self._model, self._log, self._kept)
 
 
 def _reducible(problem: Problem) -> ReducibleModel:
-    """A copy of the model with every variable in the queue; arrays that are not copied are filled later."""
+    """Return a copy of the model with every variable queued; arrays that are not copied are filled later."""
     graph = problem.graph
     n, n_factors, n_edges = problem.n_vars, problem.n_factors, problem.n_edges
     counters = np.zeros(1, dtype=COUNTERS).view(np.recarray)
@@ -200,7 +200,7 @@ def _reducible(problem: Problem) -> ReducibleModel:
 
 
 def _log(problem: Problem) -> EliminationLog:
-    """Room for the elimination of all variables; what is not used is never touched and takes no memory."""
+    """Allocate a log for the elimination of all variables; unused parts are never touched and take no memory."""
     n, widest = problem.n_vars, int(np.diff(problem.scope_ptr).max(initial=1))
     return EliminationLog(
         var=np.empty(n, dtype=np.int64),
@@ -213,18 +213,18 @@ def _log(problem: Problem) -> EliminationLog:
 
 
 def _room(problem: Problem) -> int:
-    """Entries of tables that elimination may make."""
+    """Return the number of table entries that elimination may create."""
     return min(max(TIMES_MADE * problem.n_configs, LEAST_MADE), MOST_MADE)
 
 
 def _budget(problem: Problem) -> int:
-    """Table entries that may be looked at."""
+    """Return the work limit, in table entries."""
     once = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
     return min(max(PASSES * once, LEAST_WORK), MOST_WORK)
 
 
 def _comparison_scratch(problem: Problem) -> ComparisonScratch:
-    """Room for the tables around any variable."""
+    """Allocate scratch for the tables around any variable."""
     card, degree = problem.graph.card, int(problem.degree.max(initial=0))
     n_states = int(card.max(initial=1))
     return ComparisonScratch(
@@ -240,7 +240,7 @@ def _comparison_scratch(problem: Problem) -> ComparisonScratch:
 
 
 def _message_scratch(problem: Problem) -> MessageScratch:
-    """Room for the message of any variable."""
+    """Allocate scratch for the message of any variable."""
     arity = int(np.diff(problem.scope_ptr).max(initial=1))
     n_members = int(problem.degree.max(initial=0)) + 1
     return MessageScratch(
@@ -256,7 +256,7 @@ def _message_scratch(problem: Problem) -> MessageScratch:
 
 
 def _most_rows(problem: Problem) -> int:
-    """Entries of all tables around one variable, at most."""
+    """Return the maximum number of table entries around one variable."""
     total = np.zeros(problem.n_vars)
     for batch in problem.batches:
         total += batch.n_configs * np.bincount(batch.scope.ravel(), minlength=problem.n_vars)
@@ -264,7 +264,7 @@ def _most_rows(problem: Problem) -> int:
 
 
 def _label_map(model: ReducibleModel, log: EliminationLog, kept: Ints) -> LabelMap:
-    """How the labellings of a model and of what is left of it correspond."""
+    """Return the mapping between labellings of a model and of its reduction."""
     count = model.n_alive[kept]
     place = np.empty(len(model.alive), dtype=np.int64)
     find_places(model, place)
@@ -290,9 +290,9 @@ def _label_map(model: ReducibleModel, log: EliminationLog, kept: Ints) -> LabelM
 
 
 def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph:
-    """What is left, as a model of its own; tables that did not change stay shared, and equal new ones become shared.
+    """Build the reduced model; unchanged tables stay shared, and equal new ones become shared.
 
-    Factors keep their weights: a table that has lost states is written without them.
+    Factors keep their weights; tables that have lost states are written without the weights.
     """
     size, changed = np.empty(problem.n_factors, dtype=np.int64), np.empty(problem.n_factors, dtype=np.bool_)
     measure(model, problem.table_at, size, changed)
@@ -316,14 +316,14 @@ def _written(problem: Problem, model: ReducibleModel, kept: Ints) -> FactorGraph
 
 
 def _weights(weight: Floats) -> Floats | None:
-    """The weights, or None if all are 1."""
+    """Return the weights, or None if all are 1."""
     return None if np.all(weight == 1.0) else weight
 
 
 def _tables(
     problem: Problem, model: ReducibleModel, live: Ints, size: Ints, changed: Bools
 ) -> tuple[Ints, Ints, Floats]:
-    """The tables of the live factors: which each has, their offsets, and all entries."""
+    """Return the tables of the live factors: the index of each factor's table, the offsets, and all entries."""
     graph = problem.graph
     given = (graph.table_of if problem.sorted_by is None else graph.table_of[problem.sorted_by])[live[~changed]]
     used = np.zeros(graph.n_tables, dtype=np.bool_)
@@ -345,7 +345,7 @@ def _tables(
 
 
 def _distinct(ptr: Ints, entries: Floats) -> tuple[Ints, Ints]:
-    """Which of the distinct blocks every block is, and where each of those comes first."""
+    """Return the index of the distinct block for every block, and the first occurrence of each."""
     n = len(ptr) - 1
     slot = np.full(1 << (2 * n).bit_length(), -1, dtype=np.int64)
     of, first = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Reduce a model to a fixed point: drop states, fix variables, and eliminate those whose message is small."""
+"""Reduction of a model to a fixed point: remove states, fix variables, and eliminate those with a small message."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from mapmrf.kernels.factor_tables import weight_of
 from mapmrf.kernels.jit import bare, compiled, inlined
 
 WORK_PER_VARIABLE, WORK_PER_FACTOR = 20, 8
-"""What a look at a variable costs, in table entries, if no table is read."""
+"""Cost of processing a variable, in table entries, if no table is read."""
 
 
 class MessageScratch(NamedTuple):
-    """Room to eliminate one variable.
+    """Scratch to eliminate one variable.
 
     Attributes
     ----------
     digit : (largest arity,)
         A configuration.
     around, marked, step : (largest arity,), (n_vars,), (largest arity,)
-        The variables of the message, which they are, and their strides in it.
+        The variables of the message, as a list and as marks, and their strides in it.
     member, base, own, jump : (largest degree + 1,), ..., (largest degree + 1, largest arity)
-        The factors that the message replaces: where their tables are read, and their strides along the eliminated
+        The factors that the message replaces: their position in the tables, and their strides along the eliminated
         variable and along the message's variables.
     """
 
@@ -55,10 +55,10 @@ class MessageScratch(NamedTuple):
 def reduce_model(
     model: ReducibleModel, log: EliminationLog, comparison: ComparisonScratch, scratch: MessageScratch, max_work: int
 ) -> bool:
-    """Look at all variables in the queue, and at those that a change concerns; whether the queue is empty.
+    """Process all queued variables, and those affected by a change; return whether the queue is empty.
 
-    Once the budget is spent it only follows up what has been decided. It stops after about `max_work` table entries,
-    and the next call goes on.
+    Once the budget is spent, only consequences of earlier decisions are processed. It stops after about `max_work`
+    table entries, and the next call continues.
     """
     counters = model.counters[0]
     end, looked_at = counters.work + max_work, 0
@@ -85,7 +85,7 @@ def reduce_model(
 
 @inlined
 def surroundings(model: ReducibleModel, i: int, around: Ints, marked: Bools) -> int:
-    """The variables that share a factor with `i`; -1 if they are more than any of these factors has."""
+    """List the variables that share a factor with `i`; -1 if there are more than in any single one of these factors."""
     most = 1
     for at in range(model.nbr_ptr[i], model.nbr_ptr[i] + model.degree[i]):
         most = max(most, model.arity[model.factor_of[model.nbr[at]]])
@@ -110,7 +110,7 @@ def surroundings(model: ReducibleModel, i: int, around: Ints, marked: Bools) -> 
 
 @bare
 def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> int:
-    """A factor on just these variables; -1 if there is none."""
+    """Return a factor on exactly these variables; -1 if there is none."""
     rare = around[0]
     for d in range(n):
         marked[around[d]] = True
@@ -118,7 +118,7 @@ def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> in
             rare = around[d]
     found = -1
     at = model.nbr_ptr[rare] + model.degree[rare]
-    while found < 0 and at > model.nbr_ptr[rare]:  # a message that is to be merged with the next one stands last
+    while found < 0 and at > model.nbr_ptr[rare]:  # a message that is to be merged with the next one comes last
         at -= 1
         a = model.factor_of[model.nbr[at]]
         inside = model.arity[a] == n
@@ -133,7 +133,7 @@ def same_scope(model: ReducibleModel, around: Ints, n: int, marked: Bools) -> in
 
 @inlined
 def n_entries(model: ReducibleModel, a: int) -> int:
-    """Entries of factor `a`'s table that are alive."""
+    """Return the number of live entries of factor `a`'s table."""
     n = 1
     for e in range(model.scope_ptr[a], model.scope_ptr[a] + model.arity[a]):
         n *= model.n_alive[model.scope[e]]
@@ -142,10 +142,10 @@ def n_entries(model: ReducibleModel, a: int) -> int:
 
 @bare
 def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int) -> bool:
-    """Maximise variable `i` out if that takes no more room: its factors become one on their `n` other variables.
+    """Maximise out variable `i` if that needs no more room: its factors become one on their `n` other variables.
 
-    The message has no more variables than one of the factors and no more entries than all of them; a factor on the
-    same variables is merged into it. False if the variable has to stay.
+    The message has no more variables than one of the factors and no more entries than all of them; a factor on the same
+    variables is merged into it. False if the variable must stay.
     """
     around, member, counters = scratch.around, scratch.member, model.counters[0]
     n_members, replaced = model.degree[i], 0
@@ -180,7 +180,7 @@ def eliminate_variable(model: ReducibleModel, log: EliminationLog, scratch: Mess
 
 @inlined
 def lay_out(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int) -> None:
-    """Find where the members' tables start for the first configuration, and their strides."""
+    """Compute table offsets for the first configuration, and strides, of the factors to be merged."""
     for f in range(n_members):
         a = scratch.member[f]
         scratch.base[f] = model.table_at[a] if model.table_at[a] >= 0 else ~model.table_at[a]
@@ -250,7 +250,7 @@ def maximise(
 def record_choices(
     model: ReducibleModel, log: EliminationLog, scratch: MessageScratch, i: int, n: int, size: int
 ) -> None:
-    """Log which variables the choice of `i` depends on."""
+    """Log the variables on which the choice of `i` depends."""
     counters = model.counters[0]
     t, at = counters.n_logged, counters.log_scope
     log.var[t], log.at[t] = i, counters.n_choices
@@ -263,7 +263,7 @@ def record_choices(
 
 @inlined
 def replace(model: ReducibleModel, scratch: MessageScratch, i: int, n: int, n_members: int, size: int) -> None:
-    """Take out variable `i` and its factors; a message of two or more variables takes the slot of one of them."""
+    """Remove variable `i` and its factors; a message of two or more variables takes the slot of one of them."""
     widest = scratch.member[0]
     for f in range(1, n_members):
         a = scratch.member[f]

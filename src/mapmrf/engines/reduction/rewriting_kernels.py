@@ -1,4 +1,4 @@
-"""Write what is left of a model under reduction, and lift labellings."""
+"""Construction of the reduced model, and lifting of labellings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mapmrf.kernels.jit import compiled
 
 @compiled
 def measure(model: ReducibleModel, table_at: Ints, size: Ints, changed: Bools) -> None:
-    """For every factor its number of entries, 0 if it is gone, and whether its table is not the one it had."""
+    """For every factor, compute its number of entries, 0 if it is removed, and whether its table has changed."""
     for a in range(len(model.arity)):
         begin, n = model.scope_ptr[a], model.arity[a]
         changed[a] = n != model.scope_ptr[a + 1] - begin or model.table_at[a] != table_at[a]
@@ -22,7 +22,7 @@ def measure(model: ReducibleModel, table_at: Ints, size: Ints, changed: Bools) -
 
 @compiled
 def write_tables(model: ReducibleModel, factors: Ints, ptr: Ints, digit: Ints, out: Floats) -> None:
-    """Copy the tables of some factors without the states that are gone."""
+    """Copy the tables of some factors without the removed states."""
     for q in range(len(factors)):
         a = factors[q]
         table, place = (
@@ -53,8 +53,8 @@ def write_tables(model: ReducibleModel, factors: Ints, ptr: Ints, digit: Ints, o
 def share_equal(ptr: Ints, bits: Ints, slot: Ints, of: Ints, first: Ints) -> int:
     """Find equal blocks of `bits`: block `q` equals the distinct block ``of[q]``, which is block ``first[of[q]]``.
 
-    slot, filled with -1, is a table to look them up; its length is a power of 2 above the number of blocks. Returns
-    how many are distinct.
+    `slot`, filled with -1, is a hash table; its length is a power of 2 above the number of blocks. Returns the number
+    of distinct blocks.
     """
     n_distinct = 0
     for q in range(len(ptr) - 1):
@@ -85,7 +85,7 @@ def share_equal(ptr: Ints, bits: Ints, slot: Ints, of: Ints, first: Ints) -> int
 
 @compiled
 def find_places(model: ReducibleModel, place: Ints) -> None:
-    """For every state of a variable that is not gone, the place among the states left of the one that stands for it."""
+    """For every state of a remaining variable, find the index of its replacement among the remaining states."""
     for i in range(len(model.n_alive)):
         first = model.var_ptr[i]
         for s in range(first, model.var_ptr[i + 1]):
@@ -101,7 +101,7 @@ def find_places(model: ReducibleModel, place: Ints) -> None:
 
 @compiled
 def replay(log: EliminationLog, labels: Ints) -> None:
-    """Give the eliminated variables, the last first, their best states."""
+    """Set the eliminated variables, in reverse order, to their best states."""
     for t in range(len(log.var) - 1, -1, -1):
         place = log.at[t]
         for d in range(log.ptr[t], log.ptr[t + 1]):

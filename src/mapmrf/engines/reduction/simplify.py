@@ -1,4 +1,4 @@
-"""A smaller model with the same optimum: what is decided, dominated or easily maximised out is taken away."""
+"""Simplification: a smaller model with the same optimum, without decided, dominated and easily eliminated parts."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from mapmrf.problem import Problem
 from mapmrf.supervision import check_awaited
 
 STEP_WORK = 3_000_000
-"""Table entries that a step looks at: some hundredths of a second."""
+"""Table entries read per step: some hundredths of a second."""
 FEW = 0.05
-"""Share of the variables that must be easy to take away, or else a model of binary variables is left as it is."""
+"""Minimum share of easily removed variables for a binary model to be simplified."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +28,11 @@ class Simplified:
     problem
         The smaller model.
     maps
-        How labellings correspond, for each step of the reduction, the first first.
+        Mappings of labellings, one per step of the reduction, in order.
     feasible
-        False if it is known that every labelling is worth -inf.
+        False if every labelling is known to have value -inf.
     counts
-        What has been taken away, by reason.
+        What has been removed, by reason.
     """
 
     problem: Problem
@@ -41,16 +41,16 @@ class Simplified:
     counts: ReductionCounts = field(default_factory=ReductionCounts)
 
     def lift(self, labels: Ints) -> Ints:
-        """A labelling of the small model as one of the whole model; what it says nothing about becomes the best."""
+        """Lift a labelling of the reduced model to the original one; removed variables take their best states."""
         for one in reversed(self.maps):
             labels = one.lift(labels)
         return labels
 
     def project(self, labels: Ints) -> Ints:
-        """A labelling of the whole model as one of the small model; a state that is gone becomes one as good.
+        """Project a labelling of the original model to the reduced one; removed states are replaced by ones as good.
 
-        ``lift(project(labels))`` is worth at least as much as `labels`, unless these have a state that was excluded by
-        a bound.
+        The value of ``lift(project(labels))`` is at least that of `labels`, unless these have a state that was excluded
+        by a bound.
         """
         for one in self.maps:
             labels = one.project(labels)
@@ -58,25 +58,25 @@ class Simplified:
 
     @cached_property
     def labels(self) -> Ints:
-        """A labelling of the whole model, right for all variables that are decided."""
+        """A labelling of the original model that is correct for all decided variables."""
         graph = self.problem.graph
         return self.lift(segment_argmax(graph.theta_v, graph.var_ptr))
 
 
 def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
-    """Take away whatever can be without a change of the optimum, by a limited amount of work.
+    """Simplify a model without changing its optimum, with limited work.
 
-    Again and again: states are dropped that hard constraints exclude or that another state of the variable is at least
-    as good as whatever its neighbours do (Goldstein's criterion of dead-end elimination); variables with one state
-    left are fixed; variables are maximised out if their factors become one with no more variables than one of them and
-    no more entries than all of them: lone variables, hanging trees, variables in the middle of chains.
+    Repeatedly, states are removed that hard constraints exclude or that another state of the variable dominates
+    whatever its neighbours are (Goldstein's criterion of dead-end elimination); variables with one state left are
+    fixed; variables are maximised out if their factors become one with no more variables than one of them and no more
+    entries than all of them: isolated variables, pendant trees, inner variables of chains.
 
     Parameters
     ----------
     problem
         The model.
     excluded : (n_states,)
-        States that no labelling of interest has, which go first: those of `persistency.excluded_states`.
+        States that no labelling of interest has, which are removed first: those of `persistency.excluded_states`.
     """
     steps = simplify_in_steps(problem, excluded)
     while True:
@@ -89,7 +89,7 @@ def simplify(problem: Problem, excluded: Bools | None = None) -> Simplified:
 
 
 def simplify_in_steps(problem: Problem, excluded: Bools | None = None) -> Generator[None, None, Simplified]:
-    """The same as a generator, which yields after some hundredths of a second each."""
+    """Simplify in steps of some hundredths of a second each, as a generator."""
     if problem.graph.constant == -np.inf:
         return Simplified(problem, (), feasible=False)
     if excluded is not None and not excluded.any():
@@ -109,9 +109,9 @@ def simplify_in_steps(problem: Problem, excluded: Bools | None = None) -> Genera
 
 
 def _is_stiff(problem: Problem) -> bool:
-    """Whether all variables are binary, and few in less than three factors or decided by their own potentials.
+    """Return whether all variables are binary, and few are in fewer than three factors or decided by unary potentials.
 
-    A look at the tables is enough to see that; such models need not wait for the kernels to be compiled.
+    This is visible from the tables, so that such models need not wait for kernels to be compiled.
     """
     graph = problem.graph
     if problem.n_vars == 0 or np.any(graph.card != 2) or not problem.feasible_v.all():

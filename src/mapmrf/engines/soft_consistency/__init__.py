@@ -1,1 +1,1 @@
-"""Soft arc consistency: cost networks whose costs move between tables and variables, and branch and bound on them."""
+"""Soft arc consistency: cost networks with cost shifting between tables and variables, and branch and bound."""

@@ -1,4 +1,4 @@
-"""Depth-first search below a node: decide a variable, propagate, take back."""
+"""Depth-first search below a node: decide a variable, propagate, backtrack."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mapmrf.engines.soft_consistency.rule_kernels import rule_cost
 from mapmrf.kernels.jit import bare, compiled
 
 CLOSED, LIMITED, PAUSED, FULL = 0, 1, 2, 3
-"""How a dive ends: nothing left below its node; enough backtracks; enough work for a step; no room on the trail."""
+"""Outcomes of a dive: the subtree is closed; enough backtracks; enough work for a step; no room on the trail."""
 
 
 class DiveStack(NamedTuple):
@@ -27,9 +27,9 @@ class DiveStack(NamedTuple):
     Attributes
     ----------
     var, value
-        The variable decided and the state that it gets, or must not get.
+        The decided variable and the state that is assigned, or excluded.
     right
-        1 after the state has been tried: the variable must not have it.
+        1 on the second branch, which excludes the state.
     mark
         Length of the trail before the decision.
     lower
@@ -44,7 +44,7 @@ class DiveStack(NamedTuple):
 
 
 class DiveLabels(NamedTuple):
-    """The labelling by favourite states, whether a variable takes part in a cost of it, and the best labelling."""
+    """The labelling by favourite states, whether a variable contributes to its cost, and the best labelling."""
 
     labels: Ints
     costly: Bools
@@ -52,18 +52,18 @@ class DiveLabels(NamedTuple):
 
 
 class DiveTally:
-    """Numbers of a search that the kernels change in place.
+    """Counters of a search that the kernels change in place.
 
     Attributes
     ----------
     depth
         Decisions on the stack.
     nodes, backtracks
-        Nodes and failures so far.
+        Nodes and backtracks so far.
     most_nodes, limit
         Nodes after which the search pauses, and backtracks after which the dive ends.
     latest
-        The variable of the decision that failed last.
+        The variable of the last failed decision.
     found
         How often a better labelling was found.
     """
@@ -78,7 +78,7 @@ class DiveTally:
 
 
 class Dive(NamedTuple):
-    """All that a dive changes beside the network."""
+    """Everything that a dive changes, apart from the network."""
 
     stack: DiveStack
     goal: DiveLabels
@@ -87,7 +87,7 @@ class Dive(NamedTuple):
 
 @compiled
 def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
-    """Go from the root to a node: make its decisions, without propagation."""
+    """Go from the root to a node by making its decisions, without propagation."""
     net, now, tally = soft.net, soft.now, soft.tally
     tally.failed = 0
     take_back(soft, 0)
@@ -107,7 +107,7 @@ def follow(soft: SoftNetwork, path: DiveStack, n: int) -> None:
 
 @compiled
 def dive(soft: SoftNetwork, way: Dive) -> int:
-    """Search below the current node until one of the reasons to end."""
+    """Search below the current node until one of the stopping conditions holds."""
     stack, counts, tally = way.stack, way.tally, soft.tally
     while True:
         if tally.top + 2 * len(soft.now.cell) > len(soft.now.trail):
@@ -140,7 +140,7 @@ def dive(soft: SoftNetwork, way: Dive) -> int:
 
 @bare
 def _step_back(soft: SoftNetwork, way: Dive) -> bool:
-    """Take back the last decision that has an alternative, and make that; False if there is none."""
+    """Undo the last decision with an open alternative, and take that; False if there is none."""
     stack, counts, tally = way.stack, way.tally, soft.tally
     counts.backtracks += 1
     tally.failed = 0
@@ -160,7 +160,7 @@ def _step_back(soft: SoftNetwork, way: Dive) -> bool:
 
 @bare
 def _blame(soft: SoftNetwork) -> None:
-    """Note the factor or the rule that caused a failure."""
+    """Increase the weight of the factor or rule that caused a failure."""
     net, rules = soft.net, soft.rules
     a = soft.tally.culprit
     if a < 0:
@@ -173,7 +173,7 @@ def _blame(soft: SoftNetwork) -> None:
 
 @bare
 def _examine(soft: SoftNetwork, way: Dive) -> int:
-    """The variable to decide next, or -1 if the labelling by favourite states is as good as the lower bound."""
+    """Return the branching variable, or -1 if the labelling by favourite states attains the lower bound."""
     net, now, tally, goal = soft.net, soft.now, soft.tally, way.goal
     n = tally.n_vars
     for i in range(n):
@@ -202,7 +202,7 @@ def _examine(soft: SoftNetwork, way: Dive) -> int:
 
 @bare
 def _free_state(soft: SoftNetwork, i: int) -> int:
-    """A state of a variable that costs nothing."""
+    """Return a state of a variable with cost 0."""
     net, now = soft.net, soft.now
     begin = net.variables[i].at
     for k in range(now.cell[i]):
@@ -214,7 +214,7 @@ def _free_state(soft: SoftNetwork, i: int) -> int:
 
 @bare
 def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
-    """What the labels cost in those factors of a variable of which it is the first that is not decided."""
+    """Return the cost of the labels in the factors of which a variable is the first undecided one."""
     net, now = soft.net, soft.now
     extra = 0
     for h in range(net.variables[i].first, net.variables[i].end):
@@ -237,7 +237,7 @@ def _extra_cost(soft: SoftNetwork, goal: DiveLabels, i: int) -> int:
 
 @bare
 def _extra_of_rule(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
-    """What the labels cost in a rule that is not decided."""
+    """Return the cost of the labels in an undecided rule."""
     now, rules, rule = soft.now, soft.rules, soft.rules.rules[c]
     if now.cell[rule.at] == 1:
         return 0
@@ -252,7 +252,7 @@ def _extra_of_rule(soft: SoftNetwork, goal: DiveLabels, c: int) -> int:
 
 @bare
 def _choose(soft: SoftNetwork, costly: Bools, latest: int) -> int:
-    """The variable with the fewest states in proportion to the failures around it; the latest failure comes first."""
+    """Return the variable with the smallest ratio of states to failure weight; that of the last failure goes first."""
     if latest >= 0 and costly[latest]:
         return latest
     best, least = -1, 0.0

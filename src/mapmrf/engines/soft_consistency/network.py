@@ -27,23 +27,23 @@ from mapmrf.kernels.records import blank, blanks
 from mapmrf.problem import Problem
 
 LEAST_UNIT = 1 << 10
-"""Common divisors of all costs below this are of no use."""
+"""Common divisors of all costs below this are not used."""
 
 
 @dataclass
 class ModelNetwork:
-    """A problem in whole costs, and what soft consistency has made of it.
+    """A problem in integer costs, and the network on which soft consistency works.
 
     Attributes
     ----------
     problem
         The model.
     costs
-        How costs and log potentials correspond.
+        Conversion between costs and log potentials.
     soft
-        What the kernels work on.
+        The arrays of the kernels.
     unit
-        The cost of every labelling is a multiple of this; 1 if that is not much.
+        The cost of every labelling is a multiple of this; 1 if there is no large common divisor.
     """
 
     problem: Problem
@@ -53,7 +53,7 @@ class ModelNetwork:
 
     @classmethod
     def of(cls, problem: Problem) -> ModelNetwork:
-        """The network before any propagation, all states left."""
+        """Build the network before any propagation, with all states."""
         costs = WholeCosts.of(problem)
         laid_out = lay_out_rules(problem, costs, problem.n_vars + 1 + problem.n_states + problem.n_edge_states)
         net = _network(problem, costs, laid_out.rule_ptr)
@@ -66,18 +66,18 @@ class ModelNetwork:
         return cls(problem, costs, SoftNetwork(net, laid_out.network, now, todo, tally), unit)
 
     def removed_states(self) -> Bools:
-        """Which states have been removed, (n_states,)."""
+        """Return a mask of the removed states, (n_states,)."""
         now, n, card = self.soft.now, self.problem.n_vars, self.problem.graph.card
         place = now.place[n + 1 : n + 1 + self.problem.n_states]
         return np.asarray(place >= np.repeat(now.cell[:n], card))
 
     @property
     def lower(self) -> int:
-        """The lower bound on the cost of all labellings of interest below the current node."""
+        """Lower bound on the cost of all relevant labellings below the current node."""
         return int(self.soft.now.cell[self.problem.n_vars])
 
     def grow_trail(self) -> None:
-        """Make the trail twice as long."""
+        """Double the length of the trail."""
         trail = blanks(TrailRecord, 2 * len(self.soft.now.trail))
         trail[: len(self.soft.now.trail)] = self.soft.now.trail
         self.soft = self.soft._replace(now=self.soft.now._replace(trail=trail))
@@ -88,7 +88,7 @@ def _whole(costs: Floats) -> Ints:
 
 
 def _largest_cost(problem: Problem, costs: WholeCosts) -> int:
-    """More than any labelling can cost, unless it is forbidden."""
+    """Return an upper limit on the cost of any labelling that is not forbidden."""
     total = float(_largest(costs.unary, problem.graph.var_ptr).sum())
     for batch in problem.batches:
         starts, of = np.unique(costs.table_at[batch.factors], return_inverse=True)
@@ -98,7 +98,7 @@ def _largest_cost(problem: Problem, costs: WholeCosts) -> int:
 
 
 def _unit(costs: WholeCosts) -> int:
-    """The greatest common divisor of all costs, if it is well above the round-off of their sums."""
+    """Return the greatest common divisor of all costs, if it is well above the round-off of their sums."""
     finite = [block[np.isfinite(block)].astype(np.int64) for block in (costs.unary, costs.tables, costs.penalties)]
     unit = int(np.gcd.reduce(np.concatenate(finite))) if sum(map(len, finite)) else 1
     return unit if unit >= LEAST_UNIT and unit > 16 * costs.error * costs.scale else 1

@@ -1,12 +1,12 @@
-"""A cost network and the changes that soft consistency makes to it, with a trail that takes them back.
+"""A cost network and the cost-shifting operations on it, with a trail for backtracking.
 
-Costs are whole numbers to be minimised. Tables never change: what has moved out of the table of factor `a` to the state
-`u` of a variable of its scope is one number per edge and state, its *shift*; the cost of a configuration now is its
-table entry minus the shifts of its states. All costs stay at least 0, and so does the lower bound that they add up to.
+Costs are integers to be minimised. Tables never change: the cost moved out of the table of factor `a` to state `u` of a
+variable of its scope is one number per edge and state, its *shift*; the current cost of a configuration is its table
+entry minus the shifts of its states. All costs stay non-negative, and so does the lower bound.
 
-Everything that the search takes back lives in one array `cell`: first the number of states left to every variable, then
-the lower bound, then the cost of every state, then the shifts, then what is known of rules. The records of a network
-point into it.
+Everything that the search restores lives in one array `cell`: first the number of remaining states of every variable,
+then the lower bound, the cost of every state, the shifts, and the state of the rules. The records of a network point
+into it.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from mapmrf.kernels.jit import bare, inlined
 from mapmrf.kernels.records import Records
 
 HARD = 1 << 60
-"""Cost of a forbidden configuration; whatever is shifted, it stays above `FORBIDDEN`."""
+"""Cost of a forbidden configuration; it stays above `FORBIDDEN` whatever is shifted."""
 
 FORBIDDEN = 1 << 59
-"""Costs from here on are those of forbidden configurations."""
+"""Costs from here on denote forbidden configurations."""
 
 REMOVED, RAISED, CHANGED, UNSETTLED = 1, 2, 4, 8
-"""Why a variable waits: it lost states; a state became dearer; either, and its neighbours have not been told; its
-favourite state may have lost its support."""
+"""Reasons why a variable is queued: it lost states; the cost of a state increased; either, and its neighbours have not
+been notified; its favourite state may have lost its support."""
 
 
 class VariableRecord:
-    """What is known of a variable.
+    """Record of a variable.
 
     Attributes
     ----------
     at, card
-        Where the costs of its states begin in `cell`, and how many states it has.
+        Where the costs of its states start in `cell`, and its number of states.
     first, end
         Its edges are ``nbr[first:end]``.
     first_rule, end_rule
         Its rules are ``of_variable[first_rule:end_rule]``.
     favourite
-        The state that is expected to be the best.
+        The state expected to be the best.
     reasons
-        Why it waits: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`.
+        Reasons why it is queued: a sum of `REMOVED`, `RAISED`, `CHANGED` and `UNSETTLED`.
     seen
-        The number of the visit that met it last.
+        The number of the last visit that reached it.
     burden
-        How many factors it has, and how often these caused a failure.
+        Failure weight: its number of factors, plus the number of failures that these caused.
     """
 
     at: int
@@ -63,17 +63,17 @@ class VariableRecord:
 
 
 class EdgeRecord:
-    """What is known of an edge.
+    """Record of an edge.
 
     Attributes
     ----------
     variable, factor
-        What it joins.
+        The variable and factor that it joins.
     stride, at
-        What one state more adds to the place in the table, and where the shifts begin in `cell`.
+        Stride of the variable in the table, and where the shifts start in `cell`.
     full
-        A configuration that costs the variable's favourite state nothing, if it still does, not even by the costs of
-        the other states: the other state of a pair, else the place in the table.
+        Full support of the variable's favourite state, if still valid: a configuration of cost 0 including the unary
+        costs of the other states; for a pair the other state, else the table entry.
     """
 
     variable: int
@@ -84,7 +84,7 @@ class EdgeRecord:
 
 
 class FactorRecord:
-    """The edges of a factor, from `first` to before `end`, and where its table begins in `costs`."""
+    """The edges of a factor, ``first`` to ``end``, and where its table starts in `costs`."""
 
     first: int
     end: int
@@ -101,7 +101,7 @@ class CostNetwork(NamedTuple):
     nbr
         The edges of every variable.
     costs
-        The tables, `HARD` where a configuration is forbidden.
+        The tables, with `HARD` for forbidden configurations.
     """
 
     variables: Records
@@ -112,28 +112,28 @@ class CostNetwork(NamedTuple):
 
 
 class TrailRecord:
-    """A cell that has been changed, and what it held."""
+    """A changed cell and its old value."""
 
     at: int
     was: int
 
 
 class NetworkState(NamedTuple):
-    """What the search changes.
+    """The part of the network that the search changes.
 
     Attributes
     ----------
     cell
-        The numbers that the trail restores.
+        The values restored by the trail.
     stamp : as `cell`
-        The number of the level that saved a cell last.
+        The level that saved a cell last.
     trail
-        The changes, a `TrailRecord` of each.
+        The changes, one `TrailRecord` each.
     domain : as `cell`
-        The states of every variable, those left first.
+        The states of every variable, remaining ones first.
     place : as `cell`
-        For every state its place in `domain`. For every edge and state a configuration of cost 0, if it still is: the
-        other state of a pair, else the place in the table.
+        For every state, its position in `domain`. For every edge and state, a support (a configuration of cost 0), if
+        still valid: for a pair the other state, else the table entry.
     """
 
     cell: Ints
@@ -144,7 +144,7 @@ class NetworkState(NamedTuple):
 
 
 class QueueRecord:
-    """One slot of each queue of variables: stacks, but for `raised`, which is a heap with the largest first."""
+    """One slot of each queue of variables: stacks, except for `raised`, a heap with the largest first."""
 
     removed: int
     raised: int
@@ -153,7 +153,7 @@ class QueueRecord:
 
 
 class OdometerRecord:
-    """A place of a scope that is not decided, the state it is at, and place and shifts of the configuration before."""
+    """An undecided position of a scope, its current state, and table entry and shifts of the positions before it."""
 
     free: int
     digit: int
@@ -167,11 +167,11 @@ class PendingWork(NamedTuple):
     Attributes
     ----------
     queue : (n_vars,)
-        The variables that wait for each reason, a `QueueRecord` per slot.
+        The variables queued for each reason, a `QueueRecord` per slot.
     amount : (most states,)
         Costs to be moved.
     odometer : (most variables of a factor,)
-        An `OdometerRecord` for every place.
+        An `OdometerRecord` per position.
     """
 
     queue: Records
@@ -180,33 +180,33 @@ class PendingWork(NamedTuple):
 
 
 class ConsistencyTally:
-    """Numbers that the kernels change in place.
+    """Scalars that the kernels change in place.
 
     Attributes
     ----------
     n_vars
         Number of variables; also the cell of the lower bound.
     upper, slack
-        Only labellings of a cost below `upper` are of interest; this is so much less than the cost of the best, because
-        costs are multiples of a larger number.
+        Only labellings with a cost below `upper` are of interest; it is the cost of the best labelling minus `slack`,
+        as costs are multiples of a larger number.
     failed
-        1 as soon as there is no such labelling.
+        1 once no such labelling exists.
     culprit
-        The factor that was looked at last; -1 - c for rule c.
+        The factor processed last; -1 - c for rule c.
     top, serial
-        Entries of the trail, and the number of the current level.
+        Length of the trail, and the number of the current level.
     n_removed, n_raised, n_changed, n_unsettled
-        Variables that wait.
+        Number of queued variables.
     n_waiting, n_stale
-        Rules that wait.
+        Number of queued rules.
     pruned_at
         The lower bound when all states were last compared with `upper`.
     least_gain
-        Rises of the lower bound that are worth the work.
+        Minimum increase of the lower bound that is worth the work.
     visit
         Number of visits so far.
     work, pause_at
-        Table entries and states looked at, and when propagation is to pause.
+        Table entries and states visited, and when propagation must pause.
     """
 
     n_vars: int
@@ -230,7 +230,7 @@ class ConsistencyTally:
 
 
 class SoftNetwork(NamedTuple):
-    """A network with its rules, its state, what is pending, and the tally."""
+    """A network with its rules, state, pending work, and scalars."""
 
     net: CostNetwork
     rules: RuleNetwork
@@ -241,7 +241,7 @@ class SoftNetwork(NamedTuple):
 
 @inlined
 def write(soft: SoftNetwork, at: int, value: int) -> None:
-    """Change a cell, and save what it held unless this level has done so."""
+    """Change a cell, and save its old value unless this level has done so."""
     now, tally = soft.now, soft.tally
     if now.stamp[at] != tally.serial:
         now.stamp[at] = tally.serial
@@ -253,7 +253,7 @@ def write(soft: SoftNetwork, at: int, value: int) -> None:
 
 @bare
 def take_back(soft: SoftNetwork, mark: int) -> None:
-    """Undo all changes after the trail had so many entries, and begin a new level."""
+    """Undo all changes back to a length of the trail, and begin a new level."""
     now, tally = soft.now, soft.tally
     for k in range(tally.top - 1, mark - 1, -1):
         now.cell[now.trail[k].at] = now.trail[k].was
@@ -263,7 +263,7 @@ def take_back(soft: SoftNetwork, mark: int) -> None:
 
 @bare
 def wait_raised(soft: SoftNetwork, i: int) -> None:
-    """Put a variable into the heap of those with dearer states."""
+    """Add a variable to the heap of those with increased costs."""
     queue, tally = soft.todo.queue, soft.tally
     k = tally.n_raised
     tally.n_raised += 1
@@ -275,7 +275,7 @@ def wait_raised(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def next_raised(soft: SoftNetwork) -> int:
-    """Take the last variable out of the heap."""
+    """Remove and return the largest variable of the heap."""
     queue, tally = soft.todo.queue, soft.tally
     first = queue[0].raised
     tally.n_raised -= 1
@@ -296,7 +296,7 @@ def next_raised(soft: SoftNetwork) -> int:
 
 @inlined
 def wait_changed(soft: SoftNetwork, i: int) -> None:
-    """Note that the neighbours of a variable may lose the support of their favourites."""
+    """Queue a variable whose neighbours may lose the support of their favourites."""
     net, todo, tally = soft.net, soft.todo, soft.tally
     if net.variables[i].reasons & CHANGED == 0:
         net.variables[i].reasons |= CHANGED
@@ -306,7 +306,7 @@ def wait_changed(soft: SoftNetwork, i: int) -> None:
 
 @inlined
 def wait_unsettled(soft: SoftNetwork, i: int) -> None:
-    """Note that the favourite of a variable must be checked."""
+    """Queue a variable whose favourite must be checked."""
     net, todo, tally = soft.net, soft.todo, soft.tally
     if net.variables[i].reasons & UNSETTLED == 0:
         net.variables[i].reasons |= UNSETTLED
@@ -316,7 +316,7 @@ def wait_unsettled(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def wait_rules(soft: SoftNetwork, i: int, reason: int) -> None:
-    """Note that the rules of a variable must be looked at."""
+    """Queue the rules of a variable."""
     net, rules, tally = soft.net, soft.rules, soft.tally
     for h in range(net.variables[i].first_rule, net.variables[i].end_rule):
         c = rules.of_variable[h]
@@ -332,7 +332,7 @@ def wait_rules(soft: SoftNetwork, i: int, reason: int) -> None:
 
 @bare
 def next_rule(soft: SoftNetwork, reason: int) -> int:
-    """Take a rule that waits off its stack."""
+    """Remove a queued rule from its stack."""
     rules, tally = soft.rules, soft.tally
     if reason == WAITING:
         tally.n_waiting -= 1
@@ -346,7 +346,7 @@ def next_rule(soft: SoftNetwork, reason: int) -> int:
 
 @bare
 def remove(soft: SoftNetwork, i: int, u: int) -> None:
-    """Take a state away from a variable."""
+    """Remove a state of a variable."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     begin, n_left = net.variables[i].at, now.cell[i] - 1
     k, last = now.place[begin + u], now.domain[begin + n_left]
@@ -367,7 +367,7 @@ def remove(soft: SoftNetwork, i: int, u: int) -> None:
 
 @bare
 def assign(soft: SoftNetwork, i: int, u: int) -> None:
-    """Leave a variable one state, which it has."""
+    """Assign one of its remaining states to a variable."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     begin = net.variables[i].at
     k, first = now.place[begin + u], now.domain[begin]
@@ -385,7 +385,7 @@ def assign(soft: SoftNetwork, i: int, u: int) -> None:
 
 @bare
 def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
-    """Add to the cost of a state; it goes if it becomes too dear."""
+    """Increase the cost of a state, and remove it if it becomes too high."""
     net, now, tally = soft.net, soft.now, soft.tally
     at = net.variables[i].at + u
     cost = now.cell[at] + amount
@@ -403,7 +403,7 @@ def raise_state(soft: SoftNetwork, i: int, u: int, amount: int) -> None:
 
 @bare
 def raise_lower(soft: SoftNetwork, amount: int) -> None:
-    """Add to the lower bound."""
+    """Increase the lower bound."""
     tally = soft.tally
     lower = soft.now.cell[tally.n_vars] + amount
     write(soft, tally.n_vars, lower)
@@ -413,7 +413,7 @@ def raise_lower(soft: SoftNetwork, amount: int) -> None:
 
 @bare
 def raise_bound(soft: SoftNetwork, i: int) -> None:
-    """Move what all states of a variable cost at least into the lower bound."""
+    """Move the minimum cost of a variable's states into the lower bound."""
     net, now, tally = soft.net, soft.now, soft.tally
     begin, n = net.variables[i].at, now.cell[i]
     if n == 0:
@@ -432,7 +432,7 @@ def raise_bound(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def forget_pending(soft: SoftNetwork) -> None:
-    """Empty all queues, after a failure."""
+    """Empty all queues after a failure."""
     net, todo, tally = soft.net, soft.todo, soft.tally
     for k in range(tally.n_removed):
         net.variables[todo.queue[k].removed].reasons = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 
 ROOM = 1_000_000
-"""Nodes that are stored before those that no open node needs are forgotten."""
+"""Nodes stored before those that no open node needs are discarded."""
 
 
 class OpenNodes:
-    """A heap of nodes; each knows the decision that leads to it and the node before that."""
+    """A heap of nodes, each with its decision and its parent."""
 
     def __init__(self, room: int = ROOM) -> None:
         self._room = room
@@ -26,7 +26,7 @@ class OpenNodes:
         self._heap.clear()
 
     def lower(self, other: tuple[int, int] | None) -> int:
-        """The least lower bound of the open nodes, and of another node if there is one."""
+        """Return the least lower bound of the open nodes, and of another node if given."""
         bounds = [] if other is None else [other[0]]
         if self._heap:
             bounds.append(self._heap[0][0])
@@ -38,7 +38,7 @@ class OpenNodes:
         heapq.heappush(self._heap, (lower, -depth, node))
 
     def pop(self, upper: int) -> tuple[int, int] | None:
-        """Lower bound and number of the best node; None if there is none whose bound is below `upper`."""
+        """Return lower bound and number of the best node; None if there is none with a bound below `upper`."""
         if not self._heap or self._heap[0][0] >= upper:
             self.clear()
             return None
@@ -46,7 +46,7 @@ class OpenNodes:
         return lower, node
 
     def path(self, node: int) -> list[tuple[int, int, int]]:
-        """The decisions from the root to a node: variable, state, and 1 if it must not have it."""
+        """Return the decisions from the root to a node: variable, state, and 1 if the state is excluded."""
         found = []
         while node >= 0:
             found.append(self._decision[node])
@@ -54,7 +54,7 @@ class OpenNodes:
         return found[::-1]
 
     def leave(self, base: tuple[int, int], stack: list[list[int]], upper: int) -> None:
-        """Open the node that a dive has come to, and all alternatives of decisions on the way to it from its base."""
+        """Open the node that a dive has reached, and all open alternatives on the path from its base."""
         lower, node = base
         for var, value, right, _, here in zip(*stack, strict=True):
             lower = max(base[0], here)
@@ -67,7 +67,7 @@ class OpenNodes:
             self._room = max(self._room, 2 * len(self._parent))
 
     def _forget(self) -> None:
-        """Forget the nodes that are on the way to no open node."""
+        """Discard the nodes that are on the path to no open node."""
         needed = set[int]()
         for _, _, node in self._heap:
             while node >= 0 and node not in needed:

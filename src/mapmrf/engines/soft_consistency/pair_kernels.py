@@ -1,6 +1,6 @@
-"""Moving costs out of and through factors of two variables.
+"""Cost shifting for pairwise factors.
 
-`target` is the edge of the variable that costs move to, `other` that of the other variable.
+`target` is the edge of the variable that receives costs, `other` that of the other variable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 @inlined
 def pair_cost(soft: SoftNetwork, target: int, other: int, u: int, v: int) -> int:
-    """What a configuration costs now."""
+    """Return the current cost of a configuration."""
     net, cell = soft.net, soft.now.cell
     at = net.factors[net.edges[target].factor].table + u * net.edges[target].stride + v * net.edges[other].stride
     return int(net.costs[at] - cell[net.edges[target].at + u] - cell[net.edges[other].at + v])
@@ -27,9 +27,9 @@ def pair_cost(soft: SoftNetwork, target: int, other: int, u: int, v: int) -> int
 
 @bare
 def cheapest_partner(soft: SoftNetwork, target: int, other: int, u: int, unary: int) -> tuple[int, int]:
-    """The least cost of a state over the states of the other variable, and one of these that attains it.
+    """Return the minimum cost of a state over the states of the other variable, and a minimiser.
 
-    With `unary` 1 the costs of the other variable's states are added, with 0 they are not.
+    With `unary` 1, the unary costs of the other variable are included, with 0 they are not.
     """
     net, cell, domain = soft.net, soft.now.cell, soft.now.domain
     j = net.edges[other].variable
@@ -51,7 +51,7 @@ def cheapest_partner(soft: SoftNetwork, target: int, other: int, u: int, unary: 
 
 @bare
 def project_pair(soft: SoftNetwork, target: int, other: int) -> None:
-    """Move to every state what all its configurations cost at least; forbidden states go."""
+    """Project: move the minimum cost over each state's configurations to the state; forbidden states are removed."""
     net, now, tally = soft.net, soft.now, soft.tally
     i, j = net.edges[target].variable, net.edges[other].variable
     begin, begin_j, shifts = net.variables[i].at, net.variables[j].at, net.edges[target].at
@@ -76,7 +76,7 @@ def project_pair(soft: SoftNetwork, target: int, other: int) -> None:
 
 @bare
 def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
-    """Move to every state what its configurations cost at least together with the other variable's states."""
+    """Move the minimum cost over each state's configurations, including the other unary costs, to the state."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     i, j = net.edges[target].variable, net.edges[other].variable
     begin, begin_j, shifts = net.variables[i].at, net.variables[j].at, net.edges[target].at
@@ -104,7 +104,7 @@ def gather_pair(soft: SoftNetwork, target: int, other: int) -> None:
 
 @bare
 def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
-    """Move so much from the other variable's states into the factor that the amounts can be taken out of it."""
+    """Extend enough of the other variable's unary costs into the factor for the amounts to be projected."""
     net, now, todo = soft.net, soft.now, soft.todo
     i, j = net.edges[target].variable, net.edges[other].variable
     begin, begin_j, shifts = net.variables[i].at, net.variables[j].at, net.edges[other].at
@@ -128,7 +128,7 @@ def _extend_pair(soft: SoftNetwork, target: int, other: int) -> None:
 
 @bare
 def _collect(soft: SoftNetwork, target: int) -> None:
-    """Move the amounts out of the factor to the states."""
+    """Project the amounts from the factor to the states."""
     net, now, todo = soft.net, soft.now, soft.todo
     i = net.edges[target].variable
     begin, shifts = net.variables[i].at, net.edges[target].at

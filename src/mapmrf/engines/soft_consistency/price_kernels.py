@@ -1,7 +1,7 @@
-"""Prices of rules: costs of states move into the lower bound by what all labellings that satisfy a rule must pay.
+"""Prices of rules: unary costs move into the lower bound by what every labelling that satisfies a rule must pay.
 
-The price of a sum is the multiplier of its limit in the Lagrangian, found by halving an interval: the bound is concave
-in it. The prices of ALL_DIFFERENT are those of an assignment problem, by shortest augmenting paths.
+The price of a sum is the Lagrange multiplier of its limit, found by bisection, as the bound is concave in it. The
+prices of ALL_DIFFERENT are the duals of an assignment problem, by shortest augmenting paths.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 from mapmrf.kernels.jit import bare, inlined
 
 ASKS = 64
-"""Halvings and doublings of a price, at most."""
+"""Maximum number of bisection and doubling steps for a price."""
 
 
 @bare
@@ -43,14 +43,14 @@ def price_rule(soft: SoftNetwork, c: int) -> None:
 
 @inlined
 def limit_at(soft: SoftNetwork, c: int, price: int) -> int:
-    """The limit that a price is for."""
+    """Return the limit to which a price belongs."""
     rule = soft.rules.rules[c]
     return int(rule.most) if price > 0 else (int(rule.least) if price < 0 else 0)
 
 
 @bare
 def change_price(soft: SoftNetwork, c: int, price: int, paid: int) -> None:
-    """Give a sum another price, and pay for the rule."""
+    """Set the price of a sum, and move the difference between unary costs and lower bound."""
     net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
     before = now.cell[rule.at + 1]
     rise = paid + before * limit_at(soft, c, before) - price * limit_at(soft, c, price)
@@ -77,7 +77,7 @@ def change_price(soft: SoftNetwork, c: int, price: int, paid: int) -> None:
 
 @bare
 def _wait(soft: SoftNetwork, i: int) -> None:
-    """Note that the costs of a variable have changed."""
+    """Queue a variable whose costs have changed."""
     if soft.net.variables[i].reasons & RAISED == 0:
         soft.net.variables[i].reasons |= RAISED
         wait_raised(soft, i)
@@ -87,7 +87,7 @@ def _wait(soft: SoftNetwork, i: int) -> None:
 
 @bare
 def _better_price(soft: SoftNetwork, c: int, direction: int) -> int:
-    """A price in a direction that raises the lower bound by enough, or the price as it is."""
+    """Return a price in a direction that raises the lower bound by enough, or the current price."""
     tally, rule = soft.tally, soft.rules.rules[c]
     price = soft.now.cell[rule.at + 1]
     room = rule.highest - price if direction > 0 else price - rule.lowest
@@ -118,7 +118,7 @@ def _better_price(soft: SoftNetwork, c: int, direction: int) -> int:
 
 @bare
 def _bound_at(soft: SoftNetwork, c: int, price: int, direction: int) -> tuple[int, int]:
-    """The lower bound at a price, less a constant, and its slope in a direction."""
+    """Return the lower bound at a price, up to a constant, and its slope in a direction."""
     net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
     change = price - now.cell[rule.at + 1]
     value, total = -price * limit_at(soft, c, price), 0
@@ -141,7 +141,7 @@ def _bound_at(soft: SoftNetwork, c: int, price: int, direction: int) -> tuple[in
 
 @bare
 def unused_prices(soft: SoftNetwork, c: int) -> int:
-    """What the prices of ALL_DIFFERENT leave once all its variables are decided: those of states that none has."""
+    """Return the leftover of the prices of ALL_DIFFERENT once its variables are decided: those of unused states."""
     net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
     if rule.kind != ConstraintKind.ALL_DIFFERENT or rule.n_prices == 0:
         return 0
@@ -155,7 +155,7 @@ def unused_prices(soft: SoftNetwork, c: int) -> int:
 
 @bare
 def _assign_states(soft: SoftNetwork, c: int) -> None:
-    """Prices by the assignment of least cost, for hard ALL_DIFFERENT; a failure if there is no assignment."""
+    """Price hard ALL_DIFFERENT by the minimum-cost assignment; fail if there is none."""
     now, tally, rule, room = soft.now, soft.tally, soft.rules.rules[c], soft.rules.room
     n_states = rule.n_prices
     for u in range(n_states + 1):
@@ -180,10 +180,10 @@ def _assign_states(soft: SoftNetwork, c: int) -> None:
 
 @bare
 def _augment(soft: SoftNetwork, c: int, m: int) -> bool:
-    """Give one more variable a state, at the least cost of all assignments so far; False if that is impossible.
+    """Assign one more variable at minimum cost by a shortest augmenting path; False if that is impossible.
 
-    `price` is at least 0, and a state without a variable has the price 0. `takers` marks the states that were reached;
-    the place after the last state stands for the new variable.
+    `price` is non-negative, and 0 for unassigned states. `takers` marks the states reached; the position after the last
+    state stands for the new variable.
     """
     net, now, rules, rule, room = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room
     end = rule.n_prices
@@ -222,7 +222,7 @@ def _augment(soft: SoftNetwork, c: int, m: int) -> bool:
 
 @bare
 def _least_reduced(soft: SoftNetwork, c: int, m: int) -> int:
-    """The least cost of a variable's states at the new prices."""
+    """Return the minimum cost of a variable's states at the new prices."""
     now, rule, price = soft.now, soft.rules.rules[c], soft.rules.room.price
     i = soft.rules.links[m].variable
     begin = soft.net.variables[i].at
@@ -235,7 +235,7 @@ def _least_reduced(soft: SoftNetwork, c: int, m: int) -> int:
 
 @bare
 def _reduce(soft: SoftNetwork, c: int, m: int) -> None:
-    """Give the states of a variable their costs at the new prices."""
+    """Apply the new prices to the costs of a variable's states."""
     now, rule, price = soft.now, soft.rules.rules[c], soft.rules.room.price
     i = soft.rules.links[m].variable
     begin, least, changed = soft.net.variables[i].at, _least_reduced(soft, c, m), False

@@ -1,9 +1,9 @@
-"""Soft arc consistency to a fixed point: supports, directional supports, and the existence of a state that has all.
+"""Soft arc consistency to a fixed point: supports, full supports in one direction, and existential support.
 
 Existential directional arc consistency (de Givry, Heras, Zytnicki, Larrosa 2005), for factors of any arity: every state
-has a configuration of cost 0 in each of its factors; in the factors in which a variable is the first of those not
-decided, one whose other states cost 0, too; and every variable has a state of cost 0 with such configurations in all of
-its factors. A state whose cost reaches the upper bound goes.
+has a support (a configuration of cost 0) in each of its factors; in the factors of which a variable is the first
+undecided one, a full support, whose other states also have unary cost 0; and every variable has a state of cost 0 with
+full supports in all of its factors. A state whose cost reaches the upper bound is removed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from mapmrf.kernels.jit import bare
 
 @bare
 def propagate(soft: SoftNetwork) -> None:
-    """Work off what is pending, or fail; pause after too much work."""
+    """Process all pending work, or fail; pause after too much work."""
     now, tally = soft.now, soft.tally
     while tally.failed == 0 and tally.work < tally.pause_at:
         if tally.n_removed > 0:
@@ -61,7 +61,7 @@ def propagate(soft: SoftNetwork) -> None:
 
 @bare
 def project(soft: SoftNetwork, target: int) -> None:
-    """Move costs from a factor to one of its variables."""
+    """Project costs from a factor to one of its variables."""
     net = soft.net
     a = net.edges[target].factor
     soft.tally.culprit = a
@@ -87,7 +87,7 @@ def gather(soft: SoftNetwork, target: int) -> None:
 
 @bare
 def prune(soft: SoftNetwork) -> None:
-    """Remove every state that costs too much."""
+    """Remove every state whose cost is too high."""
     net, now, tally = soft.net, soft.now, soft.tally
     tally.pruned_at = now.cell[tally.n_vars]
     room = tally.upper - tally.pruned_at
@@ -134,7 +134,7 @@ def _close(soft: SoftNetwork, a: int) -> None:
 
 @bare
 def _spread_costs(soft: SoftNetwork, j: int) -> None:
-    """Move the costs of a variable on to those before it."""
+    """Move the costs of a variable to those before it."""
     net, now, tally = soft.net, soft.now, soft.tally
     for h in range(net.variables[j].first, net.variables[j].end):
         e = net.nbr[h]
@@ -150,7 +150,7 @@ def _spread_costs(soft: SoftNetwork, j: int) -> None:
 
 @bare
 def _ask_neighbours(soft: SoftNetwork) -> None:
-    """Let those variables check their favourite whose support contains a state that has gone or become dearer."""
+    """Queue the neighbours whose favourite may have lost its support by removed states or increased costs."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_changed -= 1
     i = todo.queue[tally.n_changed].changed
@@ -173,7 +173,7 @@ def _ask_neighbours(soft: SoftNetwork) -> None:
 
 @bare
 def _settle(soft: SoftNetwork) -> None:
-    """Find a state of a variable that costs next to nothing with all its factors; if there is none, the bound rises."""
+    """Find a state of a variable with (almost) no cost over all its factors; if there is none, raise the bound."""
     net, now, todo, tally = soft.net, soft.now, soft.todo, soft.tally
     tally.n_unsettled -= 1
     i = todo.queue[tally.n_unsettled].unsettled
@@ -197,7 +197,7 @@ def _settle(soft: SoftNetwork) -> None:
 
 @bare
 def _is_settled(soft: SoftNetwork, i: int, u: int) -> bool:
-    """Whether the costs around a state add up to next to nothing; those of a neighbour count once."""
+    """Return whether the costs around a state sum to (almost) nothing; those of a neighbour count once."""
     net, now, tally = soft.net, soft.now, soft.tally
     total = now.cell[net.variables[i].at + u]
     tally.visit += 1
@@ -221,7 +221,7 @@ def _is_settled(soft: SoftNetwork, i: int, u: int) -> bool:
 
 @bare
 def _pair_around(soft: SoftNetwork, target: int, other: int, u: int) -> int:
-    """The least cost of a state with a neighbour, whose own costs count unless they have been."""
+    """Return the minimum cost of a state with a neighbour, including its unary costs unless already counted."""
     net, now, tally = soft.net, soft.now, soft.tally
     j = net.edges[other].variable
     begin, v = net.variables[j].at, net.edges[target].full

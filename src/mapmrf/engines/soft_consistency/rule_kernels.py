@@ -1,4 +1,4 @@
-"""What rules forbid: states without support go, rules that are violated for certain cost their penalty."""
+"""Propagation of rules: states without support are removed, and violated rules incur their penalty."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mapmrf.engines.soft_consistency.price_kernels import change_price, limit_at
 from mapmrf.kernels.jit import bare
 
 OPEN, HOLDS, FAILS = 0, 1, 2
-"""What is known of a rule: nothing for certain; that it is satisfied; that it is violated."""
+"""Status of a rule: undetermined, satisfied, or violated."""
 
 
 @bare
 def apply_rule(soft: SoftNetwork, c: int) -> None:
-    """Draw the consequences of a rule, and decide it if nothing can change it any more."""
+    """Propagate a rule, and decide it if its outcome is final."""
     now, tally, rule = soft.now, soft.tally, soft.rules.rules[c]
     if now.cell[rule.at] == 1:
         return
@@ -39,7 +39,7 @@ def apply_rule(soft: SoftNetwork, c: int) -> None:
 
 @bare
 def _decide(soft: SoftNetwork, c: int, paid: int) -> None:
-    """Pay for a rule, and take its prices back: it has no part in what follows."""
+    """Pay the cost of a decided rule, and take its prices back: it has no further effect."""
     rule = soft.rules.rules[c]
     write(soft, rule.at, 1)
     if rule.kind == ConstraintKind.LINEAR and soft.now.cell[rule.at + 1] != 0:
@@ -50,7 +50,7 @@ def _decide(soft: SoftNetwork, c: int, paid: int) -> None:
 
 @bare
 def _apply_sum(soft: SoftNetwork, c: int) -> int:
-    """LINEAR: the sum lies between its least and its largest value."""
+    """Propagate LINEAR: the sum lies between its minimum and maximum."""
     net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
     low, high, total, fixed = 0, 0, 0.0, True
     for m in range(rule.first, rule.end):
@@ -65,7 +65,7 @@ def _apply_sum(soft: SoftNetwork, c: int) -> int:
         return FAILS
     if low >= rule.least + rule.slack and high <= rule.most - rule.slack:
         return HOLDS
-    price = now.cell[rule.at + 1]  # has paid for a part of the violation
+    price = now.cell[rule.at + 1]  # has paid for part of the violation
     paid = max(0, price * (high - rule.most if price > 0 else low - rule.least)) if price != 0 else 0
     if now.cell[soft.tally.n_vars] + rule.penalty - paid >= soft.tally.upper or rule.penalty >= FORBIDDEN:
         for m in range(rule.first, rule.end):
@@ -77,7 +77,7 @@ def _apply_sum(soft: SoftNetwork, c: int) -> int:
 
 @bare
 def gain_range(soft: SoftNetwork, m: int) -> tuple[int, int]:
-    """The least and the largest gain of a link."""
+    """Return the minimum and maximum gain of a link."""
     net, now, rules = soft.net, soft.now, soft.rules
     i, at = rules.links[m].variable, rules.links[m].gains
     begin = net.variables[i].at
@@ -102,7 +102,7 @@ def _keep_between(soft: SoftNetwork, m: int, least: int, most: int) -> None:
 
 @bare
 def _apply_parity(soft: SoftNetwork, c: int, binding: bool) -> int:
-    """XOR: all but one variable decide the parity of the last."""
+    """Propagate XOR: all but one variable determine the parity of the last."""
     rule = soft.rules.rules[c]
     parity, n_free, last = 0, 0, -1
     for m in range(rule.first, rule.end):
@@ -121,7 +121,7 @@ def _apply_parity(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 @bare
 def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
-    """OR: the output is 1 if and only if an input is; the last link has the output, and may have inputs as well."""
+    """Propagate OR: the output is 1 iff an input is; the last link has the output, and may have inputs as well."""
     rule = soft.rules.rules[c]
     can, must = 0, 0
     for m in range(rule.first, rule.end - 1):
@@ -150,7 +150,7 @@ def _apply_output(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 @bare
 def _outputs(soft: SoftNetwork, m: int) -> tuple[bool, bool, bool]:
-    """Whether the output may be 1, may be 0, and may be 0 although an input of its own variable is 1."""
+    """Return whether the output may be 1, may be 0, and may be 0 although an input of the same variable is 1."""
     net, now, rules = soft.net, soft.now, soft.rules
     i, at = rules.links[m].variable, rules.links[m].gains
     on = off = wrong = False
@@ -162,7 +162,7 @@ def _outputs(soft: SoftNetwork, m: int) -> tuple[bool, bool, bool]:
 
 @bare
 def _keep_output(soft: SoftNetwork, m: int, on: bool, off: bool) -> None:
-    """Remove the states of the output that no input goes with."""
+    """Remove the states of the output that are inconsistent with the inputs."""
     net, now, rules = soft.net, soft.now, soft.rules
     i, at = rules.links[m].variable, rules.links[m].gains
     begin = net.variables[i].at
@@ -175,7 +175,7 @@ def _keep_output(soft: SoftNetwork, m: int, on: bool, off: bool) -> None:
 
 @bare
 def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
-    """ALL_DIFFERENT: a state that a variable has is taken; too few states are a violation."""
+    """Propagate ALL_DIFFERENT: assigned states are taken; too few states are a violation."""
     net, now, rules, rule, room = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room
     n_states = net_states(soft, c)
     n_links, fixed = rule.end - rule.first, True
@@ -207,7 +207,7 @@ def _apply_difference(soft: SoftNetwork, c: int, binding: bool) -> int:
 
 @bare
 def net_states(soft: SoftNetwork, c: int) -> int:
-    """The largest number of states of the variables of a rule."""
+    """Return the maximum number of states over the variables of a rule."""
     most, rule = 0, soft.rules.rules[c]
     for m in range(rule.first, rule.end):
         most = max(most, soft.net.variables[soft.rules.links[m].variable].card)
@@ -216,7 +216,7 @@ def net_states(soft: SoftNetwork, c: int) -> int:
 
 @bare
 def _take_away(soft: SoftNetwork, c: int, owner: Ints) -> None:
-    """Remove states that another variable has."""
+    """Remove states that are assigned to another variable."""
     net, now, rules, rule = soft.net, soft.now, soft.rules, soft.rules.rules[c]
     for m in range(rule.first, rule.end):
         i = rules.links[m].variable
@@ -229,7 +229,7 @@ def _take_away(soft: SoftNetwork, c: int, owner: Ints) -> None:
 
 @bare
 def _give_last(soft: SoftNetwork, c: int) -> None:
-    """As many states as variables: one that a single variable can have, that variable has."""
+    """With as many states as variables, assign a state that only one variable can take."""
     net, now, rules, rule, count = soft.net, soft.now, soft.rules, soft.rules.rules[c], soft.rules.room.takers
     for m in range(rule.first, rule.end):
         i = rules.links[m].variable
@@ -247,7 +247,7 @@ def _give_last(soft: SoftNetwork, c: int) -> None:
 
 @bare
 def rule_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
-    """What labels cost in a rule now: a penalty if they violate it, and what its prices leave."""
+    """Return the current cost of labels in a rule: the penalty if violated, and the leftover of its prices."""
     rules, rule = soft.rules, soft.rules.rules[c]
     total, weighted = 0, 0.0
     for m in range(rule.first, rule.end):
@@ -272,7 +272,7 @@ def rule_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
 
 @bare
 def _difference_cost(soft: SoftNetwork, c: int, labels: Ints) -> int:
-    """The same for ALL_DIFFERENT."""
+    """Return the same for ALL_DIFFERENT."""
     rules, rule, room = soft.rules, soft.rules.rules[c], soft.rules.room
     left, count = 0, room.takers
     for u in range(net_states(soft, c)):

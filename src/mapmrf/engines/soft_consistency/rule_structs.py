@@ -1,10 +1,10 @@
 """Constraints in a cost network: rules over the states of variables, without a table.
 
-A rule speaks of its variables by *links*; a link has a number for every state of its variable, its gain. What a rule
-demands of the gains depends on its kind. A rule has a cost if it is violated, and may have *prices*: multiples of a
-gain that were moved from the rule to the costs of states. A sum that may be at most `most` with a price of at least 0
-costs ``price * (most - sum)`` in place of nothing. That is never negative, unless the rule is violated, and a price is
-never so high that it makes up for the violation. All prices live in `cell`, so that the trail restores them.
+A rule refers to its variables by *links*; a link has a number for every state of its variable, its gain. The condition
+on the gains depends on the kind of the rule. A violated rule has a cost, and a rule may have *prices*: multiples of a
+gain that were moved from the rule to the unary costs. A sum of at most `most`, with a non-negative price, costs ``price
+* (most - sum)`` instead of nothing. That is never negative unless the rule is violated, and a price is never high
+enough to compensate for the violation. All prices live in `cell`, so that the trail restores them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.records import Records
 
 WAITING, STALE = 1, 2
-"""Why a rule waits: a variable lost states; costs of a variable changed."""
+"""Reasons why a rule is queued: a variable lost states; costs of a variable changed."""
 
 
 class RuleRecord:
-    """What is known of a rule.
+    """Record of a rule.
 
     Attributes
     ----------
@@ -28,18 +28,18 @@ class RuleRecord:
     first, end
         Its links.
     least, most, slack
-        Limits of the sum of gains; the sum satisfies the rule for certain if it keeps this distance from both. The
-        parity of XOR is `least`.
+        Limits on the sum of gains; the rule is certainly satisfied at this distance from both. The parity of XOR is
+        `least`.
     smallest, largest
-        The limits as real numbers, for the weights as they are.
+        The limits as real numbers, for the original weights.
     penalty
         The cost of a violation, `HARD` if it is forbidden.
     lowest, highest
-        Limits of its price.
+        Limits on its price.
     at, n_prices
         The cell that is 1 once the rule is decided, and the number of prices, in the cells after it.
     reasons
-        Why it waits: a sum of `WAITING` and `STALE`.
+        Reasons why it is queued: a sum of `WAITING` and `STALE`.
     """
 
     kind: int
@@ -59,7 +59,7 @@ class RuleRecord:
 
 
 class LinkRecord:
-    """The variable of a link, and where its gains and weights begin."""
+    """The variable of a link, and where its gains and weights start."""
 
     variable: int
     gains: int
@@ -71,11 +71,11 @@ class RuleRoom(NamedTuple):
     Attributes
     ----------
     waiting, stale : (n_rules,)
-        Rules that wait for either reason, as stacks.
+        Rules queued for either reason, as stacks.
     takers, owner : (most states + 1,)
-        How many variables may have a state, or whether a search has reached it; the link that has it.
+        Number of variables that may take a state, or whether a search has reached it; the link assigned to it.
     price, least, back : (most states + 1,)
-        Prices, least reduced costs and the way back of an assignment.
+        Prices, minimum reduced costs and predecessors of an assignment.
     """
 
     waiting: Ints
@@ -95,8 +95,8 @@ class RuleNetwork(NamedTuple):
     rules, links
         A `RuleRecord`, `LinkRecord` of each.
     gains, weights
-        For every link and state, what the state adds to the sum: a whole number, and the weight itself. Bit 1 of a
-        gain says that an input of OR is 1, bit 2 that the output is.
+        For every link and state, its contribution to the sum: an integer, and the original weight. Bit 1 of a gain
+        means that an input of OR is 1, bit 2 that the output is.
     of_variable
         The rules of every variable.
     room

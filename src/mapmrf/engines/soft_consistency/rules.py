@@ -15,17 +15,17 @@ from mapmrf.kernels.records import blanks
 from mapmrf.problem import Problem
 
 LARGEST_SUM = 1 << 31
-"""Sums of weights are whole numbers up to this; others are scaled to it."""
+"""Sums of weights are integers up to this; others are scaled to it."""
 
 LARGEST_COST = 1 << 60
-"""A price times a sum is at most this."""
+"""Maximum of a price times a sum."""
 
 MOST_ASSIGNED = 1_000_000
-"""Variables times variables times states up to which ALL_DIFFERENT has prices: a millisecond."""
+"""Maximum number of variables squared times states for which ALL_DIFFERENT has prices: a millisecond."""
 
 
 class RuleLayout(NamedTuple):
-    """Rules, the offsets of the variables in `of_variable`, and the cells that the rules take."""
+    """Rules, the offsets of the variables in `of_variable`, and the number of cells used by the rules."""
 
     network: RuleNetwork
     rule_ptr: Ints
@@ -33,7 +33,7 @@ class RuleLayout(NamedTuple):
 
 
 def lay_out_rules(problem: Problem, costs: WholeCosts, first_cell: int) -> RuleLayout:
-    """The rules of a problem, whose cells begin with this one; none if it has no constraints."""
+    """Build the rules of a problem, with cells from `first_cell` on; none if it has no constraints."""
     lists = _RuleBuilder(problem, costs, first_cell)
     constraints = problem.graph.constraints
     for c in range(0 if constraints is None else len(constraints)):
@@ -87,7 +87,7 @@ class _RuleBuilder:
         self.n_cells += 1 + n_prices
 
     def link_weights(self, c: int) -> dict[int, Floats]:
-        """What every state of each variable adds to the sum; the output of OR adds 2, and its variable comes last."""
+        """Return the contribution of every state to the sum; the output of OR adds 2, and its variable comes last."""
         constraints, mine = self.constraints, self.constraints.span(c)
         output = int(constraints.ptr[c + 1]) - 1 if constraints.kind[c] == ConstraintKind.OR else -1
         found: dict[int, Floats] = {}
@@ -110,7 +110,7 @@ class _RuleBuilder:
         self.n_gains += len(gain)
 
     def limits(self, c: int, scale: float, slack: int) -> tuple[int, int]:
-        """The limits of the sum of gains: wide enough for every labelling that satisfies the constraint."""
+        """Return the limits on the sum of gains, wide enough for every labelling that satisfies the constraint."""
         far = 2 * LARGEST_SUM
         least, most = float(self.constraints.least[c]), float(self.constraints.most[c])
         if self.constraints.kind[c] != ConstraintKind.LINEAR:
@@ -119,7 +119,7 @@ class _RuleBuilder:
         return low, min(far, int(np.ceil(min(far, most * scale))) + slack)
 
     def price_limits(self, begin: int, limits: tuple[int, int], penalty: int) -> tuple[int, int]:
-        """The least and the largest price: no excess times its price is more than a violation costs."""
+        """Return the minimum and maximum price: no excess times its price may exceed the cost of a violation."""
         low = sum(int(gain.min()) for gain in self.gains[begin:])
         high = sum(int(gain.max()) for gain in self.gains[begin:])
         below, above = limits[0] - low, high - limits[1]
@@ -129,7 +129,7 @@ class _RuleBuilder:
         return lowest, min(most, penalty // above) if above > 0 else 0
 
     def layout(self) -> RuleLayout:
-        """All that has been added."""
+        """Assemble all added rules."""
         n, n_rules = self.problem.n_vars, len(self.records)
         rules, links = blanks(RuleRecord, n_rules), blanks(LinkRecord, len(self.variables))
         for at, name in enumerate(RuleRecord.__annotations__):

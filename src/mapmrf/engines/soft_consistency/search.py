@@ -27,25 +27,25 @@ from mapmrf.engines.soft_consistency.sweep_kernels import collect, price_rules, 
 from mapmrf.kernels.records import blank
 
 STEP_WORK = 1_000_000
-"""Work of a step: some 30 ms."""
+"""Work per step: some 30 ms."""
 
 SMALL_GAIN = 3e-3
-"""Share of the gap that a pair of sweeps must close, or it is the last, in a model of few variables."""
+"""Share of the gap that a pair of sweeps must close for another one to follow, in a model of few variables."""
 
 FEW_VARIABLES = 500
-"""Variables of such a model. In larger ones a node takes longer, so that less gain is worth a sweep."""
+"""Number of variables of such a model. In larger ones a node takes longer, so that a smaller gain justifies a sweep."""
 
 LEAST_GAIN = 12
-"""Rises of the lower bound are worth the work if they close 2 to minus this of the root's gap."""
+"""Increases of the lower bound are worth the work if they close 2 to the power of minus this of the root's gap."""
 
 MOST_BACKTRACKS = 1 << 14
-"""Backtracks of a dive, at most."""
+"""Maximum number of backtracks of a dive."""
 
 MOST_OPEN = 2_000_000
-"""Open nodes from which on dives go on to their end, which opens no more."""
+"""Number of open nodes from which dives are completed, which opens no more."""
 
 RARELY, OFTEN = 0.05, 0.1
-"""Share of decisions that are made again to get to open nodes: below the first, dives become shorter, above the second
+"""Share of decisions that are replayed to reach open nodes: below the first, dives become shorter, above the second
 longer."""
 
 
@@ -59,7 +59,7 @@ class SoftSearch:
     open
         The open nodes.
     finished
-        Whether every labelling is known to cost at least as much as the best.
+        Whether the incumbent is proven optimal.
     """
 
     def __init__(self, network: ModelNetwork, most_nodes: int = sys.maxsize) -> None:
@@ -75,7 +75,7 @@ class SoftSearch:
 
     @property
     def lower(self) -> int:
-        """Lower bound on the cost of all labellings; that of the best one once the search is closed."""
+        """Lower bound on the cost of all labellings; the cost of the best one once the search is closed."""
         best, unit = self.upper + int(self.network.soft.tally.slack), self.network.unit
         if self.finished:
             return best
@@ -84,17 +84,17 @@ class SoftSearch:
 
     @property
     def upper(self) -> int:
-        """Only labellings of a smaller cost are looked for."""
+        """Only labellings with a smaller cost are of interest."""
         return int(self.network.soft.tally.upper)
 
     @property
     def labels(self) -> Ints | None:
-        """The best labelling, None while there is none."""
+        """The best labelling, or None."""
         return self.way.goal.best.copy() if self.way.tally.found > 0 else None
 
     @property
     def candidate(self) -> Ints:
-        """The labelling that the last node suggested; before the first, the favourite states at the root."""
+        """The candidate labelling of the last node; before the first, the favourite states at the root."""
         if self.nodes > 0:
             return self.way.goal.labels.copy()
         return np.array(self.network.soft.net.variables["favourite"], dtype=np.int64)
@@ -105,7 +105,7 @@ class SoftSearch:
         return int(self.way.tally.nodes)
 
     def limit(self, value: float) -> None:
-        """Look only for labellings of a larger log potential."""
+        """Search only for labellings of a larger value."""
         costs = self.network.costs
         if value > -math.inf:
             cost = math.ceil((costs.offset - value) * costs.scale)
@@ -118,7 +118,7 @@ class SoftSearch:
         self.finished = self._failed
 
     def explore(self) -> Iterator[None]:
-        """Search from the root; yields after every step, until the search has finished."""
+        """Search from the root; yields after every step until the search has finished."""
         self.open.push(self.network.lower, -1)
         while self._base is not None or self._next_node():
             if self._dive() == PAUSED:
@@ -132,14 +132,14 @@ class SoftSearch:
         return bool(self.network.soft.tally.failed)
 
     def _allow(self) -> None:
-        """Work for one more step."""
+        """Set the work limit for one more step."""
         tally = self.network.soft.tally
         tally.pause_at = tally.work + STEP_WORK
 
     # -- the root -----------------------------------------------------------------------------------------------------
 
     def _sweep(self, sweeps: int) -> Iterator[None]:
-        """Pairs of sweeps, forth and back, as long as they close the gap."""
+        """Run pairs of sweeps, forward and backward, as long as they close the gap."""
         soft, before = self.network.soft, -self.upper
         self._allow()
         least = SMALL_GAIN / (1 + self.network.problem.n_vars / FEW_VARIABLES)
@@ -165,7 +165,7 @@ class SoftSearch:
         return self.upper - self.network.lower
 
     def _keep(self) -> None:
-        """What has been done at the root is never taken back."""
+        """Make all changes at the root permanent."""
         soft = self.network.soft
         soft.tally.top = 0
         soft.tally.serial += 1
@@ -196,7 +196,7 @@ class SoftSearch:
         self._root_upper = self.upper
 
     def _tighten_root(self) -> Iterator[None]:
-        """Use a better upper bound at the root."""
+        """Apply a better upper bound at the root."""
         follow(self.network.soft, self.way.stack, 0)
         yield from self._settle()
         if self._failed:
@@ -205,7 +205,7 @@ class SoftSearch:
     # -- dives --------------------------------------------------------------------------------------------------------
 
     def _next_node(self) -> bool:
-        """Go to the best open node; False if none is left."""
+        """Move to the best open node; False if none is left."""
         node = self.open.pop(self.upper)
         if node is None:
             return False
@@ -219,7 +219,7 @@ class SoftSearch:
         return True
 
     def _adapt(self, replayed: int) -> int:
-        """Backtracks of the next dive: more if decisions are made again too often, fewer if rarely."""
+        """Return the backtrack limit of the next dive: more if decisions are replayed too often, fewer if rarely."""
         self._replayed += replayed
         nodes = self.nodes + 1
         if self._replayed > OFTEN * nodes and self._limit < MOST_BACKTRACKS:
@@ -229,7 +229,7 @@ class SoftSearch:
         return sys.maxsize // 2 if len(self.open) > MOST_OPEN else self._limit
 
     def _dive(self) -> int:
-        """Search below a node, and open what is left there at the end."""
+        """Search below a node, and open what remains there at the end."""
         if self.network.soft.tally.work >= self.network.soft.tally.pause_at:
             self._allow()
         how = dive(self.network.soft, self.way)

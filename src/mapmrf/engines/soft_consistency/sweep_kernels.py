@@ -1,4 +1,4 @@
-"""Sweeps over all variables that raise the lower bound before the search: TRW-S on whole costs, for any arity."""
+"""Sweeps over all variables that raise the lower bound before the search: TRW-S on integer costs, for any arity."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from mapmrf.kernels.jit import bare, compiled
 
 @compiled
 def sweep(soft: SoftNetwork, forward: bool, first: int) -> int:
-    """Visit the variables in order or in reverse: each collects the costs of its factors and passes them on.
+    """Visit the variables forward or backward: each collects the costs of its factors and passes them on.
 
-    Begins with the step of this number; returns that of the next one if there was too much work, else 0.
+    Starts at step `first`; returns the next step if the work limit is reached, else 0.
     """
     net, now, tally = soft.net, soft.now, soft.tally
     n = tally.n_vars
@@ -46,14 +46,14 @@ def sweep(soft: SoftNetwork, forward: bool, first: int) -> int:
 
 @bare
 def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
-    """Share the costs of a variable's states among the factors with variables that are still to come."""
+    """Distribute the costs of a variable's states over the factors with variables still to come."""
     net, now = soft.net, soft.now
     n_after = n_before = 0
     for h in range(net.variables[i].first, net.variables[i].end):
         n_after += _continues(soft, net.nbr[h], True)
         n_before += _continues(soft, net.nbr[h], False)
     parts = max(n_after, n_before)
-    if parts > 0:  # what rules find stays with the states
+    if parts > 0:  # costs from rules stay with the states
         parts += net.variables[i].end_rule - net.variables[i].first_rule
     if parts == 0:
         return
@@ -74,7 +74,7 @@ def _pass_on(soft: SoftNetwork, i: int, forward: bool) -> None:
 
 @bare
 def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
-    """Whether the factor of an edge has a variable that is not decided after (or before) the edge's own."""
+    """Return whether the factor of an edge has an undecided variable after (or before) that of the edge."""
     net, now = soft.net, soft.now
     a, i = net.edges[e].factor, net.edges[e].variable
     for other in range(net.factors[a].first, net.factors[a].end):
@@ -86,9 +86,9 @@ def _continues(soft: SoftNetwork, e: int, forward: bool) -> bool:
 
 @compiled
 def price_rules(soft: SoftNetwork, first: int) -> int:
-    """Find prices of all rules, beginning with this one.
+    """Compute prices of all rules, starting with rule `first`.
 
-    Returns the next rule if there was too much work, else 0.
+    Returns the next rule if the work limit is reached, else 0.
     """
     tally = soft.tally
     for c in range(first, len(soft.rules.rules)):
@@ -101,9 +101,9 @@ def price_rules(soft: SoftNetwork, first: int) -> int:
 
 @compiled
 def collect(soft: SoftNetwork, first: int) -> int:
-    """Move the costs of all factors to their variables, beginning with this edge; then everything waits.
+    """Project the costs of all factors to their variables, starting with edge `first`; then queue everything.
 
-    Returns the next edge if there was too much work, else 0.
+    Returns the next edge if the work limit is reached, else 0.
     """
     net, tally = soft.net, soft.tally
     for e in range(first, len(net.edges)):
@@ -123,7 +123,7 @@ def collect(soft: SoftNetwork, first: int) -> int:
 
 @compiled
 def settle(soft: SoftNetwork) -> bool:
-    """Go on with the propagation at the root; True when it is done. Nothing of it is ever taken back."""
+    """Continue propagation at the root; True when it is complete. It is never undone."""
     tally = soft.tally
     propagate(soft)
     tally.top = 0
@@ -133,7 +133,7 @@ def settle(soft: SoftNetwork) -> bool:
 
 @bare
 def _wait_for_all(soft: SoftNetwork, i: int) -> None:
-    """Let a variable wait for whatever there is."""
+    """Queue a variable for all reasons."""
     wait_changed(soft, i)
     wait_unsettled(soft, i)
     if soft.net.variables[i].reasons & RAISED == 0:

@@ -1,4 +1,4 @@
-"""Moving costs out of and through factors of more than two variables: by looking at all configurations left."""
+"""Cost shifting for factors of more than two variables, by enumerating the remaining configurations."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mapmrf.engines.soft_consistency.network_kernels import (
 from mapmrf.kernels.jit import bare
 
 MOST_CONFIGURATIONS = 1 << 16
-"""Configurations left up to which a factor's costs are moved to its variables."""
+"""Maximum number of remaining configurations for which costs are projected to variables."""
 
 MOST_GATHERED = 1 << 10
-"""Configurations left up to which costs of variables are moved through a factor."""
+"""Maximum number of remaining configurations for which unary costs are moved through a factor."""
 
 
 @bare
 def configurations_left(soft: SoftNetwork, a: int) -> int:
-    """Number of configurations of a factor that its variables still allow, up to a limit."""
+    """Count the remaining configurations of a factor, up to a limit."""
     net, now = soft.net, soft.now
     n = 1
     for e in range(net.factors[a].first, net.factors[a].end):
@@ -34,7 +34,7 @@ def configurations_left(soft: SoftNetwork, a: int) -> int:
 
 @bare
 def is_support(soft: SoftNetwork, target: int, config: int, unary: int) -> bool:
-    """Whether a configuration is allowed and costs 0; with `unary` 1 also the states of the other variables."""
+    """Return whether a configuration is a support; with `unary` 1, a full support."""
     net, now = soft.net, soft.now
     a = net.edges[target].factor
     cost = net.costs[net.factors[a].table + config]
@@ -51,9 +51,9 @@ def is_support(soft: SoftNetwork, target: int, config: int, unary: int) -> bool:
 
 @bare
 def cheapest_configuration(soft: SoftNetwork, target: int, u: int, unary: int) -> tuple[int, int]:
-    """The least cost of a state over the configurations that contain it, and one of these that attains it.
+    """Return the minimum cost of a state over its configurations, and a minimiser.
 
-    With `unary` 1 the costs of the other variables' states are added; with 2 only of those not seen in this visit.
+    With `unary` 1, the unary costs of the other variables are included; with 2, only of those not seen in this visit.
     """
     net, now, todo = soft.net, soft.now, soft.todo
     a = net.edges[target].factor
@@ -81,7 +81,7 @@ def cheapest_configuration(soft: SoftNetwork, target: int, u: int, unary: int) -
 
 @bare
 def _with_state(soft: SoftNetwork, e: int, k: int, unary: int, config: int, shift: int) -> tuple[int, int]:
-    """Place and shifts of a configuration with the k-th state left of an edge added."""
+    """Extend a partial configuration by the k-th remaining state of an edge; return table entry and shifts."""
     net, now = soft.net, soft.now
     j = net.edges[e].variable
     begin = net.variables[j].at
@@ -94,7 +94,7 @@ def _with_state(soft: SoftNetwork, e: int, k: int, unary: int, config: int, shif
 
 @bare
 def _odometer(soft: SoftNetwork, last: int, n_free: int, unary: int, config: int, shift: int) -> tuple[int, int]:
-    """The cheapest of the configurations that complete one: the free places count up, the last one runs fastest."""
+    """Return the cheapest completion of a partial configuration, enumerated with the last position fastest."""
     net, now, todo = soft.net, soft.now, soft.todo
     table = net.factors[net.edges[last].factor].table
     j = net.edges[last].variable
@@ -129,7 +129,7 @@ def _odometer(soft: SoftNetwork, last: int, n_free: int, unary: int, config: int
 
 @bare
 def project_table(soft: SoftNetwork, target: int) -> None:
-    """Move to every state what all its configurations cost at least; forbidden states go."""
+    """Project: move the minimum cost over each state's configurations to the state; forbidden states are removed."""
     net, now, tally = soft.net, soft.now, soft.tally
     i = net.edges[target].variable
     begin, shifts = net.variables[i].at, net.edges[target].at
@@ -153,9 +153,9 @@ def project_table(soft: SoftNetwork, target: int) -> None:
 
 @bare
 def gather_table(soft: SoftNetwork, target: int) -> None:
-    """Move to every state what its configurations cost at least together with the other variables' states.
+    """Move the minimum cost over each state's configurations, including the other unary costs, to the state.
 
-    The other variables put all their costs into the factor, and take back what is not needed.
+    The other variables extend all their costs into the factor, and take back what is not needed.
     """
     net, now, tally = soft.net, soft.now, soft.tally
     i, a = net.edges[target].variable, net.edges[target].factor
@@ -178,7 +178,7 @@ def gather_table(soft: SoftNetwork, target: int) -> None:
 
 @bare
 def _extend_all(soft: SoftNetwork, e: int) -> None:
-    """Move all costs of a variable's states into a factor."""
+    """Extend all unary costs of a variable into a factor."""
     net, now = soft.net, soft.now
     j = net.edges[e].variable
     begin, shifts = net.variables[j].at, net.edges[e].at
@@ -193,7 +193,7 @@ def _extend_all(soft: SoftNetwork, e: int) -> None:
 
 @bare
 def _give_back(soft: SoftNetwork, e: int) -> None:
-    """Move what a factor does not need back to the states that it came from; nobody need wait for that."""
+    """Return the unary costs that a factor does not need to their states; nothing is queued for that."""
     net, now = soft.net, soft.now
     j = net.edges[e].variable
     begin, shifts = net.variables[j].at, net.edges[e].at

@@ -1,1 +1,1 @@
-"""Binary pairwise models as spins: tabu search, rank-2 angles, and bounds by semidefinite programs."""
+"""Binary pairwise models as spins: tabu search, rank-2 relaxation, and semidefinite bounds."""

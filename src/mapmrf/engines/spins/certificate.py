@@ -1,4 +1,4 @@
-"""Bounds of the semidefinite relaxation that hold whatever round-off has done to it."""
+"""Rigorous bounds from the semidefinite relaxation, valid in spite of round-off."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ ULP = 2.0**-52
 """Twice the unit of round-off."""
 
 GRID, MORE = 1e-9, 1.5
-"""Shifts of the diagonal are multiples of this part of its mean, and the next one is so many times larger."""
+"""Diagonal shifts are multiples of this fraction of the mean, and each further shift is larger by this factor."""
 
 LANCZOS_STEPS, LANCZOS_TOLERANCE = 80, 1e-6
-"""Steps towards the smallest eigenvalue, and its error relative to the largest entry at which they end."""
+"""Lanczos steps towards the smallest eigenvalue, and the error relative to the largest entry at which they stop."""
 
 STEP_WORK = 300_000_000
-"""Multiplications of a step: some 40 ms."""
+"""Multiplications per step: some 40 ms."""
 
 BoundSteps = Generator[None, None, float]
-"""The steps of a computation, and in the end a bound."""
+"""The steps of a computation that returns a bound."""
 
 
 def certified_bound(matrix: Floats | SpinCouplings, strength: Floats) -> float:
-    """An upper bound on ``s' matrix s / 2`` over all spins s, for a symmetric matrix with zeros on the diagonal.
+    """Compute an upper bound on ``s' matrix s / 2`` over all spins s, for a symmetric matrix with zero diagonal.
 
-    For any y, ``s' matrix s <= sum(y)`` if ``Diag(y) - matrix`` is positive semidefinite. `strength` is near such a y.
-    It is raised by what the smallest eigenvalue lacks, and a Cholesky factorisation that succeeds proves the result: a
-    matrix that has one is no further from positive semidefinite than its round-off, which is added.
+    For any y, ``s' matrix s <= sum(y)`` if ``Diag(y) - matrix`` is positive semidefinite. `strength` is close to such a
+    y. It is raised by the deficit of the smallest eigenvalue, and a successful Cholesky factorisation proves the
+    result: such a matrix is positive semidefinite up to the round-off, which is added.
 
     Parameters
     ----------
     matrix : (n, n) or SpinCouplings
         The couplings.
     strength : (n,)
-        Lengths of the pulls at the solution of the relaxation.
+        Norms of the gradients at the solution of the relaxation.
 
     Examples
     --------
     >>> import numpy as np
     >>> from mapmrf.engines.spins.certificate import certified_bound
     >>> triangle = np.eye(3) - np.ones((3, 3))
-    >>> round(certified_bound(triangle, np.ones(3)), 6)  # of three spins that want to differ two do
+    >>> round(certified_bound(triangle, np.ones(3)), 6)  # at most two of three pairs can differ
     1.5
     """
     steps = bound_in_steps(matrix, strength)
@@ -79,7 +79,7 @@ def bound_in_steps(matrix: Floats | SpinCouplings, strength: Floats) -> BoundSte
 
 
 def smallest_eigenvalue(matrix: Floats | SpinCouplings, strength: Floats) -> float:
-    """The smallest eigenvalue of ``Diag(strength) - matrix``, less its likely error, by Lanczos iterations."""
+    """Estimate the smallest eigenvalue of ``Diag(strength) - matrix``, less its likely error, by Lanczos iterations."""
     n = len(strength)
     steps = min(LANCZOS_STEPS, n)
     basis, image = np.zeros((steps + 1, n)), np.zeros(n)
@@ -104,7 +104,7 @@ def smallest_eigenvalue(matrix: Floats | SpinCouplings, strength: Floats) -> flo
 
 
 def _dense(couplings: SpinCouplings) -> Floats:
-    """All couplings as a matrix."""
+    """Return all couplings as a matrix."""
     n = len(couplings.ptr) - 1
     matrix = np.zeros((n, n))
     matrix[np.repeat(np.arange(n), np.diff(couplings.ptr)), couplings.nbr] = couplings.strength
@@ -112,7 +112,7 @@ def _dense(couplings: SpinCouplings) -> Floats:
 
 
 def _is_definite(matrix: Floats, diagonal: Floats) -> Generator[None, None, bool]:
-    """Whether ``Diag(diagonal) - matrix`` has a Cholesky factorisation in floating point."""
+    """Return whether ``Diag(diagonal) - matrix`` has a Cholesky factorisation in floating-point arithmetic."""
     n = len(diagonal)
     gap = np.negative(matrix)
     gap[np.diag_indices(n)] += diagonal

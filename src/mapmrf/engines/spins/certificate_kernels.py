@@ -1,4 +1,4 @@
-"""Eigenvalues and Cholesky factorisations, in one thread and in one order of sums whatever the machine."""
+"""Eigenvalues and Cholesky factorisations, single-threaded and with sums in a fixed order on all machines."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.kernels.jit import bare
 
 PANEL = 32
-"""Rows that are subtracted from all others together."""
+"""Rows per panel, which are subtracted from all others together."""
 
 
 @bare
 def apply_dense(matrix: Floats, diagonal: Floats, vector: Floats, image: Floats) -> None:
-    """``image = (Diag(diagonal) - matrix) vector`` for a symmetric matrix."""
+    """Compute ``image = (Diag(diagonal) - matrix) vector`` for a symmetric matrix."""
     n = len(vector)
     for i in range(n):
         image[i] = diagonal[i] * vector[i]
@@ -26,7 +26,7 @@ def apply_dense(matrix: Floats, diagonal: Floats, vector: Floats, image: Floats)
 
 @bare
 def apply_sparse(couplings: SpinCouplings, diagonal: Floats, vector: Floats, image: Floats) -> None:
-    """The same for couplings."""
+    """Compute the same for sparse couplings."""
     for i in range(len(vector)):
         total = diagonal[i] * vector[i]
         for e in range(couplings.ptr[i], couplings.ptr[i + 1]):
@@ -36,9 +36,9 @@ def apply_sparse(couplings: SpinCouplings, diagonal: Floats, vector: Floats, ima
 
 @bare
 def extend_basis(basis: Floats, k: int, image: Floats) -> float:
-    """Make an image orthogonal to the first `k + 1` rows of a basis, twice; the next row is what is left of it.
+    """Orthogonalise an image against the first `k + 1` rows of a basis, twice, and normalise it as the next row.
 
-    Returns the length of the rest, 0 if there is none.
+    Returns the norm before normalisation, 0 if nothing is left.
     """
     n = len(image)
     size = 0.0
@@ -60,7 +60,7 @@ def extend_basis(basis: Floats, k: int, image: Floats) -> float:
 
 @bare
 def factorise(matrix: Floats, first: int, n_panels: int) -> bool:
-    """Turn the upper half of a symmetric matrix into its Cholesky factor, some panels of rows from the first on.
+    """Cholesky-factorise the upper half of a symmetric matrix in place, for some panels of rows.
 
     Returns False if the matrix is not positive definite.
     """
@@ -84,7 +84,7 @@ def factorise(matrix: Floats, first: int, n_panels: int) -> bool:
 
 @bare
 def subtract_panel(matrix: Floats, begin: int) -> None:
-    """Subtract the products of a panel's rows from all rows behind it, four at a time."""
+    """Subtract the products of a panel's rows from all rows after it, four at a time."""
     n = len(matrix)
     for i in range(begin + PANEL, n):
         for k in range(begin, begin + PANEL, 4):

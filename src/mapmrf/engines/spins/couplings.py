@@ -1,4 +1,4 @@
-"""A binary pairwise model as spins of -1 (state 0) and 1 (state 1)."""
+"""A binary pairwise model in spins of -1 (state 0) and 1 (state 1)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from mapmrf.engines.spins.couplings_kernels import SpinCouplings
 from mapmrf.problem import Problem
 
 DECIMALS = 6
-"""Decimals of weights up to which it is found out of what unit they are multiples."""
+"""Decimals of the weights up to which a common unit is searched."""
 
 WHOLE = 1e-9
-"""How far from a whole number a multiple of a unit may be: that is round-off."""
+"""Tolerance for multiples of the unit to count as integers: round-off."""
 
 LOSS = 2.5
-"""Loss of a forbidden entry, relative to all potentials: above 2, no labelling can make up for it."""
+"""Loss of a forbidden entry, relative to the sum of all potentials: above 2, no labelling can compensate it."""
 
 
 @dataclass(frozen=True, eq=False)
 class CoupledSpins:
-    """Maximise a constant and the couplings of spins; a field is a coupling to one more spin, the last, which is 1.
+    """Couplings of spins plus a constant, to be maximised; fields are couplings to an additional last spin fixed at 1.
 
     Attributes
     ----------
     n_vars
         Variables of the model.
-    n
+    Number of spins: one more than variables if there are fields.
         Spins: one more than variables if there are fields.
     couplings
-        The pairs of spins, each at both of its ends.
+        The pairs of spins, listed at both ends.
     constant
-        What every labelling is worth beside the couplings.
+        Constant part of the value of every labelling.
     """
 
     n_vars: int
@@ -45,10 +45,10 @@ class CoupledSpins:
 
     @classmethod
     def of(cls, problem: Problem) -> CoupledSpins:
-        """The spins of a model of pairs of binary variables.
+        """Convert a pairwise model of binary variables.
 
-        Forbidden entries get so large a loss that no labelling with one is as good as any without: the best labelling
-        is the same, if there is a feasible one, and bounds hold for both.
+        Forbidden entries get such a large loss that any labelling with one is worse than all without: if there is a
+        feasible labelling, the optimum is the same, and bounds hold for both.
         """
         graph, n = problem.graph, problem.n_vars
         floor = -LOSS * max(graph.size, 1.0)
@@ -69,27 +69,27 @@ class CoupledSpins:
 
     @property
     def has_fields(self) -> bool:
-        """Whether the last spin is that of the fields."""
+        """Whether the last spin represents the fields."""
         return self.n > self.n_vars
 
     @property
     def work(self) -> int:
-        """SpinCouplings and spins that a sweep looks at, at least 1."""
+        """Number of couplings and spins visited by a sweep, at least 1."""
         return max(1, self.n + len(self.couplings.nbr))
 
     def labels(self, spin: Floats) -> Ints:
-        """The labelling of spins."""
+        """Convert spins to labels."""
         sign = spin[self.n_vars] if self.has_fields else 1.0
         return np.asarray(spin[: self.n_vars] * sign > 0, dtype=np.int64)
 
     def spins(self, labels: Ints) -> Floats:
-        """The spins of a labelling."""
+        """Convert labels to spins."""
         spin = np.ones(self.n)
         spin[: self.n_vars] = 2.0 * labels - 1.0
         return spin
 
     def matrix(self) -> Floats:
-        """The strengths of all pairs, (n, n)."""
+        """The couplings as a matrix, (n, n)."""
         strength, nbr, ptr = self.couplings.strength, self.couplings.nbr, self.couplings.ptr
         return np.asarray(sparse.csr_array((strength, nbr, ptr), shape=(self.n, self.n)).toarray())
 
@@ -106,7 +106,7 @@ class CoupledSpins:
 
 
 def _couplings(n: int, i: Ints, j: Ints, strength: Floats) -> SpinCouplings:
-    """Each pair once in the lists of both ends, in ascending order; those of no strength are left out."""
+    """List each pair at both ends, in ascending order, and drop those of zero strength."""
     half = sparse.coo_array((strength, (i, j)), shape=(n, n))
     both = (half + half.T).tocsr()
     both.sum_duplicates()

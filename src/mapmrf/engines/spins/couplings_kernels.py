@@ -1,4 +1,4 @@
-"""Spins that are coupled in pairs: the layout that all kernels of this engine share."""
+"""Pairwise couplings of spins: the layout shared by all kernels of this engine."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from mapmrf.kernels.jit import bare
 
 
 class SpinCouplings(NamedTuple):
-    """The couplings of every spin, those of spin i in ``ptr[i] : ptr[i + 1]``.
+    """Couplings in CSR form: those of spin i are in ``ptr[i] : ptr[i + 1]``.
 
     Attributes
     ----------
     ptr, nbr
-        Offsets of the spins' lists, and the spins at the other ends.
+        Offsets of the spins' lists, and the neighbouring spins.
     strength
-        What a pair of equal spins is worth; minus that is what a pair of unequal ones is worth.
+        Value of a pair if its spins are equal; the negative if they are not.
     """
 
     ptr: Ints
@@ -26,7 +26,7 @@ class SpinCouplings(NamedTuple):
 
 @bare
 def set_gains(couplings: SpinCouplings, spin: Floats, gain: Floats) -> float:
-    """Set what flips would gain, and return what all couplings are worth."""
+    """Compute the gain of every flip, and return the sum of all couplings."""
     total = 0.0
     for i in range(len(spin)):
         pull = 0.0

@@ -1,4 +1,4 @@
-"""Spins relaxed to unit vectors: coordinate ascent on the semidefinite relaxation (mixing method)."""
+"""The mixing method: coordinate ascent over unit vectors on the semidefinite relaxation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mapmrf.kernels.jit import bare, inlined
 
 @inlined
 def settle(vectors: Floats, pull: Floats, i: int, inertia: float) -> float:
-    """Turn a vector to where it is pulled, less far the more inertia it has; returns the strength of the pull."""
+    """Set a vector to the direction of its gradient, damped by its inertia; return the norm of the gradient."""
     square, along, total = 0.0, 0.0, 0.0
     for d in range(vectors.shape[1]):
         square += pull[d] * pull[d]
@@ -27,7 +27,7 @@ def settle(vectors: Floats, pull: Floats, i: int, inertia: float) -> float:
 
 @bare
 def mix_dense(matrix: Floats, vectors: Floats, inertia: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
-    """Sweeps of coordinate ascent; `strength` gets the length of every vector's pull in the last one."""
+    """Run sweeps of coordinate ascent; `strength` receives the norms of the gradients in the last one."""
     n, rank = vectors.shape
     for _ in range(sweeps):
         for i in range(n):
@@ -43,7 +43,7 @@ def mix_dense(matrix: Floats, vectors: Floats, inertia: Floats, strength: Floats
 
 @bare
 def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull: Floats, sweeps: int) -> None:
-    """The same over the couplings of sparse spins, without inertia."""
+    """Run the same sweeps over sparse couplings, without inertia."""
     n, rank = vectors.shape
     for _ in range(sweeps):
         for i in range(n):
@@ -58,7 +58,7 @@ def mix_sparse(couplings: SpinCouplings, vectors: Floats, strength: Floats, pull
 
 @bare
 def set_gram(vectors: Floats, gram: Floats) -> None:
-    """Inner products of all pairs of vectors, (n, n)."""
+    """Compute the Gram matrix of the vectors, (n, n)."""
     n, rank = vectors.shape
     for i in range(n):
         for j in range(i + 1):

@@ -1,4 +1,4 @@
-"""The semidefinite bound of models that are too large for inequalities."""
+"""The semidefinite bound without triangle inequalities, for large models."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from mapmrf.engines.spins.relaxation import PlainRelaxation
 from mapmrf.engines.spins.search import SpinSearch
 
 SWEEPS = 30
-"""Sweeps before the first bound; each further one comes after twice as many as the one before."""
+"""Sweeps before the first bound; doubled before each further one."""
 
 STALLED = 1e-6
-"""Relative gain of a bound over the one before that ends the run."""
+"""Relative improvement of the bound below which the run ends."""
 
 ROUNDINGS = 5
-"""Random planes after every bound."""
+"""Random hyperplane roundings after every bound."""
 
 
 class PlainBound:
-    """Sweeps over the vectors of sparse spins, bounds on the way, and labellings.
+    """Mixing method on sparse spins, with bounds and roundings in between.
 
     Attributes
     ----------
     search
-        Keeps the best labelling, and improves what the vectors are rounded to.
+        Keeps the best labelling, and improves roundings of the vectors.
     bound
-        No labelling's couplings are worth more.
+        Upper bound on the couplings of every labelling.
     """
 
     n_nodes = 1
@@ -43,7 +43,7 @@ class PlainBound:
         self.bound = math.inf
 
     def run(self) -> Generator[None, None, None]:
-        """Bounds until they stall; yields after every step."""
+        """Compute bounds until they stall; yields after every step."""
         sweeps = SWEEPS
         while True:
             yield from self.relaxation.settle(sweeps)
@@ -59,7 +59,7 @@ class PlainBound:
             sweeps *= 2
 
     def _round(self) -> None:
-        """Cut the vectors by a random plane, and improve the labelling that this gives."""
+        """Round the vectors by a random hyperplane, and improve the labelling."""
         vectors = self.relaxation.vectors
         spin = np.where(vectors @ self.random.normal(size=vectors.shape[1]) >= 0, 1.0, -1.0)
         if self.model.has_fields:

@@ -1,4 +1,4 @@
-"""Spins relaxed to angles: coordinate ascent on a circle, and the best cut through it (Burer, Monteiro, Zhang 2002)."""
+"""Rank-2 relaxation: coordinate ascent on the circle, and the best cut through it (Burer, Monteiro, Zhang 2002)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mapmrf.kernels.jit import bare, compiled
 
 @bare
 def disturb_angles(spin: Floats, noise: float, vectors: Floats, random: Bits) -> None:
-    """Unit vectors (n, 2) at angle 0 or pi as the spins say, turned by up to `noise` times pi either way."""
+    """Set unit vectors (n, 2) to angle 0 or pi according to the spins, perturbed by up to `noise` times pi."""
     for i in range(len(spin)):
         turn = 2.0 * float(next_bits(random) >> np.uint64(11)) / UNIT - 1.0
         angle = math.pi * noise * turn
@@ -25,7 +25,7 @@ def disturb_angles(spin: Floats, noise: float, vectors: Floats, random: Bits) ->
 
 @bare
 def turn_vectors(couplings: SpinCouplings, vectors: Floats, sweeps: int, tolerance: float) -> int:
-    """Turn every vector to where its neighbours pull it, until a sweep gains little; returns the sweeps."""
+    """Run coordinate ascent over the vectors until a sweep gains little; return the number of sweeps."""
     total = 0.0
     for sweep in range(sweeps):
         gained, pulls = 0.0, 0.0
@@ -49,9 +49,9 @@ def turn_vectors(couplings: SpinCouplings, vectors: Floats, sweeps: int, toleran
 
 @compiled
 def best_cut(couplings: SpinCouplings, vectors: Floats, spin: Floats, gain: Floats) -> float:
-    """Turn a line through the circle and keep the best cut on the way; returns what it gained over the first one.
+    """Rotate a line through the circle and keep the best of all cuts; return its gain over the first one.
 
-    `spin` and `gain` hold the first cut, by the sign of the second coordinate, and in the end hold the best one.
+    `spin` and `gain` hold the first cut, by the sign of the second coordinate, and finally the best one.
     """
     n = len(spin)
     angle = np.empty(n)

@@ -1,4 +1,4 @@
-"""Semidefinite relaxations of spins: dense ones that triangle inequalities tighten, and plain ones of sparse spins."""
+"""Semidefinite relaxations: dense with triangle inequalities, and plain for sparse spins."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mapmrf.engines.spins.triangle_kernels import set_slack
 from mapmrf.engines.spins.triangles import TriangleSet
 
 STEP_WORK = 150_000_000
-"""Multiplications of a step: up to some 50 ms."""
+"""Multiplications per step: up to some 50 ms."""
 
 LEAST_PENALTY, MOST_PENALTY, PENALTY_SPINS = 0.003, 0.01, 0.36
-"""Penalty of the inequalities, relative to the mean pull on a vector: the last over the number of spins, in limits."""
+"""Penalty of the inequalities relative to the mean gradient norm: the last over the number of spins, within limits."""
 
 UPDATE_EVERY = 10
-"""Sweeps between two updates of the multipliers."""
+"""Sweeps between updates of the multipliers."""
 
 SETTLE = 40
-"""Sweeps at fixed multipliers before a bound."""
+"""Sweeps at fixed multipliers before a bound is computed."""
 
 ONE_STEP = 400
-"""Spins up to which a bound is certified in one step."""
+"""Maximum number of spins for which a bound is certified in one step."""
 
 Steps = Generator[None, None, None]
 
@@ -37,13 +37,13 @@ CUTS_PER_SPIN = 5
 
 
 def random_vectors(n: int, seed: int) -> Floats:
-    """Unit vectors of a dimension in which the relaxation has no local optima that are not global, (n, rank)."""
+    """Return random unit vectors, (n, rank), of a rank at which the relaxation has no spurious local optima."""
     vectors = np.random.default_rng(seed).normal(size=(n, math.ceil(math.sqrt(2 * n)) + 1))
     return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
 class TightRelaxation:
-    """Unit vectors for spins, tightened by triangle inequalities.
+    """Semidefinite relaxation tightened by triangle inequalities.
 
     Attributes
     ----------
@@ -63,17 +63,17 @@ class TightRelaxation:
 
     @property
     def work(self) -> int:
-        """Multiplications of a sweep."""
+        """Multiplications per sweep."""
         n, rank = map(int, self.spins.vectors.shape)
         return 2 * n * n * rank + 20 * len(self.cuts)
 
     @property
     def step_sweeps(self) -> int:
-        """Sweeps of a step."""
+        """Sweeps per step."""
         return max(1, STEP_WORK // self.work)
 
     def settle(self, sweeps: int) -> Steps:
-        """Coordinate ascent at the multipliers as they are, in steps."""
+        """Run coordinate ascent at fixed multipliers, in steps."""
         spins, some = self.spins, self.step_sweeps
         set_matrix(spins, self.cuts.triangles, self.cuts.multiplier)
         spins.inertia[:] = 0.0
@@ -102,7 +102,7 @@ class TightRelaxation:
         prices.multiplier[:] = prices.price
 
     def separate(self) -> Generator[None, None, int]:
-        """Exchange inequalities that do not matter for violated ones, in steps; returns how many are new."""
+        """Replace slack inequalities by violated ones, in steps; return how many are new."""
         gram = self.gram()
         slack = np.zeros(len(self.cuts))
         set_slack(self.cuts.triangles, gram, slack)
@@ -110,14 +110,14 @@ class TightRelaxation:
         return (yield from self.cuts.add_violated(gram, CUTS_PER_SPIN * len(gram)))
 
     def gram(self) -> Floats:
-        """Inner products of the vectors, (n, n)."""
+        """Gram matrix of the vectors, (n, n)."""
         set_gram(self.spins.vectors, self.spins.gram)
         return self.spins.gram
 
     def bound(self) -> BoundSteps:
-        """An upper bound on the couplings of all labellings, in steps; the vectors settle at the multipliers first.
+        """Compute an upper bound on the couplings of all labellings, in steps, after ascent at fixed multipliers.
 
-        They are set back afterwards: at those of a penalty they are nearer to what the inequalities allow.
+        The vectors are restored afterwards: those under the penalty are closer to satisfying the inequalities.
         """
         vectors, spins = self.spins.vectors.copy(), self.spins
         yield from self.settle(SETTLE)
@@ -131,7 +131,7 @@ class TightRelaxation:
 
 
 class PlainRelaxation:
-    """Unit vectors for the spins of a sparse model, without inequalities.
+    """Semidefinite relaxation of a sparse model, without inequalities.
 
     Attributes
     ----------
@@ -146,12 +146,12 @@ class PlainRelaxation:
         self._pull = np.zeros(self.vectors.shape[1])
 
     def settle(self, sweeps: int) -> Steps:
-        """Coordinate ascent; yields after every step."""
+        """Run coordinate ascent; yields after every step."""
         some = max(1, STEP_WORK // (self.model.work * self.vectors.shape[1]))
         for _ in range(0, sweeps, some):
             mix_sparse(self.model.couplings, self.vectors, self.strength, self._pull, min(some, sweeps))
             yield
 
     def bound(self) -> BoundSteps:
-        """An upper bound on the couplings of all labellings, in steps."""
+        """Compute an upper bound on the couplings of all labellings, in steps."""
         return bound_in_steps(self.model.couplings, self.strength)

@@ -10,7 +10,7 @@ from mapmrf.engines.spins.triangle_kernels import Triangles, add_triangles, set_
 from mapmrf.kernels.jit import bare
 
 INERTIA = 0.2
-"""How much a vector resists, for every inequality at it that is pressed on, relative to the penalty."""
+"""Damping of a vector per active inequality at it, relative to the penalty."""
 
 
 class RelaxedSpins(NamedTuple):
@@ -19,13 +19,13 @@ class RelaxedSpins(NamedTuple):
     Attributes
     ----------
     base, matrix : (n, n)
-        SpinCouplings of the model, and with the inequalities times their prices.
+        Couplings of the model, and the same plus the inequalities times their prices.
     vectors : (n, rank)
         A unit vector for every spin.
     gram : (n, n)
-        Their inner products.
+        Their Gram matrix.
     strength, inertia : (n,)
-        Length of the pull on every vector, and how much it resists.
+        Norm of the gradient at every vector, and its damping.
     pull : (rank,)
         Scratch.
     """
@@ -40,7 +40,7 @@ class RelaxedSpins(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """Of every inequality the multiplier, the slack, and the price: the multiplier that the penalty makes of it."""
+    """Multiplier, slack and price of every inequality; the price is the multiplier updated by the penalty."""
 
     multiplier: Floats
     slack: Floats
@@ -49,7 +49,7 @@ class Prices(NamedTuple):
 
 @bare
 def set_matrix(spins: RelaxedSpins, triangles: Triangles, price: Floats) -> None:
-    """Add the inequalities at their prices to the couplings; `inertia` counts those that have one at every spin."""
+    """Add the inequalities at their prices to the couplings; `inertia` counts the active ones at every spin."""
     n = len(spins.base)
     for i in range(n):
         spins.inertia[i] = 0.0
@@ -60,7 +60,7 @@ def set_matrix(spins: RelaxedSpins, triangles: Triangles, price: Floats) -> None
 
 @bare
 def press(spins: RelaxedSpins, triangles: Triangles, prices: Prices, penalty: float, sweeps: int) -> None:
-    """Sweeps of coordinate ascent, each at prices of its own."""
+    """Run sweeps of coordinate ascent, with prices updated before each."""
     multiplier, slack, price = prices
     for _ in range(sweeps):
         set_gram(spins.vectors, spins.gram)

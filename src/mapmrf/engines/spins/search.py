@@ -1,4 +1,4 @@
-"""Search over spins: tabu search from angles on a circle and from paths between good labellings."""
+"""Search over spins: tabu search from rank-2 relaxations and from paths between good labellings."""
 
 from __future__ import annotations
 
@@ -16,46 +16,45 @@ from mapmrf.engines.spins.tabu_kernels import TabuState, TabuTally, Tenure, reli
 from mapmrf.kernels.records import blank
 
 STEP_WORK = 10_000_000
-"""Spins and couplings that a step looks at: some 20 ms."""
+"""Spins and couplings visited per step: some 20 ms."""
 
 PIECE_WORK = 50_000
-"""What a call of a kernel counts as, beside what it looks at."""
+"""Fixed cost of a kernel call, in spins visited."""
 
 LEAST_TENURE, SPINS_PER_TENURE = 10, 25
-"""A spin stays for some ten flips, or for one in 25 spins if that is longer, and up to half as many more."""
+"""Minimum tabu tenure in flips, or one flip per 25 spins if that is longer; up to half as many are added at random."""
 
 SWEEPS, FLAT = 200, 1e-4
-"""Sweeps over the angles at most, and the relative gain of a sweep that ends them."""
+"""Maximum number of sweeps over the angles, and the relative gain below which they end."""
 
 LEAST_NOISE, MOST_NOISE = 0.1, 0.35
-"""How far angles are turned from those of the present labelling, as a share of half a turn."""
+"""Range of the perturbation of the current labelling's angles, as a share of pi."""
 
 VAIN_ROUNDS = 10
-"""Rounds without a better labelling after which a trajectory ends."""
+"""Rounds without improvement after which a trajectory ends."""
 
 ROUND_OFF = 1e-13
-"""Differences of values, relative to all couplings, that are round-off."""
+"""Relative difference of values that counts as round-off."""
 
 IMPROVE_FLIPS = 20
-"""Flips per spin of a short search at most."""
+"""Maximum number of flips per spin in a short search."""
 
 
 class SpinSearch:
-    """Trajectories of tabu search, and the best labellings that they found.
+    """Trajectories of tabu search, and an elite set of the best labellings found.
 
-    A trajectory begins at random angles or, every other one, at a place on the path between two good labellings. Each
-    of its rounds disturbs the angles of its best labelling (Burer, Monteiro and Zhang), takes the best cut through
-    them, and improves it by tabu search. When some rounds in turn bring nothing, its best labelling joins the
-    good ones.
+    A trajectory starts from random angles or, every other time, from a point on the path between two elite labellings.
+    Each of its rounds perturbs the angles of its best labelling (Burer, Monteiro and Zhang), takes the best cut, and
+    improves it by tabu search. After several rounds without improvement, its best labelling joins the elite set.
 
     Attributes
     ----------
     model
         The spins.
     best, value
-        The best labelling, as spins, and what it is worth.
+        The best labelling, as spins, and its value.
     n_rounds, n_trajectories, work
-        How many were done, and how many spins and couplings were looked at for them.
+        Numbers of rounds and trajectories so far, and of spins and couplings visited.
     """
 
     def __init__(self, model: CoupledSpins, seed: int, n_elite: int, patience: int) -> None:
@@ -79,12 +78,12 @@ class SpinSearch:
         return self.model.labels(self.best)
 
     def learn(self, labels: Ints) -> None:
-        """Let a labelling that others have found join the good ones; not within a step."""
+        """Add a labelling found elsewhere to the elite set; not within a step."""
         spin = self.model.spins(labels)
         self._join(spin, float(set_gains(self.model.couplings, spin, np.zeros(self.model.n))))
 
     def improve(self, spin: Floats) -> None:
-        """A short tabu search from a labelling; not within a step."""
+        """Run a short tabu search from a labelling; not within a step."""
         self._restart(spin)
         some = min(IMPROVE_FLIPS * max(self.model.n_vars, 1), STEP_WORK // max(self.model.n, 1))
         if self.model.n_vars:
@@ -92,7 +91,7 @@ class SpinSearch:
         self._join(self.state.best, float(self.state.tally.best))
 
     def run(self) -> Iterator[None]:
-        """Trajectories without end; yields after every step of some hundredths of a second."""
+        """Run trajectories without end; yields after every step of some hundredths of a second."""
         end = STEP_WORK
         for _ in self._pieces():
             self.work += PIECE_WORK
@@ -101,7 +100,7 @@ class SpinSearch:
                 yield
 
     def _pieces(self) -> Iterator[None]:
-        """Trajectories without end; yields after pieces of at most a step, and counts their work."""
+        """Run trajectories without end; yields after pieces of at most a step, and counts their work."""
         while True:
             self._present_value = -math.inf
             if self.n_trajectories % 2 and len(self.elite) > 1:
@@ -121,7 +120,7 @@ class SpinSearch:
     # -- starts -------------------------------------------------------------------------------------------------------
 
     def _restart(self, spin: Floats) -> None:
-        """Begin tabu search at a labelling."""
+        """Start tabu search from a labelling."""
         state, tally = self.state, self.state.tally
         state.spin[:] = spin
         state.best[:] = spin
@@ -130,7 +129,7 @@ class SpinSearch:
         tally.value = tally.best = set_gains(self.model.couplings, state.spin, state.gain)
 
     def _disturb(self, noise: float) -> Iterator[None]:
-        """Start from the best cut through the angles, which begin near the present labelling."""
+        """Start from the best cut of the rank-2 relaxation, started near the current labelling."""
         couplings, state = self.model.couplings, self.state
         disturb_angles(self._present, noise, self.vectors, state.random)
         some = max(1, STEP_WORK // (8 * self.model.work))
@@ -145,7 +144,7 @@ class SpinSearch:
         self._restart(state.spin * (state.spin[-1] if self.model.has_fields else 1.0))
 
     def _relink(self) -> None:
-        """Start from a place between two good labellings, nearer to their middle than to either."""
+        """Start from a point between two elite labellings, closer to the middle than to either."""
         one, other = self.random.choice(len(self.elite), 2, replace=False).tolist()
         target = self.elite[other]
         if not self.model.has_fields and np.count_nonzero(target != self.elite[one]) > self.model.n // 2:
@@ -159,7 +158,7 @@ class SpinSearch:
     # -- rounds -------------------------------------------------------------------------------------------------------
 
     def _climb(self) -> Iterator[None]:
-        """Tabu search up to its end; the present labelling becomes the one found unless that is worse."""
+        """Run tabu search to its end; its result becomes the current labelling unless it is worse."""
         model, state = self.model, self.state
         some = max(1, STEP_WORK // (model.n + model.work // max(1, model.n)))
         done = some if model.n_vars else 0
@@ -176,7 +175,7 @@ class SpinSearch:
         yield
 
     def _join(self, spin: Floats, value: float) -> None:
-        """Let a labelling join the good ones, if it is none of them."""
+        """Add a labelling to the elite set, unless it is already there."""
         if value > self.value:
             self.best, self.value = spin.copy(), value
         mirrored = spin if self.model.has_fields else -spin

@@ -1,4 +1,4 @@
-"""One-flip tabu search over spins, and paths from one labelling to another."""
+"""One-flip tabu search over spins, and path relinking."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NONE = -1
 
 
 class TabuTally:
-    """Flips so far and since the last better labelling, what the present and the best one are worth, and round-off."""
+    """Flips so far and since the last improvement, values of the current and the best labelling, and round-off."""
 
     clock: int
     vain: int
@@ -24,18 +24,18 @@ class TabuTally:
 
 
 class TabuState(NamedTuple):
-    """Where a tabu search stands.
+    """State of a tabu search.
 
     Attributes
     ----------
     spin, gain
-        The present labelling, and what every flip would gain.
+        The current labelling, and the gain of every flip.
     until
-        The flip from which on a spin may be flipped back.
+        The flip count from which a spin may be flipped again.
     best
         The best labelling since the last start.
     random
-        State of the random numbers.
+        State of the random number generator.
     """
 
     spin: Floats
@@ -47,7 +47,7 @@ class TabuState(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """A spin stays as it is for at least so many flips, and up to `spread` more."""
+    """Tabu tenure: a spin stays fixed for at least so many flips, and up to `spread` more."""
 
     least: int
     spread: int
@@ -66,16 +66,16 @@ def flip(couplings: SpinCouplings, spin: Floats, gain: Floats, i: int) -> None:
 
 @inlined
 def keep(state: TabuState) -> None:
-    """Keep the present labelling as the best one."""
+    """Record the current labelling as the best one."""
     for i in range(len(state.spin)):
         state.best[i] = state.spin[i]
 
 
 @inlined
 def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
-    """The flip of most gain among some spins, if better than the one chosen so far.
+    """Return the best flip among some spins, or `chosen` if that is better.
 
-    Those that are tabu count only if they lead to a better labelling than the best.
+    Tabu spins only count if flipping them gives a new best labelling (aspiration).
     """
     gain, until, tally = state.gain, state.until, state.tally
     threshold = tally.best + tally.round_off
@@ -91,9 +91,9 @@ def best_flip(state: TabuState, begin: int, end: int, chosen: int) -> int:
 def run_tabu(
     couplings: SpinCouplings, state: TabuState, n_free: int, tenure: Tenure, n_flips: int, patience: int
 ) -> int:
-    """Flip again and again the best spin that is not tabu, until so many flips bring nothing; returns the flips.
+    """Repeatedly make the best flip that is not tabu, until `patience` flips bring no improvement; return the flips.
 
-    Only the first `n_free` spins are flipped. Of equally good ones the first after a random place is taken.
+    Only the first `n_free` spins are flipped. Ties go to the first spin after a random position.
     """
     tally = state.tally
     done = 0
@@ -118,10 +118,10 @@ def run_tabu(
 
 @bare
 def relink(couplings: SpinCouplings, state: TabuState, target: Floats, least: int, most: int) -> float:
-    """Walk towards another labelling, the best flip first, and stop at the best place on the way.
+    """Walk towards another labelling, best flip first, and keep the best labelling on the path.
 
-    Places count that are at least `least` flips and at most `most` flips away from the start. `best` gets the labelling
-    there, and what it is worth more than the start is returned.
+    Only labellings between `least` and `most` flips away from the start count. `best` receives the labelling, and its
+    gain over the start is returned.
     """
     spin, gain = state.spin, state.gain
     total, best = 0.0, -1e300

@@ -1,4 +1,4 @@
-"""Branch and bound over spins: pairs of them are made equal or opposite, and relaxations bound what is left."""
+"""Branch and bound over spins: pairs are fixed as equal or opposite, and relaxations bound the nodes."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from mapmrf.engines.spins.triangles import TriangleSet
 from mapmrf.graph import EXACT
 
 SWEEPS = 100
-"""Sweeps of the relaxation between two exchanges of inequalities."""
+"""Sweeps of the relaxation between separation rounds."""
 
 FIRST_SWEEPS = 100
-"""Sweeps before the first inequalities."""
+"""Sweeps before the first separation round."""
 
 WINDOW, STALLED = 15, 0.1
-"""A relaxation ends when so many exchanges have closed less than this share of what its bound lacks."""
+"""A relaxation ends when so many rounds have closed less than this share of the missing gap."""
 
 CLOSE, NODES_PER_STEP = 1e-8, 10
-"""A gap, relative to all couplings, that is left to branches where values have no unit; and nodes of a step then."""
+"""Relative gap below which branching replaces separation if values have no unit; and nodes per step then."""
 
 FEW_SPINS = 11
-"""Spins up to which all labellings are tried."""
+"""Maximum number of spins for which all labellings are enumerated."""
 
 
 @dataclass(eq=False)
 class SpinNode:
-    """What is left when some spins are tied to others.
+    """A subproblem in which some spins are tied to others.
 
     Attributes
     ----------
     of, sign : (n,)
-        The spin that stands for every spin of the model, and whether it is equal (1) or opposite (-1).
+        Representative of every spin of the model, and whether the spin equals it (1) or is opposite (-1).
     vectors, cuts
-        Where the relaxation begins.
+        Warm start of the relaxation.
     bound
-        No labelling of the node is worth more.
+        Upper bound on the labellings of the node.
     """
 
     of: Ints
@@ -52,7 +52,7 @@ class SpinNode:
     bound: float
 
     def couplings(self, matrix: Floats) -> tuple[Floats, float]:
-        """The couplings of the spins that are left, and what those between tied spins are worth."""
+        """Return the couplings of the remaining spins, and the constant from those between tied spins."""
         n = len(self.vectors)
         tie = np.zeros((len(self.of), n))
         tie[np.arange(len(self.of)), self.of] = self.sign
@@ -62,7 +62,7 @@ class SpinNode:
         return np.ascontiguousarray((merged + merged.T) / 2), constant
 
     def child(self, i: int, j: int, sign: float) -> SpinNode:
-        """The node in which spin j is spin i times a sign."""
+        """Return the child node in which spin j is spin i times a sign."""
         n = len(self.vectors)
         of, signs = self.of.copy(), self.sign.copy()
         signs[of == j] *= sign
@@ -85,11 +85,11 @@ class SpinTree:
     Attributes
     ----------
     search
-        Keeps the best labelling, and improves what the relaxations are rounded to.
+        Keeps the best labelling, and improves roundings of the relaxations.
     bound
-        No labelling's couplings are worth more.
+        Upper bound on the couplings of every labelling.
     n_nodes, n_cuts
-        Nodes bounded so far, and inequalities of the present one.
+        Nodes bounded so far, and inequalities of the current one.
     """
 
     def __init__(self, model: CoupledSpins, search: SpinSearch, seed: int, branch_spins: int) -> None:
@@ -108,7 +108,7 @@ class SpinTree:
         )
 
     def run(self) -> Steps:
-        """Bound and branch until nothing is left; yields after every step."""
+        """Bound and branch until no node is left; yields after every step."""
         self._push(self._root)
         while self._open:
             node = heapq.heappop(self._open)[2]
@@ -127,15 +127,15 @@ class SpinTree:
         heapq.heappush(self._open, (-node.bound, self._n_pushed, node))
 
     def _is_done(self, bound: float) -> bool:
-        """Whether nothing below a bound is better than the best labelling."""
+        """Return whether a bound proves that nothing below it beats the best labelling."""
         return bound <= self.search.value + self._round_off or self.rounded(bound) <= self.search.value
 
     def _is_close(self, bound: float) -> bool:
-        """Whether a bound is so near to the best labelling that branches close the rest sooner than inequalities."""
+        """Return whether a bound is so close that branching closes the gap sooner than separation."""
         return self.unit == 0.0 and bound - self.search.value <= CLOSE * self._size
 
     def rounded(self, bound: float) -> float:
-        """The largest number up to a bound that can be the value of a labelling."""
+        """Round a bound down to the largest possible value of a labelling."""
         best = self.search.value
         if self.unit == 0.0 or not math.isfinite(bound) or not math.isfinite(best):
             return bound
@@ -143,7 +143,7 @@ class SpinTree:
         return min(bound, best + max(0, steps) * self.unit)
 
     def _set_bound(self, present: float) -> None:
-        """Update the bound on all labellings, given that on the node at work."""
+        """Update the global bound, given that of the current node."""
         waiting = -self._open[0][0] if self._open else -math.inf
         found = max(self.rounded(max(present, waiting)), self.search.value)
         if present == waiting == -math.inf and self.unit == 0.0:
@@ -153,7 +153,7 @@ class SpinTree:
     # -- nodes --------------------------------------------------------------------------------------------------------
 
     def _process(self, node: SpinNode) -> Steps:
-        """Bound a node, and branch if the bound is not good enough."""
+        """Bound a node, and branch if the bound does not prune it."""
         self.n_nodes += 1
         matrix, constant = node.couplings(self.matrix)
         if len(matrix) <= FEW_SPINS:
@@ -194,7 +194,7 @@ class SpinTree:
         self._set_bound(node.bound)
 
     def _round(self, node: SpinNode) -> None:
-        """Cut the vectors by a random plane, and improve the labelling that this gives."""
+        """Round the vectors by a random hyperplane, and improve the labelling."""
         side = node.vectors @ self.random.normal(size=node.vectors.shape[1])
         spin = node.sign * np.where(side >= 0, 1.0, -1.0)[node.of]
         if self.model.has_fields:
@@ -202,7 +202,7 @@ class SpinTree:
         self.search.improve(spin)
 
     def _pair(self, relaxation: TightRelaxation) -> tuple[int, int]:
-        """A spin on which much depends, and one of which the relaxation cannot tell how it stands to it."""
+        """Choose the branching pair: an influential spin, and one whose product with it is the most undecided."""
         strength = relaxation.spins.strength
         first = int(np.argmax(strength))
         score = (1.0 - np.abs(relaxation.gram()[first])) * strength
@@ -210,7 +210,7 @@ class SpinTree:
         return first, int(np.argmax(score))
 
     def _enumerate(self, node: SpinNode, matrix: Floats, constant: float) -> None:
-        """Try all labellings of a few spins."""
+        """Enumerate all labellings of a few spins."""
         n = len(matrix)
         spins = 1.0 - 2.0 * ((np.arange(2 ** max(0, n - 1))[:, None] >> np.arange(n)) & 1)
         values = 0.5 * np.einsum("ti,ij,tj->t", spins, matrix, spins)

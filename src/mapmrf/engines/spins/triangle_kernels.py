@@ -1,4 +1,4 @@
-"""Triangle inequalities: of three spins two are equal, so that a sum of their three products is never below -1."""
+"""Triangle inequalities: two of any three spins are equal, which bounds signed sums of their products by -1."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mapmrf.arrays import Floats, Ints
 from mapmrf.kernels.jit import bare, inlined
 
 N_BINS = 64
-"""Classes of violation by which the most violated inequalities are found."""
+"""Histogram bins by which the most violated inequalities are selected."""
 
 
 class Triangles(NamedTuple):
@@ -28,19 +28,19 @@ class Triangles(NamedTuple):
 
 @inlined
 def first_sign(kind: int) -> float:
-    """The sign of the product of the second and the third spin."""
+    """Return the sign of the product of the second and third spins."""
     return 1.0 - 2.0 * (kind & 1)
 
 
 @inlined
 def second_sign(kind: int) -> float:
-    """The sign of the product of the first and the third spin."""
+    """Return the sign of the product of the first and third spins."""
     return 1.0 - 2.0 * (kind >> 1)
 
 
 @bare
 def set_slack(triangles: Triangles, gram: Floats, slack: Floats) -> None:
-    """By how much every inequality holds; below 0 it is violated."""
+    """Compute the slack of every inequality, negative if it is violated."""
     for t in range(len(slack)):
         i, j, k = triangles.corners[t, 0], triangles.corners[t, 1], triangles.corners[t, 2]
         a, b = first_sign(triangles.kind[t]), second_sign(triangles.kind[t])
@@ -49,7 +49,7 @@ def set_slack(triangles: Triangles, gram: Floats, slack: Floats) -> None:
 
 @bare
 def add_triangles(triangles: Triangles, multiplier: Floats, matrix: Floats, load: Floats) -> None:
-    """Add the inequalities times their multipliers to a matrix of couplings, and to `load` at their corners."""
+    """Add the inequalities times their multipliers to a coupling matrix, and count them at their corners in `load`."""
     for t in range(len(multiplier)):
         m = multiplier[t]
         if m != 0.0:
@@ -68,7 +68,7 @@ def add_triangles(triangles: Triangles, multiplier: Floats, matrix: Floats, load
 
 @bare
 def count_violated(gram: Floats, least: float, begin: int, end: int, bins: Ints) -> None:
-    """How many inequalities are violated by at least `least`, in classes from 0 to 2; of some first corners."""
+    """Count the inequalities violated by at least `least`, in bins from 0 to 2, for a range of first corners."""
     n = len(gram)
     for i in range(begin, end):
         for j in range(i + 1, n):
@@ -84,9 +84,9 @@ def count_violated(gram: Floats, least: float, begin: int, end: int, bins: Ints)
 def list_violated(
     gram: Floats, least: float, begin: int, end: int, found: Triangles, violation: Floats, count: int
 ) -> int:
-    """List inequalities of some first corners violated by more than `least`, behind `count` others.
+    """Append inequalities of a range of first corners that are violated by more than `least` to the `count` listed.
 
-    Those that there is no room for are left out. Returns how many are listed now.
+    Stops adding when there is no more room. Returns the number listed.
     """
     n = len(gram)
     for i in range(begin, end):

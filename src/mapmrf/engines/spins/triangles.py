@@ -1,4 +1,4 @@
-"""Triangle inequalities that a relaxation has found, with their multipliers."""
+"""The active triangle inequalities of a relaxation, with their multipliers."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mapmrf.arrays import Bools, Floats, Ints
 from mapmrf.engines.spins.triangle_kernels import N_BINS, Triangles, count_violated, list_violated
 
 VIOLATION = 0.02
-"""An inequality is violated if it lacks at least this."""
+"""Minimum violation of an inequality to be added."""
 
 SLACK = 0.05
-"""An inequality without a multiplier is dropped if it holds by more than this."""
+"""Slack beyond which an inequality with zero multiplier is dropped."""
 
 STEP_TRIPLES = 10_000_000
-"""Triples that a step looks at: some 30 ms."""
+"""Triples examined per step: some 30 ms."""
 
 CANDIDATES = 20
-"""Inequalities, as a multiple of those wanted, among which the most violated are chosen."""
+"""Size of the list from which the most violated inequalities are chosen, as a multiple of those wanted."""
 
 
 class TriangleSet:
@@ -30,7 +30,7 @@ class TriangleSet:
     triangles
         The inequalities.
     multiplier : (n,)
-        Their multipliers, at least 0.
+        Their multipliers, non-negative.
     """
 
     def __init__(self, triangles: Triangles, multiplier: Floats) -> None:
@@ -38,7 +38,7 @@ class TriangleSet:
 
     @classmethod
     def empty(cls) -> TriangleSet:
-        """No inequality."""
+        """Return an empty set."""
         return cls(Triangles(np.zeros((0, 3), dtype=np.int64), np.zeros(0, dtype=np.int64)), np.zeros(0))
 
     def __len__(self) -> int:
@@ -49,11 +49,11 @@ class TriangleSet:
         self.triangles, self.multiplier = Triangles(corners[kept], kind[kept]), self.multiplier[kept]
 
     def drop_slack(self, slack: Floats) -> None:
-        """Leave out inequalities that do not matter."""
+        """Drop slack inequalities with zero multiplier."""
         self._only((self.multiplier > 0) | (slack < SLACK))
 
     def add_violated(self, gram: Floats, most: int) -> Generator[None, None, int]:
-        """Add the most violated inequalities, in steps; returns how many."""
+        """Add the most violated inequalities, in steps; return how many."""
         found = yield from most_violated(gram, most)
         n = len(gram)
         new = ~np.isin(_keys(found, n), _keys(self.triangles, n))
@@ -65,7 +65,7 @@ class TriangleSet:
         return int(new.sum())
 
     def merged(self, i: int, j: int, sign: float, n: int) -> TriangleSet:
-        """The inequalities after spin j has become spin i times a sign; those that have both are left out."""
+        """Return the inequalities after spin j became spin i times a sign; those that contain both are dropped."""
         corners, kind = self.triangles.corners.copy(), self.triangles.kind
         turn = np.stack([1 - 2 * (kind >> 1), 1 - 2 * (kind & 1), np.ones_like(kind)], axis=1)
         gone = corners == j
@@ -83,7 +83,7 @@ class TriangleSet:
 
 
 def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
-    """The most violated triangle inequalities at a matrix of inner products, in steps."""
+    """Find the most violated triangle inequalities at a Gram matrix, in steps."""
     bins = np.zeros(N_BINS, dtype=np.int64)
     spans = list(_spans(len(gram)))
     for begin, end in spans:
@@ -107,7 +107,7 @@ def most_violated(gram: Floats, most: int) -> Generator[None, None, Triangles]:
 
 
 def _spans(n: int) -> Iterator[tuple[int, int]]:
-    """Ranges of first corners, each with not too many triples."""
+    """Yield ranges of first corners, each with a limited number of triples."""
     begin, triples = 0, 0
     for i in range(n):
         triples += (n - i) ** 2 // 2
@@ -117,6 +117,6 @@ def _spans(n: int) -> Iterator[tuple[int, int]]:
 
 
 def _keys(triangles: Triangles, n: int) -> Ints:
-    """A number for every inequality."""
+    """Return a unique key per inequality."""
     i, j, k = triangles.corners.T
     return np.asarray(((i * n + j) * n + k) * 4 + triangles.kind)

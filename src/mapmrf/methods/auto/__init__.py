@@ -1,4 +1,4 @@
-"""Auto: the best labelling that the time allows, and how far it can be from the optimum."""
+"""Auto: the best labelling within the time limit, and a bound on how far it is from the optimum."""
 
 from __future__ import annotations
 
@@ -29,54 +29,56 @@ if TYPE_CHECKING:
 SolverName = Literal["auto", "highs", "scip"]
 
 MOST_LABELS = 256
-"""Labels up to which expansions are tried."""
+"""Maximum number of labels for which expansions are tried."""
 
 
 @dataclass(frozen=True)
 class Auto(Phases):
     """Relax, simplify, eliminate, search and prove; stop as soon as the labelling is proven optimal.
 
-    A tiny model is eliminated at once, and a binary submodular one is solved by a minimum cut. A model with forbidden
-    entries gets a conflict-driven search for a feasible labelling first, which may prove that there is none. Each phase
-    after it runs only if those before have left a gap: the dual bound of TRW-S with the labellings decoded from it,
-    which alpha-expansions improve on large models of pairs; exact simplification, with the states that the bound or
-    roof duality exclude; elimination, if the induced width is small.
-    Then search and provers take turns. The search gets starting points from belief propagation and LS-LP, improves
-    them by exact blocks and crossover, and goes on with restarts of regions; tabu search comes first on dense binary
-    models. The provers are cutting planes on sparse binary pairwise models, semidefinite bounds on dense ones, and on
-    others soft arc consistency, a 0/1 program, AND/OR branch and bound, and cluster tightening.
-    A model with constraints is searched with counters, solved as a program with rows, and treated as above with its
-    constraints written as tables, in turn.
+    Tiny models are eliminated at once, and binary submodular models are solved by a minimum cut. On models with
+    forbidden entries, a conflict-driven search first looks for a feasible labelling and may prove that there is none.
+    Each further phase runs only if the previous ones have left a gap: TRW-S for a dual bound and decoded labellings,
+    which alpha-expansions improve on large pairwise models; exact simplification, which also removes states excluded by
+    the bound or by roof duality; and elimination, if the induced width is small.
+
+    Search and provers then take turns. The search takes starting points from belief propagation and LS-LP, improves
+    them by exact block moves and crossover, and continues by restarting regions; dense binary models get tabu search
+    first. The provers are cutting planes on sparse binary pairwise models, semidefinite bounds on dense ones, and on
+    all others soft arc consistency, a 0/1 program, AND/OR branch and bound, and cluster tightening.
+
+    Models with constraints alternate between local search with counters, a program with the constraints as rows, and
+    all of the above on a model in which tables replace the constraints.
 
     Attributes
     ----------
     max_iterations
-        Steps of all phases together, each of some hundredths of a second.
+        Maximum number of steps over all phases, each of some hundredths of a second.
     starts
-        Starts of LS-LP.
+        Number of LS-LP starts.
     pool
-        Labellings that the search keeps and improves in turn.
+        Number of labellings that the search keeps and improves in turn.
     width
-        Logarithm to base 2 of the entries of the largest table when a region is set to its optimum.
+        Base-2 logarithm of the largest table allowed when a region is optimised exactly.
     prove
-        Whether to spend time on bounds beyond that of the relaxation.
+        Spend time on bounds beyond that of the relaxation.
     solver
-        Solver for the branch and bound after the cutting planes: ``highs``, ``scip`` (an optional extra), or ``auto``,
-        which is SCIP if it is installed.
+        Solver for branch and bound after the cutting planes: ``highs``, ``scip`` (an optional extra), or ``auto``,
+        which uses SCIP if it is installed.
     memory
-        Megabytes for the tables of elimination and of AND/OR search, and for SCIP.
+        Memory in megabytes for the tables of elimination and AND/OR search, and for SCIP.
     relax_iterations
-        Iterations of the relaxation at most.
+        Maximum number of iterations of the relaxation.
     flow
-        Whether to use minimum cuts: for binary submodular models, expansions, and roof duality.
+        Use minimum cuts: for binary submodular models, expansions and roof duality.
     simplify
-        Whether to reduce the model before the search.
+        Reduce the model before the search.
     elimination_entries
-        Entries of all tables together up to which a model is eliminated outright; 0 for never.
+        Maximum number of table entries, in total, for which a model is eliminated outright; 0 for never.
     cuts_degree
-        Pairs per variable up to which a binary pairwise model is given to the cutting planes.
+        Maximum number of pairs per variable for which cutting planes are used on a binary pairwise model.
     branch_gap
-        Relative gap after the cutting planes up to which branch and cut follows.
+        Maximum relative gap after the cutting planes at which branch and cut follows.
 
     Examples
     --------
@@ -88,7 +90,7 @@ class Auto(Phases):
     """
 
     name: ClassVar[str] = "auto"
-    title: ClassVar[str] = "relaxation, reduction, LS-LP, local search and proofs, as far as the model needs them"
+    title: ClassVar[str] = "portfolio of relaxation, reduction, search and proofs, adapted to the model"
     family: ClassVar[str] = "portfolio"
     gives_bound: ClassVar[bool] = True
     exact_on_trees: ClassVar[bool] = True
@@ -115,29 +117,29 @@ class Auto(Phases):
         check_above(self, 0, "memory")
 
     def footprint(self, graph: FactorGraph) -> float | None:
-        """What the relaxation takes: phases after it are left out where they do not fit."""
+        """Bytes that the relaxation needs; later phases are skipped where they do not fit."""
         return footprint_of("trws", graph)
 
     def within(self, graph: FactorGraph, left: float) -> Auto:
-        """Tables of elimination and search in half of the memory at most."""
+        """Limit the tables of elimination and search to half of the memory."""
         return replace(self, memory=min(self.memory, max(1.0, left / 2 / 2**20)))
 
     def load(self, graph: FactorGraph) -> None:
-        """Import the kernels, unless the model is tiny and needs none; with constraints, it may be an assignment."""
+        """Import the kernels, unless the model is tiny or may be an assignment problem, which need none."""
         if graph.constraints is not None:
             return
         if "mapmrf.methods.trws" not in sys.modules and small_order(graph, self.elimination_entries) is None:
             importlib.import_module("mapmrf.methods.trws")
 
     def start(self, problem: Problem, seed: int, initial: Start) -> AutoRun | ConstrainedRun:
-        """Start from the labels given, or from the best state of every variable on its own."""
+        """Start from the initial labelling, or from the best unary state of every variable."""
         if problem.graph.constraints is not None:
             return ConstrainedRun(self, problem, seed, initial.first_labels(problem.graph))
         return AutoRun(self, problem, seed, initial.first_labels(problem.graph))
 
 
 class AutoRun(PhasedRun):
-    """A run of `auto`: the relaxation, then a portfolio for what it leaves open."""
+    """A run of `auto`: the relaxation, then a portfolio if a gap remains."""
 
     def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
         super().__init__()
@@ -146,7 +148,7 @@ class AutoRun(PhasedRun):
         self.portfolio: Portfolio | None = None
 
     def run(self) -> Generator[Progress, None, None]:
-        """The relaxation, and the portfolio if that leaves a gap; the loop ends the run when there is none."""
+        """Run the relaxation, then the portfolio if a gap remains; the loop ends the run once the gap is closed."""
         yield from self.eliminate_small()
         if self.problem.n_factors >= LARGE:
             yield self.shared.report("start")
@@ -156,7 +158,7 @@ class AutoRun(PhasedRun):
         yield from self.feasibility.first()
         yield from self.relax()
         yield from self.feasibility.more()
-        from mapmrf.methods.auto.policy import Portfolio  # easy models are spared the import of all that follows
+        from mapmrf.methods.auto.policy import Portfolio  # easy models skip the import of everything that follows
 
         self.portfolio = Portfolio(self.options, self.shared, self.seed, self.feasibility)
         yield from self.portfolio.run()
@@ -184,7 +186,7 @@ class AutoRun(PhasedRun):
             yield from self.follow(method, "cut", Start())
 
     def expand(self, labels: Ints) -> Iterator[Progress]:
-        """Alpha-expansions from a labelling, unless there are so many labels that it would take too many cuts."""
+        """Run alpha-expansions from a labelling, unless too many labels would need too many cuts."""
         from mapmrf.methods.expansion import Expansion
 
         method, graph = Expansion(), self.problem.graph
@@ -205,8 +207,8 @@ class AutoRun(PhasedRun):
         shared.release(method.name)
 
     def relax(self) -> Iterator[Progress]:
-        """TRW-S, as long as it closes the gap: it proves what is easy. Large models get expansions on the way."""
-        from mapmrf.methods.trws import TRWS  # tiny models are spared the import of numba
+        """Run TRW-S as long as it closes the gap, which proves easy models; large models get expansions in between."""
+        from mapmrf.methods.trws import TRWS  # tiny models skip the import of numba
 
         shared, inner = self.shared, TRWS(max_iterations=self.options.relax_iterations)
         best, turns = shared.incumbent, ExpansionTurns(self.problem, self.options.flow)
@@ -233,12 +235,12 @@ class AutoRun(PhasedRun):
         shared.release("trws")
 
     def answer(self) -> Answer:
-        """The best labelling and the figures of all phases."""
+        """The best labelling and the details of all phases."""
         best = self.shared.incumbent
         return Answer(labels=best.labels, details=dict(self.shared.details))
 
     def close(self) -> None:
-        """End all phases: solvers stop, and their memory is free."""
+        """End all phases: solvers stop and their memory is freed."""
         super().close()
         if self.portfolio is not None:
             self.portfolio.close()

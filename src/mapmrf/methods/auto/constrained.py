@@ -25,26 +25,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("mapmrf")
 
 TABLE_TURN, SEARCH_TURN, RELAXATION_TURN, PROGRAM_TURN, PROPAGATION_TURN = 4, 3, 3, 4, 6
-"""Steps of a turn: of `auto` on the model with tables, of the search with counters, of LS-LP, of branch and cut, and of
-branch and bound by soft consistency."""
+"""Steps per turn: of `auto` on the model with tables, local search with counters, LS-LP, branch and cut, and branch and
+bound by soft consistency."""
 
 MANY_INDICATORS, LARGE_TURN = 1000, 60
-"""Indicators from which LS-LP comes first, for the rewriting is as large, and the steps of its turn then."""
+"""Number of indicators above which LS-LP goes first, as the rewritten model is as large; and its steps per turn
+then."""
 
 FEW_INDICATORS = 50
-"""Indicators up to which a model is so small that its tables come first."""
+"""Number of indicators up to which a model is so small that its tables go first."""
 
 STEP_STATES = 6_000_000
-"""States that a step of the search looks at: some 20 ms."""
+"""States examined in a step of the search: some 20 ms."""
 
 VAIN = 40
-"""Changes per variable without a better labelling after which the search is kicked."""
+"""Changes per variable without improvement after which the search is kicked."""
 
 PROGRAM_ENTRIES = 300_000
-"""Entries of the program's matrix up to which it is solved."""
+"""Maximum number of matrix entries for which the program is solved."""
 
 REPORTS = 3
-"""Reports of the solver in a step of branch and cut."""
+"""Solver reports per step of branch and cut."""
 
 
 class ConstrainedRun(PhasedRun):
@@ -53,7 +54,7 @@ class ConstrainedRun(PhasedRun):
     Attributes
     ----------
     shared
-        The best labelling and bound of the model as it was given.
+        Incumbent and bound of the original model.
     """
 
     def __init__(self, options: Auto, problem: Problem, seed: int, labels: Ints) -> None:
@@ -62,12 +63,12 @@ class ConstrainedRun(PhasedRun):
         self.shared = SharedState(problem, labels)
 
     def run(self) -> Generator[Progress, None, None]:
-        """An assignment at once; other models by whatever suits them, in turn."""
+        """Solve an assignment problem at once, and other models by alternating between all suitable approaches."""
         yield from self.assign()
         tracks = [(self.by_counters(), SEARCH_TURN), (self.by_tables(), TABLE_TURN), (self.by_rows(), PROGRAM_TURN)]
         graph = self.problem.graph
         assert graph.constraints is not None
-        # Tables first where any feasible labelling will do, which conflicts find, and where elimination may be enough.
+        # Tables first where any feasible labelling will do (conflicts find one), or where elimination may suffice.
         if graph.size == 0 or len(graph.constraints.var) <= FEW_INDICATORS:
             tracks[:2] = tracks[1::-1]
         tracks.insert(1, (self.by_propagation(), PROPAGATION_TURN))
@@ -89,13 +90,13 @@ class ConstrainedRun(PhasedRun):
                 steps.close()
 
     def answer(self) -> Answer:
-        """The best labelling and the figures of all phases."""
+        """The best labelling and the details of all phases."""
         return Answer(labels=self.shared.incumbent.labels, details=dict(self.shared.details))
 
-    # -- the ways -----------------------------------------------------------------------------------------------------
+    # -- the approaches -----------------------------------------------------------------------------------------------
 
     def assign(self) -> Iterator[Progress]:
-        """Solve a model without factors whose constraints are separate ALL_DIFFERENT: assignment problems."""
+        """Solve assignment problems: no factors, and disjoint ALL_DIFFERENT constraints."""
         graph = self.problem.graph
         constraints = graph.constraints
         assert constraints is not None
@@ -114,13 +115,13 @@ class ConstrainedRun(PhasedRun):
         yield self.shared.prove("assignment", self.shared.incumbent.offer(labels))
 
     def by_tables(self) -> Generator[Progress, None, None]:
-        """All of `auto` on the model with tables in place of constraints."""
+        """Run `auto` on the model with tables in place of the constraints."""
         from mapmrf.methods.auto import AutoRun
 
         try:
             rewriting = rewrite(self.problem.graph)
         except UnsupportedModel as reason:
-            log.info("auto goes on without tables: %s", reason)
+            log.info("auto continues without tables: %s", reason)
             return
         shared, best = self.shared, self.shared.incumbent
         labels = rewriting.lift(best.labels)
@@ -138,13 +139,13 @@ class ConstrainedRun(PhasedRun):
             run.close()
 
     def take(self, step: Progress, rewriting: Rewriting) -> None:
-        """Take over what the model with tables has shown."""
+        """Take over labelling and bound from the model with tables."""
         if step.labels is not None:
             self.shared.incumbent.offer(rewriting.project(step.labels))
         self.shared.incumbent.tighten(step.bound)
 
     def by_counters(self) -> Generator[Progress, None, None]:
-        """Tabu search that keeps the sums of the constraints."""
+        """Tabu search that maintains the counts of the constraints."""
         from mapmrf.engines.moves.counted_search import SCAN, CountedSearch
 
         shared, problem = self.shared, self.problem
@@ -161,7 +162,7 @@ class ConstrainedRun(PhasedRun):
             yield shared.step("counters")
 
     def by_propagation(self) -> Generator[Progress, None, None]:
-        """Branch and bound that propagates the constraints as they are."""
+        """Branch and bound that propagates the constraints natively."""
         from mapmrf.methods.wcsp import WCSP
 
         method, problem, shared, best = WCSP(), self.problem, self.shared, self.shared.incumbent
@@ -179,7 +180,7 @@ class ConstrainedRun(PhasedRun):
                 yield shared.step("propagation", step.finished if proven else None)
 
     def by_relaxation(self) -> Generator[Progress, None, None]:
-        """LS-LP on the constraints as they are: no rewriting grows with the model here."""
+        """LS-LP with native constraints, which needs no rewritten model."""
         from mapmrf.methods.lslp import LSLP
 
         method, problem, shared, best = LSLP(), self.problem, self.shared, self.shared.incumbent
@@ -196,7 +197,7 @@ class ConstrainedRun(PhasedRun):
                 yield shared.step("relaxation", step.finished if proven else None)
 
     def by_rows(self) -> Generator[Progress, None, None]:
-        """Branch and cut on the program with rows for the constraints."""
+        """Branch and cut on the program in which constraints are rows."""
         yield self.shared.report("rows")  # not in the first turn: many models are solved by then
         problem, shared, best = self.problem, self.shared, self.shared.incumbent
         entries = sum(batch.n * batch.n_configs * batch.arity for batch in problem.batches)
@@ -221,7 +222,7 @@ class ConstrainedRun(PhasedRun):
 
 
 def _gains(theta_v: Floats, var_ptr: Ints, scope: Ints) -> Floats:
-    """The unary potentials of some variables, (n, states); -inf for states that a variable does not have."""
+    """Return the unary potentials of some variables as (n, states), with -inf for states that a variable lacks."""
     sizes = np.diff(var_ptr)[scope]
     gains = np.full((len(scope), int(sizes.max())), -np.inf)
     for row, i in enumerate(scope.tolist()):

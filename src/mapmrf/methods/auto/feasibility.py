@@ -1,4 +1,4 @@
-"""The first labelling of `auto` where a model forbids something, or the proof that everything is forbidden."""
+"""The first feasible labelling of `auto` on models with hard constraints, or a proof that there is none."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from mapmrf.engines.feasibility.repair import Repair
 
 FIRST_STEPS, MORE_STEPS, TURN = 30, 150, 20
-"""Steps of the search before the relaxation, some hundredths of a second each, after it, and in a turn of the race."""
+"""Steps before the relaxation, some hundredths of a second each; after it; and per turn of the race."""
 
 REPAIR_EVERY = 4
-"""One step in so many is one of local search."""
+"""One step in so many is a step of local search."""
 
 
 STEP_LITERALS = 500_000
-"""Literals of the clauses that are written in one step."""
+"""Literals of clauses written per step."""
 
 
 class FeasibilityPhase:
-    """A conflict-driven search and a local search over the hard constraints, as long as no labelling is feasible.
+    """Conflict-driven search and local search over the hard constraints, until a labelling is feasible.
 
-    It takes some steps before the relaxation, one after each iteration of that, more steps when it is over, and turns
-    in the race: most other phases are of little use without a feasible labelling.
+    It takes some steps before the relaxation, one after each of its iterations, more once it has ended, and turns in
+    the race: most other phases are of little use without a feasible labelling.
     """
 
     def __init__(self, shared: SharedState, seed: int) -> None:
@@ -48,11 +48,11 @@ class FeasibilityPhase:
 
     @property
     def is_needed(self) -> bool:
-        """Whether there is something to do: no labelling is feasible, and the search goes on."""
+        """Whether there is still no feasible labelling and the search has not ended."""
         return not self._over and self.shared.incumbent.value == -math.inf
 
     def first(self) -> Iterator[Progress]:
-        """The steps before everything else. A feasible labelling may be as good as any can be."""
+        """The steps before everything else; a feasible labelling may already attain the largest possible value."""
         needed = self.is_needed
         yield from self.steps(FIRST_STEPS)
         if needed and self.shared.incumbent.value > -math.inf:
@@ -64,7 +64,7 @@ class FeasibilityPhase:
         yield from self.steps(MORE_STEPS)
 
     def steps(self, count: int) -> Iterator[Progress]:
-        """Some steps, while they are needed."""
+        """Take up to `count` steps while they are needed."""
         if self._steps is None and self.is_needed:
             self._steps = self.run()
         while self._steps is not None and count > 0 and self.is_needed:
@@ -75,17 +75,17 @@ class FeasibilityPhase:
             yield step
 
     def _next(self, steps: Steps) -> Progress | None:
-        """The next step; None at the end, or if it would wait too long for its kernels to be compiled."""
+        """Return the next step; None at the end, or if compiling its kernels would take too long."""
         try:
             with patience(PATIENCE):
                 return next(steps, None)
         except CompilingPostponed as kernel:
-            log.info("feasibility is left to other phases: %s is not compiled yet", kernel)
+            log.info("skipping the feasibility phase: %s is not compiled yet", kernel)
             self._over = True
             return None
 
     def run(self) -> Steps:
-        """All steps, until a labelling is found, there is none, or another phase has found one."""
+        """All steps, until a labelling is found, here or by another phase, or none exists."""
         if self.search is None:
             yield from self._compile()
         repair: Repair | None = None
@@ -125,7 +125,7 @@ class FeasibilityPhase:
         self.search = ConflictSearch(self.problem, self.shared.incumbent.labels, atoms, HardClauses.joined(parts))
 
     def _look(self, search: ConflictSearch) -> Iterator[Progress]:
-        """One step of the conflict-driven search."""
+        """Take one step of the conflict-driven search."""
         from mapmrf.engines.feasibility.conflict_kernels import FEASIBLE, INFEASIBLE
 
         outcome = search.run(STEP_WORK)
@@ -139,7 +139,7 @@ class FeasibilityPhase:
             yield self.shared.step("feasible")
 
     def _repair(self, repair: Repair | None) -> Repair:
-        """One step of local search, which begins at the incumbent."""
+        """Take one step of local search, which starts from the incumbent."""
         from mapmrf.engines.feasibility.repair import Repair
 
         if repair is None:
@@ -149,14 +149,14 @@ class FeasibilityPhase:
         return repair
 
     def excluded(self) -> Bools:
-        """States that no feasible labelling has, as far as the search knows: (n_states,)."""
+        """States that are known to be in no feasible labelling, (n_states,)."""
         if self.search is None:
             return np.zeros(self.problem.n_states, dtype=bool)
         return self.search.excluded()
 
 
 def largest_sum(graph: FactorGraph) -> float:
-    """What the largest entries of all tables are worth together: a bound that is met if nothing is soft.
+    """Return the sum of the largest entries of all tables, a bound that is attained if all soft parts are constant.
 
     Examples
     --------

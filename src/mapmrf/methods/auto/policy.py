@@ -34,32 +34,32 @@ if TYPE_CHECKING:
     from mapmrf.methods.auto import Auto
 
 MOST_STATES = 2_000_000
-"""States, beyond one per variable, up to which a model is simplified: beyond, it takes too long."""
+"""Maximum number of states, beyond one per variable, for which a model is simplified; more would take too long."""
 
 NARROW_VARIABLES, NARROW_ORDERS = 200_000, 3
-"""Variables up to which an elimination order is looked for, and orders that are tried."""
+"""Maximum number of variables for which elimination orders are computed, and the number of orders tried."""
 
 STEP_ADDITIONS = 20_000_000
-"""Additions of table entries in a step of elimination: some 30 ms."""
+"""Additions of table entries per step of elimination: some 30 ms."""
 
 LP_GAP = 0.01
-"""Relative gap of the relaxation up to which LS-LP begins without its sphere: that may close it."""
+"""Relative gap of the relaxation up to which LS-LP begins with its LP phase, which may close it."""
 
 SEARCH_TURN = 5
-"""Iterations of a searching phase before it is the next one's turn."""
+"""Iterations per turn of a search phase."""
 
 
 class Portfolio:
-    """Everything after the relaxation, on the simplified model.
+    """All phases after the relaxation, on the simplified model.
 
     Attributes
     ----------
     shared
-        What is known of the whole model.
+        Incumbent and bound of the original model.
     reduced, problem
-        The simplification, and the model that it leaves.
+        The simplification, and the simplified model.
     search
-        The pool of labellings of that model.
+        The pool of labellings of the simplified model.
     race
         The turns of searchers and provers.
     """
@@ -76,7 +76,7 @@ class Portfolio:
         self.feasibility = FeasibilityPhase(shared, seed) if feasibility is None else feasibility
 
     def run(self) -> Iterator[Progress]:
-        """All phases; the loop ends the run when the gap is closed."""
+        """Run all phases; the loop ends the run once the gap is closed."""
         yield from self.reduce()
         yield from self.eliminate()
         shared, options = self.shared, self.options
@@ -106,12 +106,12 @@ class Portfolio:
     # -- exact reductions ---------------------------------------------------------------------------------------------
 
     def reduce(self) -> Iterator[Progress]:
-        """Simplify the model; what is left may be nothing."""
+        """Simplify the model, possibly to nothing."""
         shared = self.shared
         self.reduced = Simplified(shared.problem, ())
         excluded = self.excluded() if self.options.simplify else np.zeros(0, dtype=bool)
         few = len(excluded) - np.count_nonzero(excluded) <= MOST_STATES + shared.problem.n_vars
-        worthwhile = bool(few) and shared.has_room_for(("branch",), shared.problem)  # which begins with the same
+        worthwhile = bool(few) and shared.has_room_for(("branch",), shared.problem)  # `branch` starts with the same
         shared.release("branch")
         if self.options.simplify and worthwhile:
             self.reduced = yield from self.simplified(excluded)
@@ -127,7 +127,7 @@ class Portfolio:
         yield shared.step("simplify")
 
     def simplified(self, excluded: Bools) -> Generator[Progress, None, Simplified]:
-        """Simplify the model, step by step."""
+        """Simplify the model step by step."""
         steps = simplify_in_steps(self.shared.problem, excluded)
         while True:
             try:
@@ -138,7 +138,7 @@ class Portfolio:
             yield self.shared.report("simplify")
 
     def excluded(self) -> Bools:
-        """States that no optimal labelling needs, (n_states,): by the bound of the relaxation, or by roof duality."""
+        """States that no optimal labelling needs, (n_states,), by the relaxation's bound or by roof duality."""
         shared, problem = self.shared, self.shared.problem
         excluded: Bools = np.zeros(problem.n_states, dtype=bool)
         if shared.state_bounds is not None and shared.incumbent.value > -math.inf:
@@ -156,7 +156,7 @@ class Portfolio:
         return excluded
 
     def eliminate(self) -> Iterator[Progress]:
-        """Exact maximisation, if the tables are small."""
+        """Solve exactly by elimination, if the tables are small."""
         if self.problem.n_vars > NARROW_VARIABLES or self.options.elimination_entries == 0:
             return
         shared, model = self.shared, self.problem.graph
@@ -190,13 +190,13 @@ class Portfolio:
             yield self.searched(step.phase)
 
     def restart(self) -> Steps:
-        """Restarts of regions, without end."""
+        """Restart regions, without end."""
         while True:
             self.search.restart_regions()
             yield self.searched("restarts")
 
     def kick(self, make: Callable[[], SearchKicks]) -> Steps:
-        """Kicks of one kind, without end."""
+        """Apply kicks of one kind, without end."""
         for _ in self.search.kick(make()):
             yield self.searched("kicks")
 

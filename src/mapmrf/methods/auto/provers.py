@@ -1,4 +1,4 @@
-"""The provers of `auto`: which of them fit a model, and how each is run in turns."""
+"""The provers of `auto`: which of them suit a model, and how they take turns."""
 
 from __future__ import annotations
 
@@ -25,44 +25,44 @@ if TYPE_CHECKING:
 log = logging.getLogger("mapmrf")
 
 MAX_PAIRS = 300_000
-"""Pairs up to which a binary model is given to the cutting planes."""
+"""Maximum number of pairs for which cutting planes are used on a binary model."""
 
 PROGRAM_ENTRIES = 300_000
-"""Entries of the local polytope's matrix up to which it is solved as a 0/1 program: its first relaxation takes some
-seconds then."""
+"""Maximum number of matrix entries for which the local polytope is solved as a 0/1 program: its first relaxation takes
+some seconds then."""
 
 BRANCH_VARIABLES = 20_000
-"""Variables up to which AND/OR search and soft arc consistency are tried."""
+"""Maximum number of variables for AND/OR search and soft arc consistency."""
 
 TURN, BRANCH_TURN, PROGRAM_TURN = 5, 10, 1
-"""Iterations of a turn. AND/OR search moves its bound only at the end and so has few turns, but longer ones; those of
-the 0/1 program take longer than others."""
+"""Iterations per turn. AND/OR search improves its bound only at the end, so it has fewer but longer turns; iterations
+of the 0/1 program take longer than others."""
 
 WIDTH_LEFT = 8
-"""Variables of the largest bucket beyond those of the largest mini-bucket, up to which AND/OR search keeps its turns:
-its tree is exponential in that number at worst."""
+"""Maximum difference in variables between the largest bucket and the largest mini-bucket for which AND/OR search keeps
+its turns: in the worst case its tree is exponential in that difference."""
 
 WCSP_FIRST = 20
-"""Iterations of the first turn of soft arc consistency: it reduces the model further, and solves many at once."""
+"""Iterations of the first turn of soft arc consistency, which reduces the model further and solves many at once."""
 
 CUTS_TURN = 60_000
-"""Pairs that the rounds of cutting planes of one turn go through; a turn is at least one round. On two threads such a
+"""Pairs processed by the rounds of cutting planes in one turn, which has at least one round. On two threads, such a
 turn and those of the search take about the same time."""
 
 REPORTS = 3
-"""Reports of HiGHS or SCIP in an iteration of a branch and bound: each comes after some hundredths of a second."""
+"""Reports of HiGHS or SCIP per iteration of branch and bound, each some hundredths of a second apart."""
 
 
 @runtime_checkable
 class Informed(Protocol):
-    """A run that can use better labellings that others find."""
+    """A run that can use better labellings found by other phases."""
 
     def inform(self, labels: Ints) -> None:
-        """Take a labelling over if it is better."""
+        """Take over a labelling if it is better."""
 
 
 class Provers:
-    """The provers that fit a portfolio's reduced model."""
+    """The provers that suit a portfolio's reduced model."""
 
     def __init__(self, portfolio: Portfolio) -> None:
         self.portfolio, self.options, self.seed = portfolio, portfolio.options, portfolio.seed
@@ -70,7 +70,7 @@ class Provers:
         self.runs: dict[str, object] = {}
 
     def phases(self) -> list[Phase]:
-        """A phase for each, the most promising first."""
+        """The phases of all provers, the most promising first."""
         sdp = semidefinite(self.problem)
         if sdp is not None:
             by_program = () if beats_cuts(sdp, self.problem) else self.by_program()
@@ -78,12 +78,12 @@ class Provers:
         return [*self.by_consistency(), *self.by_program(), *self.general()]
 
     def by_consistency(self) -> Iterator[Phase]:
-        """Soft arc consistency, unless cutting planes fit: their bounds are far better then."""
+        """Soft arc consistency, unless cutting planes apply, whose bounds are far better."""
         if self.problem.n_vars <= BRANCH_VARIABLES and not self.is_sparse():
             yield Phase(self.prove("wcsp", WCSP(local_search=0)), TURN, first=WCSP_FIRST)
 
     def by_program(self) -> Iterator[Phase]:
-        """Cutting planes for sparse binary models, and the 0/1 program over the local polytope for others."""
+        """Cutting planes for sparse binary models, the 0/1 program over the local polytope for others."""
         problem, options = self.problem, self.options
         compact = self.is_sparse()
         places = sum(batch.n * batch.n_configs for batch in problem.batches)
@@ -93,14 +93,14 @@ class Provers:
         method = Cuts(solver=options.solver, persistency=False, local_search=0, lp_iterations=0, memory=options.memory)
         reason = method.supports(problem)
         if reason is not None:
-            log.warning("auto goes on without cutting planes: %s", reason)
+            log.warning("auto continues without cutting planes: %s", reason)
         if reason is not None or not self.portfolio.shared.admits(method, problem):
             return
         turn = max(1, CUTS_TURN // problem.n_factors) if compact else min(PROGRAM_TURN, max(1, CUTS_TURN // places))
         yield Phase(self.cut(method, compact), turn, first=turn)
 
     def is_sparse(self) -> bool:
-        """Whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
+        """Return whether the model suits cutting planes: binary, pairwise, finite, and not dense."""
         n_pairs = self.problem.n_factors
         return is_compact(self.problem) and n_pairs <= min(MAX_PAIRS, self.options.cuts_degree * self.problem.n_vars)
 
@@ -112,15 +112,15 @@ class Provers:
         yield Phase(self.prove("clusters", MPLPC(max_iterations=sys.maxsize)), TURN, weight=0.5)
 
     def least_of_branch(self) -> float:
-        """AND/OR search keeps its turns where it is likely to end: it shows no progress before."""
+        """Least weight of AND/OR search: full where it is likely to finish, as it shows no progress before."""
         details = getattr(self.runs.get("branch"), "details", {})
         left = details["width"] - details["i_bound"] if "i_bound" in details else 0.0
         return 1.0 if left <= WIDTH_LEFT else LEAST
 
     def cut(self, method: Cuts, compact: bool) -> Steps:
-        """Cutting planes and branching. A round is an iteration, and so are some reports of the solver that branches.
+        """Run cutting planes and branch and cut. A round, or some reports of the branching solver, is one iteration.
 
-        Waiting for a solver counts as none: how often that happens is a matter of time.
+        Steps that only wait for a solver are not counted: how many there are depends on timing.
         """
         race, too_large = self.portfolio.race, self.problem.n_factors > EXACT_PAIRS
         with running(method, self.problem, self.seed, Start(race.known.labels)) as state:
@@ -141,7 +141,7 @@ class Provers:
     def prove(self, phase: str, method: Method) -> Steps:
         """Run a method that lowers the bound, to its end.
 
-        It is admitted now, not with its first step, which may be on another thread.
+        It reserves its memory now rather than at its first step, which may run on another thread.
         """
         return self._steps(phase, method, self.portfolio.shared.admits(method, self.problem))
 

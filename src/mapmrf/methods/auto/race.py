@@ -1,4 +1,4 @@
-"""The race of `auto`: searchers and provers of the reduced model take turns, and what helps gets longer ones."""
+"""The race of `auto`: searchers and provers of the reduced model take turns, and successful ones get more."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from mapmrf.methods.auto.policy import Portfolio
 
 WAIT = 0.02
-"""Seconds between two looks whether provers that run beside the search have had their turns."""
+"""Seconds between checks for the end of provers that run alongside the search."""
 
 PROGRESS = 1e-3
-"""Share of the gap that a turn must close to count, unless it raises the value."""
+"""Share of the gap that a turn must close to count as progress, unless it improves the value."""
 
 RAISE, LOWER = 1.5, 0.7
-"""What the weight of a phase is multiplied by after a turn that counted, and after one that did not."""
+"""Factors on the weight of a phase after a turn with progress, and after one without."""
 
 MOST = 2.0
-"""Largest weight of a phase, relative to the one that it begins with."""
+"""Largest weight of a phase, relative to its initial weight."""
 
 
 class Known(NamedTuple):
@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """A turn of a prover: how many iterations it has, and its steps once it has had them."""
+    """A prover's turn: its number of iterations, and the steps once they have been taken."""
 
     phase: Phase
     iterations: int
@@ -46,19 +46,19 @@ class Turn(NamedTuple):
 
 
 class Race:
-    """Searchers and provers in cycles.
+    """Cycles in which searchers and provers take turns.
 
-    In every cycle a phase gets its weight in turns. The searchers share a pool of labellings and go one after another;
-    provers are independent. All of them work with what was known when the cycle began, and what provers find is taken
-    over when the search has had its turns, in a fixed order: whether they ran at the same time or one after another
-    makes no difference.
+    In every cycle, a phase gets as many turns as its weight. The searchers share a pool of labellings and run one after
+    another; provers are independent. All phases work with what was known when the cycle began. The provers' results are
+    taken over after the turns of the search, in a fixed order, so that the outcome is the same whether they ran
+    concurrently or one after another.
 
     Attributes
     ----------
     searchers, provers
-        The phases; those that have ended are taken out.
+        The phases; those that have ended are removed.
     known
-        What was known when the present cycle began.
+        What was known when the current cycle began.
     """
 
     def __init__(self, portfolio: Portfolio, searchers: list[Phase], provers: list[Phase]) -> None:
@@ -70,12 +70,12 @@ class Race:
         self._beside = ThreadPoolExecutor(threads - 1, "mapmrf-proofs") if threads > 1 else None
 
     def run(self) -> Iterator[Progress]:
-        """Cycles without end."""
+        """Run cycles without end."""
         while True:
             yield from self.cycle()
 
     def cycle(self) -> Iterator[Progress]:
-        """One cycle: the turns of all phases that have one."""
+        """Run one cycle: the turns of all phases that are due."""
         self.known = Known(self.portfolio.search.best.copy(), self.shared.incumbent.gap)
         turns = [Turn(phase, n, Future()) for phase in self.provers if (n := phase.earn()) > 0]
         waiting = deque(turns)
@@ -92,7 +92,7 @@ class Race:
             yield from self.watched(turn.phase, self.take(turn.phase, steps))
 
     def watched(self, phase: Phase, turn: Iterator[Progress]) -> Iterator[Progress]:
-        """A turn, after which a phase that helped gets longer turns, and another one shorter or fewer."""
+        """Run a turn, and adjust the weight of its phase by whether it made progress."""
         best = self.shared.incumbent
         value, bound = best.value, best.bound
         yield from turn
@@ -103,7 +103,7 @@ class Race:
     # -- search -------------------------------------------------------------------------------------------------------
 
     def search(self, phase: Phase, iterations: int) -> Iterator[Progress]:
-        """Some iterations of a searching phase; once it has ended it is left out."""
+        """Run some iterations of a search phase, and drop it once it has ended."""
         end = self.shared.iterations + iterations
         while self.shared.iterations < end:
             step = phase.next_step()
@@ -115,7 +115,7 @@ class Race:
     # -- provers ------------------------------------------------------------------------------------------------------
 
     def steps(self, turn: Turn) -> Iterator[Progress | None]:
-        """The steps of a prover's turn, None at the end if it has ended. Each tells its own iterations."""
+        """The steps of a prover's turn, followed by None if the prover has ended."""
         done = 0
         while done < turn.iterations and not self._stop.is_set():
             step = turn.phase.next_step()
@@ -127,10 +127,10 @@ class Race:
             done += step.iterations
 
     def _work(self, waiting: deque[Turn]) -> None:
-        """Take the turn that has waited longest; on a thread beside the search."""
+        """Take the turn that has waited longest, on a thread alongside the search."""
         try:
             turn = waiting.popleft()
-        except IndexError:  # the search has had its turns and took this one, too
+        except IndexError:  # the thread of the search has taken this turn, too
             return
         try:
             turn.steps.set_result(list(self.steps(turn)))
@@ -153,7 +153,7 @@ class Race:
             yield self.shared.report("proofs")
 
     def take(self, phase: Phase, steps: Iterable[Progress | None]) -> Iterator[Progress]:
-        """Report the steps of a prover; the search gets its labellings, too."""
+        """Report the steps of a prover, and pass its labellings on to the search."""
         for step in steps:
             if step is None:
                 self.provers.remove(phase)
@@ -169,7 +169,7 @@ class Race:
                 self.provers.remove(phase)
 
     def close(self) -> None:
-        """End all phases, those that are under way first: solvers stop, and the memory of all is free."""
+        """End all phases, those under way first: solvers stop, and all memory is freed."""
         self._stop.set()
         if self._beside is not None:
             self._beside.shutdown(wait=True)

@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from mapmrf.engines.messages.passes import SequentialPasses
 
 LARGE = 20_000
-"""Factors from which a model is large: it is worth a labelling at once, and alpha-expansions."""
+"""Number of factors from which a model is large: it gets a first labelling at once, and alpha-expansions."""
 
 EXPAND_LABELS, EXPAND_AGAIN, EXPAND_GAP = 4, 16, 1e-6
-"""Expansions begin after one iteration of the relaxation for every so many labels, if the relative gap is as wide as
-this, and again after sixteen times as many. They go further from the labelling of the relaxation than from none, and
-with many labels they take as long as many iterations."""
+"""Expansions begin after one iteration of the relaxation per so many labels, if the relative gap is at least this wide,
+and again after sixteen times as many. Starting from the relaxation's labelling, they get further; with many labels
+they take as long as many iterations."""
 
 DECIDED, CHECKED, CHECKED_AGAIN = 0.95, 15, 5
-"""Share of the variables of a large model that, once decided, end the relaxation: the rest is solved exactly. How many
-iterations pass before they are counted, and before they are counted again once some are decided."""
+"""Share of decided variables that ends the relaxation of a large model, as the rest is solved exactly; iterations
+before they are first counted, and between counts once some are decided."""
 
 WINDOW, STALLED, WIDE_GAP = 30, 0.9, 1e-3
 """The relaxation ends when a relative gap this wide keeps more than this share over so many iterations. Large models
-do not wait for a narrow one to close."""
+do not wait for a narrow gap to close."""
 
 
 class ExpansionTurns:
-    """When expansions take their turns: early, and again until the relaxation overtakes them."""
+    """Decides when expansions are due: early, and again until the relaxation overtakes them."""
 
     def __init__(self, problem: Problem, allowed: bool) -> None:
         n_labels = int(problem.graph.card.max(initial=0))
@@ -40,19 +40,19 @@ class ExpansionTurns:
         self._reached = math.inf
 
     def due(self, iterations: int, gap: float, relaxed: float) -> bool:
-        """Whether it is their turn, with this gap and this value of the labelling of the relaxation."""
+        """Return whether expansions are due, given the gap and the value of the relaxation's labelling."""
         if iterations < self._next or gap <= EXPAND_GAP:
             return False
         self._next = EXPAND_AGAIN * max(1, self._next)
         return relaxed < self._reached
 
     def end(self, value: float) -> None:
-        """The value after a turn."""
+        """Note the value after a turn of expansions."""
         self._reached = value
 
 
 class RelaxationEnd:
-    """When the relaxation is over: the gap does not close, or nearly all of a large model is decided."""
+    """Decides when the relaxation ends: the gap stalls, or nearly all of a large model is decided."""
 
     def __init__(self, problem: Problem, best: Incumbent) -> None:
         self._problem, self._best = problem, best
@@ -60,7 +60,7 @@ class RelaxationEnd:
         self._gap, self._measured_at, self._count_at = math.inf, 0, CHECKED
 
     def at(self, iterations: int, passes: SequentialPasses) -> bool:
-        """Whether it ends after so many iterations."""
+        """Return whether it ends after this iteration."""
         return self._has_stalled(iterations) or (
             self._large and iterations >= self._count_at and self._is_nearly_decided(iterations, passes.state_bounds())
         )
@@ -74,7 +74,7 @@ class RelaxationEnd:
         return stalled
 
     def _is_nearly_decided(self, iterations: int, state_bounds: Floats) -> bool:
-        from mapmrf.engines.reduction.persistency import excluded_states  # small models do without
+        from mapmrf.engines.reduction.persistency import excluded_states  # small models skip the import
 
         out = excluded_states(self._problem, state_bounds, self._best.value)
         left = np.add.reduceat(~out, self._problem.graph.var_ptr[:-1], dtype=np.int64)

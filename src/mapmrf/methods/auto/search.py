@@ -20,58 +20,59 @@ from mapmrf.methods.lslp import LSLP
 from mapmrf.problem import Problem
 
 Admission = Callable[[Method, Problem], bool]
-"""Whether a method may run on a problem."""
+"""Predicate: whether a method may run on a problem."""
 
 FIRST_WIDTH, FIRST_PASSES = 9.0, 3
-"""Block passes that every starting point gets: tables of 512 entries, which is quick."""
+"""Block passes over every starting point, with tables of at most 512 entries, which is quick."""
 
 SMALLEST, LARGEST = 60, 400
-"""Variables of a region that is started anew; its size is drawn evenly on a logarithmic scale."""
+"""Size of a restarted region, drawn uniformly on a logarithmic scale."""
 
 STEP_ENTRIES = 20_000_000
-"""Table entries that the restarts of one step look at: some 20 ms."""
+"""Table entries processed by the restarts of one step: some 20 ms."""
 
 REGION_ENTRIES = 100_000
-"""What a restart of a region counts as beside its tables."""
+"""Fixed cost of restarting a region, in table entries."""
 
 BLOCK_VARIABLES = 20_000
-"""Variables of a block pass on a starting point, at most: some 50 ms."""
+"""Maximum number of variables per block pass on a starting point: some 50 ms."""
 
 KICK_ENTRIES, VAIN_KICKS = 4_000_000, 50
-"""Table entries of a step of kicks, some 20 ms, and steps in vain after which they go on from the best labelling."""
+"""Table entries per step of kicks, some 20 ms; and steps without improvement before restarting from the best
+labelling."""
 
 FLIP_KICK, FLIP_DEPTH = 12, 2
-"""Variables of a kick, and of the sets that are flipped to repair it, at most."""
+"""Maximum number of variables of a kick, and of the sets that are flipped to repair it."""
 
 CHAIN_KICK, CHAIN_LENGTH = 100, 20
-"""Variables of a kick, and of the chains that repair it, at most."""
+"""Maximum number of variables of a kick, and of the chains that repair it."""
 
 MANY_VARIABLES = 2000
-"""Variables from which on kicks, which are quick, are worth their while."""
+"""Number of variables from which kicks, which are quick, are worthwhile."""
 
 FEW = 4
-"""Variables in a table that are few."""
+"""Number of variables per table that counts as few."""
 
 STEP_CONFIGS = 2_000_000
-"""Table entries that a step of another method goes through: some milliseconds."""
+"""Table entries processed per step of another method: a few milliseconds."""
 
 BP_ITERATIONS = 200
-"""Iterations of belief propagation: what it finds, it finds early."""
+"""Iterations of belief propagation, which finds its best labellings early."""
 
 START_ITERATIONS = 1000
-"""Iterations for each start of LS-LP, on average."""
+"""Average number of iterations per LS-LP start."""
 
 MIX_EVERY = 50
-"""Steps after which the pool is crossed into its best labelling."""
+"""Steps between crossings of the whole pool into its best labelling."""
 
 
 class PoolSearch:
-    """A pool of labellings of one problem that gets better and better.
+    """A pool of labellings of one problem that is improved step by step.
 
     Attributes
     ----------
     pool, values
-        The labellings and what each is worth.
+        The labellings and their values.
     """
 
     def __init__(self, problem: Problem, seed: int, width: float, pool: int) -> None:
@@ -88,20 +89,20 @@ class PoolSearch:
 
     @property
     def value(self) -> float:
-        """What the best labelling is worth."""
+        """Value of the best labelling."""
         return max(self.values)
 
     @property
     def holds_few(self) -> bool:
-        """Whether variables have so many states that a table holds few of them: exact blocks are narrow then."""
+        """Whether variables have so many states that a table holds few of them, which makes exact blocks narrow."""
         return FEW * float(np.log2(self.problem.graph.card).mean()) > self.width
 
     def add(self, labels: Ints) -> Iterator[None]:
-        """Improve a starting point by exact blocks and take it in.
+        """Improve a starting point by exact blocks and add it to the pool.
 
-        The best labelling of the pool gets its better parts. While the pool has room, the labelling itself joins it;
-        afterwards it takes the place of the worst if it is better than that. Yields after every block, so that large
-        models can be left in between.
+        The pool's best labelling takes over its better parts. While the pool has room, the labelling itself joins it;
+        later it replaces the worst one if it is better. Yields after every block, so that large models can be
+        interrupted.
         """
         labels = np.array(labels, dtype=np.int64)
         for _ in range(FIRST_PASSES):
@@ -119,31 +120,31 @@ class PoolSearch:
             self.pool[worst], self.values[worst] = labels, value
 
     def _blocks(self) -> Iterator[Ints]:
-        """All variables in random order; of a large model the layers around a random variable, some at a time."""
+        """All variables in random order; on large models, batches of layers around a random variable."""
         n = self.problem.n_vars
         if n <= BLOCK_VARIABLES:
             yield self.moves.random.permutation(n)
             return
         layers = self.moves.neighbourhood(n)
-        rest = np.setdiff1d(np.arange(n), layers)  # what hangs together with no other part of the model
+        rest = np.setdiff1d(np.arange(n), layers)  # other connected components
         for part in (layers, rest):
             for at in range(0, len(part), BLOCK_VARIABLES):
                 yield self.moves.random.permutation(part[at : at + BLOCK_VARIABLES])
 
     def learn(self, labels: Ints) -> None:
-        """Give the best labelling of the pool the better parts of one that another method has found."""
+        """Let the best labelling of the pool take over the better parts of one found by another method."""
         if self.problem.graph.value(labels) > -math.inf:
             self.fuse(int(np.argmax(self.values)), labels)
 
     def fuse(self, place: int, other: Ints, region: Ints | None = None) -> None:
-        """Give a labelling of the pool the better parts of another one."""
+        """Let a labelling of the pool take over the better parts of another one."""
         self.crossover.fuse(self.pool[place], other, region)
         self.values[place] = self.problem.graph.value(self.pool[place])
 
     # -- starting points ----------------------------------------------------------------------------------------------
 
     def starts(self, n_starts: int, lp_phase: bool, admits: Admission) -> Iterator[Progress]:
-        """Take in what belief propagation and the starts of LS-LP find; yields after every step of theirs."""
+        """Add the labellings of belief propagation and of the LS-LP starts; yields after each of their steps."""
         limit = START_ITERATIONS * (n_starts + lp_phase)
         lslp = LSLP(starts=n_starts, lp_phase=lp_phase, max_iterations=limit)
         for method in (BP(max_iterations=BP_ITERATIONS), lslp):
@@ -171,7 +172,7 @@ class PoolSearch:
     # -- restarts -----------------------------------------------------------------------------------------------------
 
     def restart_regions(self) -> None:
-        """Start some regions of one labelling anew, and keep what is better."""
+        """Restart some regions of one labelling, and keep the improvements."""
         self._n_steps += 1
         place = self._n_steps % len(self.pool)
         now = self.pool[place]
@@ -189,14 +190,14 @@ class PoolSearch:
                 self.fuse(first, labels)
 
     def _disturbed_region(self, trial: Ints) -> Ints:
-        """Disturb the middle of a random region and set the region to rest again; returns the region."""
+        """Perturb the centre of a random region, re-optimise the region, and return it."""
         moves, random, card = self.moves, self.moves.random, self.problem.graph.card
         size = int(np.exp(random.uniform(np.log(SMALLEST), np.log(LARGEST))))
         region = moves.neighbourhood(min(size, self.problem.n_vars))
-        if random.random() < 0.5:  # forget the middle
+        if random.random() < 0.5:  # randomise the centre
             middle = region[: max(4, len(region) // 4)]
             trial[middle] = random.integers(0, card[middle])
-        else:  # force the middle into other states, and let the rest adapt to it first
+        else:  # force the centre into other states, and let the rest adapt to it first
             middle = region[: int(random.integers(1, 20))]
             trial[middle] = (trial[middle] + random.integers(1, np.maximum(card[middle], 2))) % card[middle]
             moves.optimise(trial, self.width, random.permutation(region[len(middle) :]))
@@ -205,9 +206,9 @@ class PoolSearch:
         return region
 
     def kicks(self) -> list[Callable[[], SearchKicks]]:
-        """Kicks of regions that suit the model, to be made when they are first used.
+        """Return constructors of kicks that suit the model, called when first used.
 
-        Chains repair more than flips of pairs, but cost more the more states there are: both may be the better ones.
+        Chains repair more than flips of pairs, but their cost grows with the number of states: either may be better.
         """
         problem, seed = self.problem, self.seed
 
@@ -222,10 +223,10 @@ class PoolSearch:
         return [by_chains] if self.problem.n_vars >= MANY_VARIABLES else []
 
     def kick(self, kicks: SearchKicks) -> Iterator[None]:
-        """Steps of kicks of small regions and their repair, without end: they have a labelling of their own.
+        """Kick small regions and repair them, without end, on a separate labelling.
 
-        What is better in it goes to the best one. If the kicks stay behind that and find nothing more, they go on from
-        there.
+        Its improvements go to the best labelling of the pool. Once it falls behind and stops improving, it restarts
+        from there.
         """
         kicks.restart(self.best)
         known, n_vain = -math.inf, 0

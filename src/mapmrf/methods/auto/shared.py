@@ -1,4 +1,4 @@
-"""What the phases of `auto` share: the incumbent, the count of iterations, and how progress is reported."""
+"""State shared by the phases of `auto`: the incumbent, the iteration count, and progress reports."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger("mapmrf")
 Steps = Generator[Progress, None, None]
 
 LEAST = 0.15
-"""Least weight of most phases, relative to the one that they begin with."""
+"""Least weight of most phases, relative to their initial weight."""
 
 PATIENCE = 0.5
-"""Share of the time left that a phase waits for a kernel, if one must be compiled; then `auto` goes on without it."""
+"""Share of the remaining time that a phase waits for a kernel to compile before `auto` continues without it."""
 
 
 @dataclass
@@ -33,14 +33,14 @@ class Phase:
     Attributes
     ----------
     steps, turn
-        Its steps, and how many iterations a turn has.
+        Its steps, and the iterations per turn.
     weight
-        Turns in a cycle; below 1 it has a turn in some cycles only. It begins with the prior and changes with what the
-        turns bring.
+        Turns per cycle; below 1, the phase has turns in some cycles only. It starts at the prior and is adjusted by the
+        progress of the turns.
     first
         Iterations of its first turn.
     least
-        The least weight, relative to the prior; a function, as it may become known on the way.
+        Least weight relative to the prior; a function, as it may only become known during the run.
     """
 
     steps: Steps
@@ -55,7 +55,7 @@ class Phase:
         self._new = True
 
     def earn(self) -> int:
-        """Iterations that the phase may take in the cycle that begins."""
+        """Return the number of iterations that the phase may take in this cycle."""
         if self._new:
             self._new = False
             return self.first
@@ -65,28 +65,28 @@ class Phase:
         return n * self.turn
 
     def next_step(self) -> Progress | None:
-        """A step; None if the phase has ended, or would wait too long for its kernels to be compiled."""
+        """Take a step; None if the phase has ended, or if compiling its kernels would take too long."""
         try:
             with patience(PATIENCE):
                 return next(self.steps, None)
         except CompilingPostponed as kernel:
-            log.info("a phase is left out: %s is not compiled yet", kernel)
+            log.info("skipping a phase: %s is not compiled yet", kernel)
             return None
 
 
 class SharedState:
-    """Where a run of `auto` stands.
+    """The state of a run of `auto`.
 
     Attributes
     ----------
     problem
-        The whole model.
+        The original model.
     incumbent
-        The best labelling of it, and the best bound.
+        Its best labelling and bound.
     iterations
         Iterations of all phases.
     details
-        Figures for the result.
+        Additional figures for the result.
     state_bounds : (n_states,) or None
         Upper bounds on the labellings with each state, from the relaxation.
     """
@@ -101,37 +101,37 @@ class SharedState:
         self._held: dict[str, float] = {}
 
     def admits(self, method: Method, problem: Problem) -> bool:
-        """Whether a method takes a model, and fits into memory beside what other phases hold; if so, it holds its own.
+        """Check that a method supports a model and fits into memory alongside other phases; if so, reserve its memory.
 
         Phases that take turns are all in memory at the same time.
         """
         reason = method.supports(problem)
         if reason is not None:
-            log.debug("auto goes on without %s: %s", method.name, reason)
+            log.debug("auto continues without %s: %s", method.name, reason)
             return False
         return self.has_room(method.name, method.footprint(problem.graph))
 
     def has_room(self, name: str, needed: float | None) -> bool:
-        """The same for something that is no method, by the bytes that it needs."""
+        """Check that `needed` bytes are available, and reserve them under a name."""
         budget = self.problem.memory
         held = sum(size for holder, size in self._held.items() if holder != name)
         reason = budget._replace(besides=budget.besides + held).refusal(needed)
         if reason is not None:
-            log.info("auto goes on without %s: %s", name, reason)
+            log.info("auto continues without %s: %s", name, reason)
             return False
         self._held[name] = needed or 0.0
         return True
 
     def has_room_for(self, names: tuple[str, ...], problem: Problem) -> bool:
-        """Whether parts that methods of these names share fit into memory; they hold it from now on."""
+        """Check that the parts shared by the named methods fit into memory, and reserve it."""
         return all(self.has_room(name, footprint_of(name, problem.graph)) for name in names)
 
     def release(self, name: str) -> None:
-        """Give back what a phase that has ended held."""
+        """Release the memory reserved under a name."""
         self._held.pop(name, None)
 
     def report(self, phase: str, finished: Status | None = None) -> Progress:
-        """A `Progress` with the best bound, and the labels if they are better than those reported before."""
+        """Return a `Progress` with the best bound, and the labels if they are better than those last reported."""
         best = self.incumbent
         labels = best.labels if best.value > self._reported else None
         self._reported = best.value
@@ -139,12 +139,12 @@ class SharedState:
         return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase)
 
     def step(self, phase: str, finished: Status | None = None) -> Progress:
-        """Report after a step that counts as an iteration."""
+        """Count an iteration and report."""
         self.iterations += 1
         return self.report(phase, finished)
 
     def prove(self, phase: str, optimum: float) -> Progress:
-        """Report at the end: the optimum is known, -inf if the model is infeasible."""
+        """Report the end of the run: the optimum is known, and -inf if the model is infeasible."""
         best = self.incumbent
         best.bound = max(optimum, best.value)
         return self.step(phase, Status.OPTIMAL if best.bound > -math.inf else Status.INFEASIBLE)

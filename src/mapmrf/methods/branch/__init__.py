@@ -17,28 +17,30 @@ from mapmrf.problem import Problem
 
 @dataclass(frozen=True)
 class Branch(Phases):
-    """Solve exactly: bucket elimination where the tables fit into memory, AND/OR branch and bound otherwise (DAOOPT).
+    """Solve exactly by bucket elimination where the tables fit into memory, else by AND/OR branch and bound (DAOOPT).
 
     Attributes
     ----------
     max_iterations
-        Buckets eliminated and nodes expanded, together.
+        Maximum number of buckets eliminated and nodes expanded, in total.
     memory
-        Megabytes for tables and cache. A model whose tables fit is eliminated; otherwise this limits the mini-buckets.
+        Memory in megabytes for tables and cache. A model whose tables fit is eliminated; otherwise this limits the
+        mini-buckets.
     i_bound
-        Largest number of variables in the message of a mini-bucket; 0: as many as the memory allows. Above 0 the model
-        is searched even if it could be eliminated.
+        Largest number of variables in the message of a mini-bucket; 0 for as many as the memory allows. Above 0, the
+        model is searched even if it could be eliminated.
     restarts
-        Elimination orders to try: min-fill with random ties, plain and weighted. Fewer on large models.
+        Number of elimination orders to try: min-fill with random ties, unweighted and weighted. Fewer on large models.
     sweeps
-        Passes of cost shifting, forth and back, before the mini-buckets; they end early when the bound stalls.
+        Passes of cost shifting, forward and backward, before the mini-buckets are built; they end early if the bound
+        stalls.
     join_sweeps
-        Passes of cost shifting on the join graph of small mini-buckets, before larger ones are built from it (JGLP).
+        Passes of cost shifting on the join graph of small mini-buckets, from which larger ones are then built (JGLP).
     caching
-        Whether the search caches solved subproblems by their context.
+        Cache solved subproblems by their context.
     local_search
-        Effort of local search before the search: perturbations per variable, and how often, on average, a variable is
-        in a block that is set to its optimum given its surroundings.
+        Effort of local search before branch and bound: perturbations per variable, and how often, on average, a
+        variable is in a block that is optimised given its surroundings.
 
     Examples
     --------
@@ -72,7 +74,7 @@ class Branch(Phases):
         check_above(self, 0, "memory")
 
     def within(self, graph: FactorGraph, left: float) -> Branch:
-        """Tables and cache in what the rest of the run leaves."""
+        """Limit tables and cache to the remaining memory."""
         rest = left - (self.footprint(graph) or 0.0)
         return replace(self, memory=min(self.memory, max(1.0, rest / 2**20)))
 

@@ -1,4 +1,4 @@
-"""The phases of `branch` on constraints: elimination with tables in their place, or a search that counts."""
+"""The phases of `branch` on constraints: elimination with tables in their place, or a search with counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FEW_ENTRIES = 2_000_000
 """Table entries up to which a model with constraints is eliminated before anything else is tried."""
 
 MOST_VARIABLES = 50_000
-"""Variables up to which a model with constraints is searched: the labels of a path grow with their square."""
+"""Maximum number of variables for which a model with constraints is searched: path labels grow quadratically."""
 
 
 class RewrittenRun(NamedTuple):
@@ -47,15 +47,16 @@ class RewrittenRun(NamedTuple):
 class RuledBranchRun(BranchRun):
     """A run of `branch` on a model with constraints.
 
-    Elimination is that of the model with tables in their place, where its tables fit. Otherwise the search counts: the
-    variables of a constraint are on one path of the tree, and its best outcome is a part of all bounds.
+    Where its tables fit, the model with tables in place of the constraints is eliminated. Otherwise the search
+    maintains counters: the variables of a constraint lie on one path of the tree, and its best outcome is part of all
+    bounds.
 
     Attributes
     ----------
     prices
-        What the constraints pay for states.
+        Prices that the constraints put on states.
     tables
-        The model with tables in their place, if it can be eliminated.
+        The model with tables in place of its constraints, if it can be eliminated.
     """
 
     rules: RuleForms
@@ -67,11 +68,11 @@ class RuledBranchRun(BranchRun):
         self.tables: RewrittenRun | None = None
 
     def new_local_search(self, labels: Ints) -> CountedLocalSearch:
-        """Local search that counts."""
+        """Return a local search with counters."""
         return CountedLocalSearch(self.problem, labels, self.seed)
 
     def run(self) -> Generator[Progress, None, None]:
-        """Elimination with tables if they fit, the search with counters otherwise."""
+        """Eliminate with tables if they fit, else search with counters."""
         if self.rules.root == -math.inf or self.constant == -math.inf:
             self.incumbent.bound = -math.inf
             yield self.progress("order", Status.INFEASIBLE)
@@ -98,7 +99,7 @@ class RuledBranchRun(BranchRun):
         yield from self.branch(tree, graph, shifting)
 
     def rewrite(self) -> Iterator[Progress]:
-        """Find a tree for elimination with tables in place of the constraints; none if they would not fit."""
+        """Find a bucket tree with tables in place of the constraints, if they fit."""
         try:
             rewriting = rewrite(self.problem.graph)
         except UnsupportedModel:
@@ -126,13 +127,13 @@ class RuledBranchRun(BranchRun):
             yield self.progress("elimination", step.finished)
 
     def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
-        """The search; if a short one is not enough, elimination where its tables fit."""
+        """Search; if a short search is not enough, eliminate where the tables fit."""
         if self.tables is not None and max_steps == math.inf:
             return self.eliminate_rewritten(self.tables)
         return super().search(buckets, moves, max_steps)
 
     def shifted_bound(self, shifting: CostShifting) -> float:
-        """The bound with the best prices."""
+        """The bound at the best prices."""
         assert self.prices is not None
         self.prices.update()
         return self.prices.bound()

@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from mapmrf.methods.branch import Branch
 
 STEP_ADDITIONS = 20_000_000
-"""Additions of table entries in a step: some 30 ms."""
+"""Additions of table entries per step: some 30 ms."""
 
 STEP_LOOK_UPS = 3_000_000
-"""Look-ups of the search in a step: some 30 ms."""
+"""Table look-ups of the search per step: some 30 ms."""
 
 STEP_ENTRIES = 2_000_000
-"""Table entries that a step of local search looks at: some 20 ms."""
+"""Table entries examined per step of local search: some 20 ms."""
 
 CACHE_SHARE = 0.25
-"""Share of the memory that is reserved for the cache."""
+"""Share of the memory reserved for the cache."""
 
 FIRST_SHARE = 1 / 64
-"""Share of the memory that the first search may use: for many models it is enough, and saves building large tables."""
+"""Share of the memory for the first search: on many models it is enough, and avoids building large tables."""
 
 FIRST_STEPS = 10
 """Steps of the first search."""
@@ -53,10 +53,10 @@ MOVES_BESIDE = 2
 """Block moves after each step of the search."""
 
 TRIALS_BESIDE = 200
-"""Perturbations that local search tries after each step of the search."""
+"""Perturbations of local search after each step of the search."""
 
 SMALL_GAIN = 1e-3
-"""Share of the gap that a pass of cost shifting must close, or it is the last."""
+"""Share of the gap that a pass of cost shifting must close for another pass to follow."""
 
 
 class BranchRun(PhasedRun):
@@ -65,19 +65,19 @@ class BranchRun(PhasedRun):
     Attributes
     ----------
     small, problem
-        The simplification, and the model that it leaves.
+        The simplification, and the simplified model.
     incumbent
-        The best labelling and bound of that model.
+        The best labelling and bound of the simplified model.
     local
-        Local search on it.
+        Local search on the simplified model.
     constant
-        What values have beside the functions that are searched.
+        Constant part of all values, outside the functions that are searched.
     iterations
         Buckets eliminated and nodes expanded.
     rules
-        The constraints that the search counts.
+        The constraints for which the search keeps counters.
     details
-        Figures for the result.
+        Additional figures for the result.
     """
 
     def __init__(self, method: Branch, small: Simplified, seed: int, initial: Start) -> None:
@@ -94,26 +94,26 @@ class BranchRun(PhasedRun):
         self.rules: RuleForms | None = None
 
     def new_local_search(self, labels: Ints) -> LocalSearch | CountedLocalSearch:
-        """Local search from a labelling."""
+        """Return a local search from a labelling."""
         return LocalSearch(self.problem, labels, self.seed)
 
     def answer(self) -> Answer:
-        """The best labelling, and figures of the order and of the search."""
+        """The best labelling, and figures of the order and the search."""
         labels = self.small.lift(self.incumbent.labels) if self.small.feasible else None
         return Answer(labels=labels, details=dict(self.details))
 
     def inform(self, labels: Ints) -> None:
-        """Take over a labelling of the whole model that was found elsewhere, if it is better."""
+        """Take over a better labelling of the original model found elsewhere."""
         self.incumbent.offer(self.small.project(labels))
 
     def progress(self, phase: str, finished: Status | None = None) -> Progress:
-        """The best labelling and the best bound, for the loop."""
+        """Report the best labelling and bound to the loop."""
         bound = self.incumbent.bound if self.incumbent.bound < math.inf else None
         labels = self.small.lift(self.incumbent.labels)
         return Progress(self.iterations, labels=labels, bound=bound, finished=finished, phase=phase)
 
     def run(self) -> Generator[Progress, None, None]:
-        """All phases, one after another."""
+        """Run all phases."""
         if not self.small.feasible:
             yield Progress(0, labels=self.small.labels, bound=-math.inf, finished=Status.INFEASIBLE)
             return
@@ -132,7 +132,7 @@ class BranchRun(PhasedRun):
             yield from self.branch(BucketTree.build(graph, card, by_fill), graph, shifting)
 
     def order_by_fill(self, graph: PrimalGraph, card: Ints) -> Generator[Progress, None, Order]:
-        """The best of some orders by min-fill."""
+        """Return the best of several min-fill orders."""
         best = Order(np.arange(graph.n), 0, 0, math.inf)
         for found in fill_orders(graph, card, self.seed, self.method.restarts):
             best = found if found.better_than(best) else best
@@ -171,13 +171,13 @@ class BranchRun(PhasedRun):
             yield self.progress("local search")
 
     def improve(self, moves: BlockMoves | None) -> Iterator[Progress]:
-        """Block moves, until every variable was in a block as often as the options ask for, on average."""
+        """Make block moves until every variable was in a block as often as required, on average."""
         while moves is not None and moves.effort < self.method.local_search * self.problem.n_vars:
             self.move_blocks(moves, 5)
             yield self.progress("block moves")
 
     def move_blocks(self, moves: BlockMoves, n_moves: int) -> None:
-        """Some block moves on the best labelling."""
+        """Make some block moves on the best labelling."""
         labels = self.incumbent.labels.copy()
         for _ in range(n_moves):
             moves.optimise_ball(labels)
@@ -186,13 +186,13 @@ class BranchRun(PhasedRun):
     # -- cost shifting ------------------------------------------------------------------------------------------------
 
     def cost_shifting(self) -> CostShifting | None:
-        """Cost shifting needs a table for every factor; None where those would take much of the memory."""
+        """Return cost shifting, which needs a table per factor; None if these would take much of the memory."""
         if self.problem.n_configs * 8 > self.memory / 4:
             return None
         return CostShifting(self.problem, np.arange(self.problem.n_vars))
 
     def shift(self, shifting: CostShifting) -> Iterator[Progress]:
-        """Lower the simple bound; the best states by max-marginals are a starting point for an ascent."""
+        """Lower the bound by cost shifting; the best states by max-marginals are a starting point for an ascent."""
         for _ in range(self.method.sweeps):
             before = self.incumbent.bound
             for _ in shifting.sweep():
@@ -208,7 +208,7 @@ class BranchRun(PhasedRun):
         return shifting.bound()
 
     def shift_jointly(self, join: JoinGraph) -> Iterator[Progress]:
-        """Cost shifting between small mini-buckets, as long as it lowers their bound."""
+        """Shift costs between small mini-buckets as long as that lowers their bound."""
         after = math.inf
         for _ in join.fill():
             yield self.progress("join graph")
@@ -223,13 +223,13 @@ class BranchRun(PhasedRun):
             yield self.progress("join graph")
 
     def stalls(self, before: float, after: float) -> bool:
-        """Whether a pass closed too little of the gap for another one."""
+        """Return whether a pass closed too little of the gap for another to follow."""
         return before - after <= SMALL_GAIN * (after - self.incumbent.value) and before < math.inf
 
     # -- elimination --------------------------------------------------------------------------------------------------
 
     def eliminate(self, tree: BucketTree) -> Iterator[Progress]:
-        """Bucket elimination: all tables fit."""
+        """Solve by bucket elimination: all tables fit."""
         elimination = Elimination(tree, self.given_functions(tree, None))
         while not elimination.finished:
             elimination.advance(STEP_ADDITIONS, self.method.max_iterations)
@@ -244,7 +244,7 @@ class BranchRun(PhasedRun):
         yield self.progress("elimination", Status.OPTIMAL if value > -math.inf else Status.INFEASIBLE)
 
     def given_functions(self, tree: BucketTree, shifting: CostShifting | None) -> Functions:
-        """The potentials of the model, reparametrised where costs have been shifted."""
+        """Return the potentials of the model, reparametrised by cost shifting if any."""
         if shifting is None:
             return Functions.of_model(self.problem, tree)
         return Functions.of(self.problem, tree, shifting.theta_v, shifting.theta_f, shifting.table_ptr[:-1])
@@ -252,7 +252,7 @@ class BranchRun(PhasedRun):
     # -- search -------------------------------------------------------------------------------------------------------
 
     def branch(self, tree: BucketTree, graph: PrimalGraph, shifting: CostShifting | None) -> Iterator[Progress]:
-        """AND/OR branch and bound: first a short search with small mini-buckets, then one with all the memory."""
+        """AND/OR branch and bound: a short search with small mini-buckets, then one with all the memory."""
         moves = BlockMoves(self.problem, self.seed, graph) if self.problem.graph.constraints is None else None
         yield from self.perturb()
         given = self.given_functions(tree, shifting)
@@ -273,7 +273,7 @@ class BranchRun(PhasedRun):
             yield from self.improve(moves)
 
     def partition(self, tree: BucketTree, given: Functions, share: float) -> BucketPartition:
-        """Mini-buckets as large as `i_bound`, or else a share of the memory, allow."""
+        """Return mini-buckets limited by `i_bound`, or else by a share of the memory."""
         if self.method.i_bound > 0:
             found = find_partition(tree, given, self.method.i_bound, math.inf)
             assert found is not None
@@ -282,7 +282,7 @@ class BranchRun(PhasedRun):
         return largest_partition(tree, given, share * kept * self.memory / 8)
 
     def build_messages(self, buckets: MiniBuckets) -> Iterator[Progress]:
-        """Compute the messages of all mini-buckets, and the bound that they give."""
+        """Compute the messages of all mini-buckets and the bound that they give."""
         before = self.iterations
         while not buckets.finished:
             buckets.advance(STEP_ADDITIONS, self.method.max_iterations - before)
@@ -293,7 +293,7 @@ class BranchRun(PhasedRun):
         self.details |= {"root_bound": bound, "i_bound": float(buckets.largest_scope)}
 
     def search(self, buckets: MiniBuckets, moves: BlockMoves | None, max_steps: float) -> Iterator[Progress]:
-        """Search with the messages as bounds, to the end or for some steps."""
+        """Search with the messages as heuristic, to the end or for a number of steps."""
         before, constant = self.iterations, self.constant
         room = self.memory - 8 * len(buckets.tables.arena)
         search = AndOrSearch(buckets, max(0.0, room) if self.method.caching else 0.0, self.rules)
@@ -319,6 +319,6 @@ class BranchRun(PhasedRun):
             yield self.progress("search", Status.OPTIMAL if feasible else Status.INFEASIBLE)
 
     def try_labels(self, search: AndOrSearch) -> None:
-        """Complete the labels that the search has set by the most promising states, ascend, and perturb a little."""
+        """Complete the partial labelling of the search greedily, ascend, and perturb a little."""
         self.ascend_from(search.tree.by_variable(search.current_labels()))
         self.search_locally(STEP_ENTRIES // 4, TRIALS_BESIDE)

@@ -70,7 +70,7 @@ def method_table(page: Path) -> str:
 
 
 FAMILIES = {
-    "portfolio": "What `solve` does unless told otherwise: simplify the model, then let the methods below take turns.",
+    "portfolio": "The default of `solve`: simplify the model, then let the methods below take turns.",
     "message passing": "Messages along the edges of the factor graph. `trws`, `mplp` and relatives descend on the "
     "dual of the linear relaxation and give a bound; `bp` passes beliefs.",
     "ADMM": "The relaxation as a consensus problem, split into factors and variables. `ad3` solves the linear "
@@ -102,13 +102,13 @@ def overview(page: Path) -> str:
 
 
 def constraint_table(page: Path) -> str:
-    """Which methods take constraints as they are, and which get tables in their place."""
+    """Which methods support constraints natively, and which get tables in their place."""
     folder = Path(os.path.relpath(DOCS / "methods", page.parent)).as_posix()
     rows = []
-    for native, what in ((True, "as they are"), (False, "as tables with auxiliary variables")):
+    for native, what in ((True, "natively"), (False, "rewritten as tables with auxiliary variables")):
         names = [name for name, cls in ordered_methods() if cls.native_constraints == native]
         rows.append([what, ", ".join(f"[`{name}`]({folder}/{name}.md)" for name in names)])
-    return markdown(["constraints are taken", "by"], rows)
+    return markdown(["constraints are handled", "by"], rows)
 
 
 def class_list(page: Path) -> str:
@@ -129,7 +129,7 @@ def ordered_methods() -> list[tuple[str, type[mapmrf.Method]]]:
 
 
 def default_method() -> str:
-    """The name of the method that `solve` uses unless told otherwise."""
+    """The name of the default method of `solve`."""
     return str(inspect.signature(mapmrf.solve).parameters["method"].default)
 
 

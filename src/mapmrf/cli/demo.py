@@ -18,10 +18,10 @@ SECONDS = 60.0
 """Time limit for a model of the user."""
 
 PATIENCE = 600.0
-"""Time limit for the generated models, which take a second once the kernels are compiled."""
+"""Time limit for the generated models, which need a second once the kernels are compiled."""
 
 WORTH_SAYING = 2.0
-"""Seconds of compiling that are worth mentioning."""
+"""Compile time from which it is mentioned, in seconds."""
 
 GRID_TEXT = """\
 1. A spin glass: 20 x 20 variables with two states each. Every variable prefers one state, and every pair of neighbours
@@ -57,7 +57,7 @@ def explain(result: Result) -> str:
         return "Every labelling violates a hard constraint: the model has no solution."
     lines = [f"{result.method} found a labelling with log potential {result.value:.4f} in {_seconds(result):.2f} s."]
     if result.compile_time > WORTH_SAYING:
-        lines.append(f"Compiling its kernels took another {result.compile_time:.0f} s, once after installation.")
+        lines.append(f"Compiling its kernels took another {result.compile_time:.0f} s; this is done only once.")
     if result.status is Status.OPTIMAL:
         lines.append("It is proven optimal: no labelling is better.")
     elif result.status is Status.WITHIN_TOLERANCE:
@@ -92,9 +92,9 @@ def _solved(graph: FactorGraph, method: str, seconds: float, progress: bool) -> 
 
 
 def _compared(image: PottsImage, answers: Mapping[str, Result]) -> str:
-    """Values and wrong pixels of every answer, of each pixel by itself, and of the truth."""
+    """Values and wrong pixels of every answer, of each pixel on its own, and of the truth."""
     alone = image.graph.theta_v.reshape(image.truth.size, -1).argmax(axis=1)
-    rows = [("each pixel by itself", alone)]
+    rows = [("each pixel alone", alone)]
     rows += [(f"{name}, {_seconds(result):.2f} s", result.labels) for name, result in answers.items()]
     rows.append(("the truth", image.truth.ravel()))
     lines = [f"{'':<22}{'log potential':>14}{'wrong pixels':>14}"]

@@ -131,7 +131,7 @@ def vulnerable(packages: list[Package]) -> bool:
 
 
 def _applies(requirement: str) -> bool:
-    """Whether a requirement counts here: its marker holds, and it is not one of an extra."""
+    """Return whether a requirement counts here: its marker holds, and it is not one of an extra."""
     marker = Requirement(requirement).marker
     return marker is None or marker.evaluate({"extra": ""})
 

@@ -219,7 +219,7 @@ def solved(n: int, folder: Path, out: Path, *more: str) -> tuple[str, float, flo
 
 
 def same(options: argparse.Namespace) -> None:
-    """Whether the answer is the same on every number of ranks."""
+    """Return whether the answer is the same on every number of ranks."""
     for name in options.models:
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)

@@ -93,7 +93,7 @@ def sudoku(seed: int, broken: bool = False) -> FactorGraph:
 
 
 def _is_seen(unary: np.ndarray, unit: np.ndarray, k: int) -> bool:
-    """Whether a clue in one of these cells is the state."""
+    """Return whether a clue in one of these cells is the state."""
     clues = np.flatnonzero(unit & (np.isneginf(unary).sum(axis=1) == 8))
     return bool(np.any(unary[clues, k] == 0.0))
 

@@ -235,7 +235,7 @@ class Greedy(mapmrf.Method):
 @pytest.mark.parametrize(
     ("text", "name", "message"),
     [
-        (GREEDY, "mine.py:Gready", r"mine\.py: found no Method named 'Gready', expected one of those it has: Greedy"),
+        (GREEDY, "mine.py:Gready", r"mine\.py: found no Method named 'Gready'; the file defines: Greedy"),
         ("x = 1", "mine.py", "found 0 methods"),
         (GREEDY + GREEDY.replace("Greedy", "Greedier"), "mine.py", r"found 2 methods \(Greedy, Greedier\)"),
         (

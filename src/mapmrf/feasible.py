@@ -75,7 +75,7 @@ def climb(problem: Problem, labels: Ints, seconds: float = math.inf) -> Ints:
 
 
 def fits_clauses(problem: Problem) -> bool:
-    """Whether a model is small enough for its forbidden entries to be turned into clauses."""
+    """Return whether a model is small enough for its forbidden entries to be turned into clauses."""
     graph = problem.graph
     if problem.n_states > MOST_STATES or not any(batch.hard for batch in problem.batches):
         return problem.n_states <= MOST_STATES

@@ -129,7 +129,7 @@ class Incumbent:
         return gap
 
     def closed(self, tolerance: float, absolute: float = 0.0) -> bool:
-        """Return whether the labelling is feasible and the relative gap within `tolerance` or the gap within `absolute`."""
+        """Return whether the labelling is feasible and the gap within the relative or the absolute tolerance."""
         return self.value > -math.inf and (self.gap <= tolerance or self.bound - self.value <= absolute)
 
     @property

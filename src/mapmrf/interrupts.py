@@ -356,7 +356,7 @@ def guard_process(first: Callable[[int, Any], None] | None = None) -> None:
     hook = sys.unraisablehook
 
     def quiet(unraisable: Any) -> None:
-        """Suppress Python's message about an exception that it cannot propagate; the flag is set, and that is enough."""
+        """Suppress Python's message about an exception that it cannot propagate: it is enough that the flag is set."""
         if not issubclass(unraisable.exc_type, KeyboardInterrupt):
             hook(unraisable)
 
@@ -393,8 +393,8 @@ def _leave(flag: _SignalFlag) -> None:
     """Set the exit code of the program when everything else is done.
 
     Python restores the system's handlers before it shuts down: a signal would then kill it. And after a
-    KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even if
-    that was handled.
+    KeyboardInterrupt that passed through `exec`, as in the definition of a dataclass, it kills itself by SIGINT, even
+    if that was handled.
     """
     flag.ignore()
     if flag.raised and flag.exit_code is not None:

@@ -196,7 +196,7 @@ class Method(ABC):
         return footprint_of(self.name, graph)
 
     def within(self, graph: FactorGraph, left: float) -> Method:
-        """Return the method with options changed such that a run fits into this many bytes, where options decide that."""
+        """Return the method with options such that a run needs at most this many bytes, where options decide that."""
         return self
 
     def refusal(self, problem: Problem) -> str | None:

@@ -49,7 +49,7 @@ def check_number(name: str, value: object, kind: type = float) -> None:
 
 @lru_cache(maxsize=256)
 def _kinds_of(cls: Hashable) -> dict[str, tuple[Any, ...]]:
-    """The alternatives of every option of a method; cached, since finding them takes longer than solving a small model."""
+    """The alternatives of every option of a method; cached, since this takes longer than a small model."""
     return {name: _kinds(hint) for name, hint in typing.get_type_hints(cls).items()}
 
 

@@ -96,11 +96,11 @@ def classes_in_file(name: str, base: type) -> dict[str, type]:
 def _no_such_class(path: str, wanted: str, thing: object, base: type, found: dict[str, type]) -> str:
     known = ", ".join(found) or "none"
     if thing is None:
-        return f"{path}: found no {base.__name__} named {wanted!r}, expected one of {known}"
+        return f"{path}: found no {base.__name__} named {wanted!r}; the file defines: {known}"
     if isinstance(thing, type) and issubclass(thing, base):
-        return f"{path}: {wanted} is imported from {thing.__module__}, expected one that the file defines: {known}"
+        return f"{path}: {wanted} is imported from {thing.__module__}, expected one of those the file defines: {known}"
     what = f"a class that is not derived from mapmrf.{base.__name__}" if isinstance(thing, type) else f"{thing!r}"
-    return f"{path}: {wanted} is {what}, expected a {base.__name__}; it has: {known}"
+    return f"{path}: {wanted} is {what}, expected a {base.__name__}; the file defines: {known}"
 
 
 # -- files as modules --------------------------------------------------------------------------------------------------

@@ -228,7 +228,7 @@ class _RowParser:
 
 
 def _missing(value: Any) -> bool:
-    """Whether a cell means that nothing was observed; data frames have an object of their own for that."""
+    """Return whether a cell means that nothing was observed; data frames have an object of their own for that."""
     if isinstance(value, float):
         return math.isnan(value)
     return value is None or type(value).__name__ == "NAType" or (isinstance(value, str) and not value)

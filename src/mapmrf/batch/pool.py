@@ -232,7 +232,7 @@ class StopFlag:
         self.folder = Path(tempfile.mkdtemp(prefix="mapmrf-"))
 
     def __call__(self) -> bool:
-        """Whether the flag is set, as far as this process knows."""
+        """Return whether the flag is set, as far as this process knows."""
         return self._event.is_set()
 
     def set(self) -> None:

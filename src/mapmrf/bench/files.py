@@ -19,7 +19,7 @@ NAMED = 8
 
 
 def is_folder(output: str) -> bool:
-    """Whether a name stands for a folder: it is one, or ends in a slash."""
+    """Return whether a name stands for a folder: it is one, or ends in a slash."""
     return output.endswith(("/", os.sep)) or os.path.isdir(output)
 
 

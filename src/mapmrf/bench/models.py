@@ -174,7 +174,7 @@ def lattice(graph: FactorGraph) -> tuple[int, int] | None:
 
 
 def _is_lattice(found: Ints, height: int, width: int) -> bool:
-    """Whether pairs, as first x n + second, are all those of a grid and none but of neighbours."""
+    """Return whether pairs, as first x n + second, are all those of a grid and none but of neighbours."""
     at = np.arange(height * width).reshape(height, width)
 
     def coded(first: Ints, second: Ints) -> Ints:

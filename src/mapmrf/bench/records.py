@@ -146,7 +146,7 @@ def _lines(path: Path) -> Iterator[Record]:
 
 
 def _is_record(record: Record) -> bool:
-    """Whether the fields that tables and charts need are there, and of the right type."""
+    """Return whether the fields that tables and charts need are there, and of the right type."""
     needed: dict[str, type | UnionType] = dict.fromkeys(("key", "set", "model", "run", "method", "outcome"), str)
     needed |= {"message": str, "time_limit": int | float}
     if record.get("outcome") == "done":

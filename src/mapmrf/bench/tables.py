@@ -89,7 +89,7 @@ def datasets(groups: Sequence[Group]) -> Table:
 
 
 def is_papers(mine: Group) -> bool:
-    """Whether these are models of the paper, which alone have figures of the paper beside ours."""
+    """Return whether these are models of the paper, which alone have figures of the paper beside ours."""
     return mine.name in SETS
 
 

@@ -132,7 +132,7 @@ class DualCheck:
         return np.add.reduceat(left, self.ptr[:-1]) if len(self.ptr) > 1 else left
 
     def possible(self, group: FactorGroup) -> Bools:
-        """Whether configurations are allowed, and of states that are left: (n, n_configs)."""
+        """Return whether configurations are allowed, and of states that are left: (n, n_configs)."""
         cube = group.allowed.reshape(-1, *group.shape)
         for k in range(len(group.shape)):
             cube = cube & group.spread(self.left[group.states[k]], k)

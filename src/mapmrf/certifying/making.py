@@ -146,11 +146,11 @@ class _Maker:
         self.closed = False
 
     def stop(self) -> bool:
-        """Whether to be content with what there is."""
+        """Return whether to be content with what there is."""
         return time.perf_counter() >= self.end or interrupts.requested()
 
     def within(self, part: float, most: float = math.inf) -> Callable[[], bool]:
-        """Whether a part of the time that is left now has passed, or so many seconds if there is no limit."""
+        """Return whether a part of the time that is left now has passed, or so many seconds if there is no limit."""
         now = time.perf_counter()
         end = now + (part * (self.end - now) if self.end < math.inf else most)
         return lambda: time.perf_counter() >= end or interrupts.requested()

@@ -139,7 +139,7 @@ class Guard:
         self._wakeup = -1
 
     def stopping(self) -> bool:
-        """Whether a signal has arrived."""
+        """Return whether a signal has arrived."""
         return self._signalled > 0
 
     def __enter__(self) -> Guard:

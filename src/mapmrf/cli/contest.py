@@ -191,7 +191,7 @@ class Clock:
         return None if self.seconds is None else max(0.0, self.seconds - self.margin / 2 - self.passed())
 
     def over(self) -> bool:
-        """Whether the solver has no time left."""
+        """Return whether the solver has no time left."""
         return self.left() == 0.0
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def is_part_folder(model: str) -> bool:
-    """Whether a model is a folder of parts; imports nothing heavy."""
+    """Return whether a model is a folder of parts; imports nothing heavy."""
     return Path(model, "parts.json").is_file()
 
 

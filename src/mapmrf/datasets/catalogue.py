@@ -229,7 +229,7 @@ def _places(entry: Entry, data: str | os.PathLike[str] | None) -> Iterator[Path]
 
 
 def verify(entry: Entry, path: str | os.PathLike[str]) -> bool | None:
-    """Whether the uncompressed content of a file is that of an entry; None if no checksum is known.
+    """Return whether the uncompressed content of a file is that of an entry; None if no checksum is known.
 
     A file that cannot be read or decompressed is not.
 
@@ -253,5 +253,5 @@ def verify(entry: Entry, path: str | os.PathLike[str]) -> bool | None:
 
 
 def matches(entry: Entry, content: bytes) -> bool:
-    """Whether uncompressed content is that of an entry, as far as its checksum is known."""
+    """Return whether uncompressed content is that of an entry, as far as its checksum is known."""
     return entry.sha256 is None or hashlib.sha256(content).hexdigest() == entry.sha256

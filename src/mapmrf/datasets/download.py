@@ -141,7 +141,7 @@ class _DownloadRun:
     report: DownloadReport
 
     def is_there(self, entry: Entry) -> bool:
-        """Whether the file of an entry is there; one with other content is reported and left alone."""
+        """Return whether the file of an entry is there; one with other content is reported and left alone."""
         path = locate(entry, self.folder)
         if path is None:
             return False

@@ -63,7 +63,7 @@ def _offsets(ptr: Ints, n_blocks: int, size: int) -> bool:
 
 
 def _sizes_agree(part: Part, begin: int) -> bool:
-    """Whether the tables of some factors have as many entries as the variables have configurations."""
+    """Return whether the tables of some factors have as many entries as the variables have configurations."""
     graph = part.graph
     ptr = graph.scope_ptr[begin : begin + CHUNK + 1].astype(np.int64)
     if np.any(np.diff(ptr) < 2):

@@ -238,7 +238,7 @@ def lean(values: Ints) -> Ints:
 
 
 def is_parts(path: str | os.PathLike[str]) -> bool:
-    """Whether this is a folder of parts.
+    """Return whether this is a folder of parts.
 
     Examples
     --------

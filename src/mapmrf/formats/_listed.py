@@ -88,7 +88,7 @@ def states_at(index: Ints, shape: Ints) -> Ints:
 
 
 def stays_list(size: float, count: int, shape: Sequence[int]) -> bool:
-    """Whether one table does.
+    """Return whether one table does.
 
     Examples
     --------

@@ -331,7 +331,7 @@ def _difference(dims: tuple[int, ...], first: int) -> Floats:
 
 
 def _all_equal(dims: tuple[int, ...], first: int) -> Bools:
-    """Whether the states of all variables are the same."""
+    """Return whether the states of all variables are the same."""
     equal = np.ones(dims, dtype=bool)
     if dims:
         leader = np.arange(first, first + dims[0]).reshape(-1, *(1 for _ in dims[1:]))

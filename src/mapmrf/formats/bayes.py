@@ -163,7 +163,7 @@ def _children(path: Path, graph: FactorGraph) -> dict[int, int]:
 
 
 def _quiet(graph: FactorGraph) -> list[bool]:
-    """Whether a variable has no unary potentials, so that a factor may be its table."""
+    """Return whether a variable has no unary potentials, so that a factor may be its table."""
     if graph.n_vars == 0:
         return []
     quiet: list[bool] = np.logical_and.reduceat(graph.theta_v == 0, graph.var_ptr[:-1]).tolist()
@@ -171,7 +171,7 @@ def _quiet(graph: FactorGraph) -> list[bool]:
 
 
 def _is_cpt(graph: FactorGraph, a: int, i: int) -> bool:
-    """Whether a factor sums to 1 over one of its variables, for all states of the others."""
+    """Return whether a factor sums to 1 over one of its variables, for all states of the others."""
     axis = graph.scope_of(a).tolist().index(i)
     table = graph.table(a)
     if table.max(initial=0.0) > 1.0:

@@ -30,7 +30,7 @@ _NAMES = Allowed(re.compile(r'[^"\s](?:[^"]*[^"\s])?'), states_required=True)
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a BIF network."""
+    """Return whether a file of unknown name starts like a BIF network."""
     return re.match(rb"\s*network\s+[^\s{]+\s*\{", data[:400]) is not None
 
 
@@ -63,7 +63,7 @@ class _Scanner:
         return (match[1], False) if match[1] is not None else (match[2] or match[3], match[2] is not None)
 
     def more(self) -> bool:
-        """Whether anything is left."""
+        """Return whether anything is left."""
         return TOKEN.search(self._text, self._at) is not None
 
     def word(self, what: str) -> str:

@@ -35,7 +35,7 @@ _NAMES = Allowed(re.compile(r'[^0-9.+\-\s/#\[\]{}:,"][^\s/#\[\]{}:,"]*'))
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a CFN model."""
+    """Return whether a file of unknown name starts like a CFN model."""
     return re.match(rb'[\s,:]*[{\[][\s,:]*"?problem"?[\s,:]*[{\[]', data[:200]) is not None
 
 

@@ -40,7 +40,7 @@ _VARTYPE = re.compile(rb"(?m)^[ \t]*#[ \t]*vartype[ \t]*=[ \t]*(\S*)")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts with the type of its variables."""
+    """Return whether a file of unknown name starts with the type of its variables."""
     return _VARTYPE.match(data) is not None
 
 

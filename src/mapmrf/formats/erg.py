@@ -30,7 +30,7 @@ _COMMENT = re.compile(rb"/\*.*?\*/", re.DOTALL)
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts with a comment of this format."""
+    """Return whether a file of unknown name starts with a comment of this format."""
     return data.lstrip().startswith(b"/*")
 
 

@@ -42,7 +42,7 @@ _WHOLE = re.compile(rb"[0-9]+")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name is ``n m`` and m lines of three numbers."""
+    """Return whether a file of unknown name is ``n m`` and m lines of three numbers."""
     lines = [line.split() for line in _COMMENT.sub(b"", data).splitlines() if line.strip()]
     if not lines or len(lines[0]) != 2 or not all(map(_WHOLE.fullmatch, lines[0])):
         return False

@@ -28,7 +28,7 @@ class Allowed:
     states_required: bool = False
 
     def fits(self, name: str) -> bool:
-        """Whether a name can be written; what cannot be printed never can."""
+        """Return whether a name can be written; what cannot be printed never can."""
         return name.isprintable() and self.pattern.fullmatch(name) is not None
 
 

@@ -33,7 +33,7 @@ _FILTERS = range(1, 7)
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name is an HDF5 file."""
+    """Return whether a file of unknown name is an HDF5 file."""
     return data.startswith(b"\x89HDF\r\n\x1a\n")
 
 

@@ -137,7 +137,7 @@ def _unfit(graph: FactorGraph) -> str:
 
 
 def is_spin(graph: FactorGraph) -> bool:
-    """Whether the model is, to the last digit, one of products of spins: h s_i and J s_i s_j."""
+    """Return whether the model is, to the last digit, one of products of spins: h s_i and J s_i s_j."""
     unary, tables = graph.theta_v.reshape(-1, 2), graph.theta_t.reshape(-1, 4)  # a weight changes nothing about it
     symmetric = (tables == tables[:, :1] * [1.0, -1.0, -1.0, 1.0]).all() and (unary[:, 0] == -unary[:, 1]).all()
     return bool(symmetric and (unary.any() or tables.any()))

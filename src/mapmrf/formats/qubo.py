@@ -38,7 +38,7 @@ _HEADER = re.compile(rb"(?m)^[ \t]*p[ \t]+([^\n]*)$")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name has the header of this format."""
+    """Return whether a file of unknown name has the header of this format."""
     return re.search(rb"(?m)^[ \t]*p[ \t]+qubo[ \t]", data[:4096]) is not None
 
 

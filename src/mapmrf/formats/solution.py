@@ -284,7 +284,7 @@ def _without_half_marker(data: bytes) -> bytes:
 
 
 def _may_go_on(tokens: list[bytes], card: Ints) -> bool:
-    """Whether the last label of a block that no blank ends may have lost digits: the 1 of a 12."""
+    """Return whether the last label of a block that no blank ends may have lost digits: the 1 of a 12."""
     label = whole_number(tokens[-1]) if tokens else None
     if not label or len(card) == 0:
         return False

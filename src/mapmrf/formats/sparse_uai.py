@@ -29,7 +29,7 @@ _WORDS = ("SPARSEMARKOV", "SPARSEBAYES")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a sparse UAI model."""
+    """Return whether a file of unknown name starts like a sparse UAI model."""
     return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
 
 

@@ -35,7 +35,7 @@ _log = logging.getLogger("mapmrf")
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name starts like a UAI model."""
+    """Return whether a file of unknown name starts like a UAI model."""
     return data[:64].lstrip().upper().startswith(tuple(word.encode() for word in _WORDS))
 
 

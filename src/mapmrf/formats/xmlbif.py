@@ -37,7 +37,7 @@ _DTD = """<!DOCTYPE BIF [
 
 
 def sniff(data: bytes) -> bool:
-    """Whether a file of unknown name is XML with this format's root."""
+    """Return whether a file of unknown name is XML with this format's root."""
     return data.lstrip()[:1] == b"<" and re.search(rb"<BIF[\s>]", data[:4096]) is not None
 
 

@@ -43,7 +43,7 @@ def lattice_shape(graph: FactorGraph) -> tuple[int, int] | None:
 
 
 def _is_lattice(pairs: Ints, n: int, width: int) -> bool:
-    """Whether the pairs join neighbours only, and most of them."""
+    """Return whether the pairs join neighbours only, and most of them."""
     height = n // width
     down = pairs[:, 1] // width - pairs[:, 0] // width
     right = pairs[:, 1] % width - pairs[:, 0] % width

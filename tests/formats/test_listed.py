@@ -286,7 +286,7 @@ def test_lists_are_written_as_lists(values: str, tmp_path: Path) -> None:
 def test_what_is_no_list_of_tuples_is_not_written(tmp_path: Path) -> None:
     graph = FactorGraph.from_tables([2] * 4, [], [])
     parity = graph.with_constraints([mapmrf.constraints.xor(range(4), 1)])
-    with pytest.raises(FormatError, match=r"constraint 0 \(xor\) is no list of tuples"):
+    with pytest.raises(FormatError, match=r"constraint 0 \(xor\) is not a list of tuples"):
         mapmrf.write(parity, tmp_path / "m.suai")
     dear = graph.with_constraints([mapmrf.constraints.at_most_k(range(4), 3, penalty=1e5)])
     with pytest.raises(FormatError, match="does not fit as a potential"):

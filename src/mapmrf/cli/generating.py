@@ -66,8 +66,22 @@ def generate_grid(
 @generate.command("random")
 @click.argument("n_vars", type=int)
 @click.argument("n_factors", type=int)
-@click.option("--states", type=_span, default="2-4", show_default=True, help="Number of states of a variable.")
-@click.option("--arity", type=_span, default="2-3", show_default=True, help="Number of variables of a factor.")
+@click.option(
+    "--states",
+    type=_span,
+    metavar="N|MIN-MAX",
+    default="2-4",
+    show_default=True,
+    help="Number of states of a variable.",
+)
+@click.option(
+    "--arity",
+    type=_span,
+    metavar="N|MIN-MAX",
+    default="2-3",
+    show_default=True,
+    help="Number of variables of a factor.",
+)
 @click.option("--hard", default=0.0, show_default=True, help="Fraction of forbidden configurations.")
 @seed_option
 @_output_option

@@ -36,7 +36,7 @@ MANIFEST = "checkpoint.json"
 
 
 class Checkpoints(NamedTuple):
-    """Folder and interval of checkpoints, whether to resume from one, and the identity that a run must have for that."""
+    """Folder and interval of checkpoints, whether to resume from one, and the identity required of the run."""
 
     folder: Path
     every: float

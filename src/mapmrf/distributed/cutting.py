@@ -197,7 +197,7 @@ def _part(graph: FactorGraph, owner: Ints, number: int, n_parts: int, factors: F
 def place_part(
     number: int, n_parts: int, graph: FactorGraph, var: Ints, own: int, of_whole: tuple[Ints, Ints, Ints]
 ) -> Part:
-    """Make a part from its model, in which the part's own variables come first and factors keep the whole model's order.
+    """Make a part from its model, in which own variables come first and factors keep the whole model's order.
 
     `of_whole`: the parts that own the variables, where the whole model has their states, and numbers of the factors.
     """

@@ -45,7 +45,7 @@ class Ranks(Protocol):
         """Wait for everything that was begun."""
 
     def abort(self, code: int) -> None:
-        """End all ranks at once."""
+        """End all ranks immediately."""
 
 
 class OneProcess:
@@ -143,7 +143,7 @@ class MPIRanks:
             time.sleep(NAP)
 
     def abort(self, code: int) -> None:
-        """End all ranks at once."""
+        """End all ranks immediately."""
         self.comm.Abort(code)
 
 

@@ -438,7 +438,7 @@ def test_labels_become_a_picture_only_of_their_own_size() -> None:
         images.to_image([0, 1, 2], mask=[True, False, True])
     with pytest.raises(OptionError, match="shape is missing"):
         images.to_image([0, 1, 2])
-    with pytest.raises(GraphError, match=r"5 labels for a picture .*, expected 6 and more"):
+    with pytest.raises(GraphError, match=r"5 labels for an image .*, expected 6 and more"):
         images.to_image([0] * 5, (2, 3), label_costs=True)
     assert images.to_image([0, 1, 2, 1], (1, 2), label_costs=True).tolist() == [[0, 1]]
 

@@ -28,7 +28,7 @@ def test_zeros_stay_forbidden_unless_a_floor_is_asked_for() -> None:
 
 
 def test_probabilities_that_are_none_are_refused() -> None:
-    with pytest.raises(GraphError, match=r"probability at \(0, 0, 1\) is -1.5.*log potentials already"):
+    with pytest.raises(GraphError, match=r"probability at \(0, 0, 1\) is -1.5.*already log potentials"):
         images.unary_from_probabilities([[[0.0, -1.5]]])
     with pytest.raises(GraphError, match="is nan"):
         images.unary_from_probabilities([[[0.5, np.nan]]])

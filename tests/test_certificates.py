@@ -116,7 +116,7 @@ def cycles(**changed: object) -> Change:
 
 
 REFUSED: list[tuple[Change, str]] = [
-    (lambda c: dataclasses.replace(c, bound=1.9), "claimed is 1.9, but 2.0"),
+    (lambda c: dataclasses.replace(c, bound=1.9), "claimed bound is 1.9, but the certificate proves 2.0"),
     (lambda c: dataclasses.replace(c, bound=-math.inf), "claimed bound is -inf"),
     (lambda c: dataclasses.replace(c, bound=math.nan), "nan"),
     (lambda c: dataclasses.replace(c, lam=np.ones(11)), "11 entries, expected 12"),
@@ -256,15 +256,15 @@ def _npz(**changed: object) -> bytes:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "no certificate"),
-        (b"PK\x03\x04 and so on", "no certificate"),
-        (_npz()[:-40], "no certificate"),
+        (b"", "not a certificate"),
+        (b"PK\x03\x04 and so on", "not a certificate"),
+        (_npz()[:-40], "not a certificate"),
         (_npz(version=3), "version 3, expected 1 to 2"),
         (_npz(version=2), "node_parent is missing"),
         (_npz(lam=None), "lam is missing"),
         (_npz(lam=np.array(["1"])), "lam is of type"),
         (_npz(lam=np.zeros((2, 2))), "2 dimensions"),
-        (_npz(lam=np.array([{}, []], dtype=object)), "no certificate"),
+        (_npz(lam=np.array([{}, []], dtype=object)), "not a certificate"),
         (_npz(bound=np.zeros(1)), "bound is of type"),
     ],
 )

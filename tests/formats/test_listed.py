@@ -207,7 +207,7 @@ def test_lists_are_charged(tmp_path: Path) -> None:
     tuples = [([rng.randrange(2) for _ in range(n)], 1) for _ in range(200)]
     path = tmp_path / "m.wcsp"
     path.write_text(wcsp([2] * n, [Sparse(list(range(n)), FORBIDDEN, tuples)]))
-    with pytest.raises(FormatError, match=r"its lists of tuples \(factor 0 takes .* indicators\): reading takes"):
+    with pytest.raises(FormatError, match=r"its lists of tuples \(factor 0 needs .* indicators\): reading takes"):
         mapmrf.read(path, max_bytes=2e6)
     graph = mapmrf.read(path, max_bytes=1e8)
     assert graph.constraints is not None and 16 * len(graph.constraints.var) > 2e6

@@ -270,7 +270,7 @@ def test_an_infeasible_model_is_proven_infeasible_by_maximising_out() -> None:
         certificate = certify(graph, [0] * 5)
     assert len(certificate.first) == 4 and certificate.bound == -math.inf
     assert verify(graph, [0] * 5, certificate).bound is None
-    with pytest.raises(InvalidCertificate, match=r"claimed is -inf, but 0\.0"):
+    with pytest.raises(InvalidCertificate, match=r"claimed bound is -inf, but the certificate proves 0\.0"):
         verify(colouring(5), [0] * 5, certificate)
 
 
